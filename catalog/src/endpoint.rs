@@ -1,0 +1,36 @@
+//! Endpoints: where the processes of a service are, and through which proxy they are reached.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::name::ServiceName;
+use crate::proxy::ProxyId;
+
+/// What an endpoints provider found: one process of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The address of its machine.
+    pub address: IpAddr,
+    /// The port where the application listens; the service port's target where it is left out.
+    pub port: Option<u16>,
+    /// Its share of the service's traffic, relative to the others.
+    pub weight: u32,
+    /// The proxy in front of it, where the provider carries a key that tells.
+    pub proxy: Option<ProxyId>,
+}
+
+/// All that the providers know: the endpoints of each service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Discovered(pub OrdMap<ServiceName, Arc<Vec<Endpoint>>>);
+
+/// An endpoint as callers dial it: the mesh address of a proxy, with the weight of all that is
+/// behind it. (The same address twice in one answer would be one host with the first weight.)
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MeshEndpoint {
+    /// The proxy's mesh address.
+    pub address: SocketAddr,
+    /// The sum of the weights behind the proxy, at least 1.
+    pub weight: u32,
+}

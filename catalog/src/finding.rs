@@ -1,0 +1,170 @@
+//! Findings: what is wrong with the user's input, as against errors, which are failed operations.
+//!
+//! Findings are collected, never thrown: all problems of all files are told in one run.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The stable code of a kind of finding, such as `IM0101`. Each has a page in `docs/errors/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Code(pub u16);
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IM{:04}", self.0)
+    }
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The input is refused; what was in force before stays in force.
+    Error,
+    /// The input is taken, and is surely not what was meant.
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+/// A place in a document of the user's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Spot {
+    /// The file, relative to the policy folder.
+    pub file: Arc<str>,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column in characters, from 1.
+    pub column: u32,
+    /// The bytes of the file that are meant.
+    pub bytes: (usize, usize),
+}
+
+impl Spot {
+    /// The spot of `bytes` in `file`, whose whole text is `text`.
+    pub fn new(file: &Arc<str>, text: &str, bytes: Range<usize>) -> Self {
+        let start = bytes.start.min(text.len());
+        let before = text.get(..start).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Self {
+            file: Arc::clone(file),
+            line: count(before.matches('\n').count() + 1),
+            column: count(before.get(line_start..).unwrap_or("").chars().count() + 1),
+            bytes: (start, bytes.end.clamp(start, text.len())),
+        }
+    }
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// One thing that is wrong with the input: what, where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Which kind of finding.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in lower case and without a full stop.
+    pub message: String,
+    /// Where it is wrong. `None` where it is about a whole folder.
+    pub spot: Option<Spot>,
+    /// What the spot is, in a word or two, drawn beside it.
+    pub label: String,
+    /// Other places that belong to it, each with what it is.
+    pub related: Vec<(Spot, String)>,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Finding {
+    /// An error of kind `code` at `spot`.
+    pub fn error(code: Code, spot: Option<Spot>, message: impl Into<String>) -> Self {
+        Self::with_severity(Severity::Error, code, spot, message.into())
+    }
+
+    /// A warning of kind `code` at `spot`.
+    pub fn warning(code: Code, spot: Option<Spot>, message: impl Into<String>) -> Self {
+        Self::with_severity(Severity::Warning, code, spot, message.into())
+    }
+
+    /// The finding with a word beside its spot.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// The finding with another place that belongs to it.
+    #[must_use]
+    pub fn related(mut self, spot: Spot, what: impl Into<String>) -> Self {
+        self.related.push((spot, what.into()));
+        self
+    }
+
+    /// The finding with advice.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Whether the input is refused because of it.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// The order in which findings are told: by place, then by code.
+    pub fn order(&self, other: &Self) -> Ordering {
+        (&self.spot, self.code, &self.message).cmp(&(&other.spot, other.code, &other.message))
+    }
+
+    fn with_severity(severity: Severity, code: Code, spot: Option<Spot>, message: String) -> Self {
+        Self {
+            code,
+            severity,
+            message,
+            spot,
+            label: String::new(),
+            related: Vec::new(),
+            help: None,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]: {}", self.severity, self.code, self.message)?;
+        match &self.spot {
+            Some(spot) => write!(f, " ({spot})"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spot_counts_lines_and_characters_from_one() {
+        let file: Arc<str> = "a.toml".into();
+        let text = "first\nsäcond\n";
+        let spot = Spot::new(&file, text, 9..10);
+        assert_eq!((spot.line, spot.column), (2, 3));
+        assert_eq!(Spot::new(&file, text, 99..100).bytes, (text.len(), text.len()));
+        assert_eq!(Spot::new(&file, "", 0..0).to_string(), "a.toml:1:1");
+    }
+}

@@ -1,0 +1,33 @@
+//! The domain of the mesh: names, services, policy, proxies, certificates as values, and the
+//! [`Snapshot`] that everything is compiled from.
+//!
+//! This crate owns the vocabulary that every other room speaks, and the traits that sources and
+//! stores fulfil. It never does IO, never reads a clock, never sees a protobuf, and imports none
+//! of our other crates.
+//!
+//! Start reading at [`Snapshot`]: it is what one moment of the mesh looks like.
+
+pub mod certificate;
+pub mod endpoint;
+pub mod finding;
+pub mod identity;
+pub mod name;
+pub mod policy;
+pub mod proxy;
+pub mod service;
+pub mod snapshot;
+pub mod specification;
+
+pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
+pub use endpoint::{Discovered, Endpoint, MeshEndpoint};
+pub use finding::{Code, Finding, Severity, Spot};
+pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
+pub use name::{Domain, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
+pub use policy::{
+    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, TrafficSplit,
+    TrafficTarget,
+};
+pub use proxy::{JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Upstream};
+pub use service::{EndpointSource, Port, Protocol, Service, StaticEndpoint};
+pub use snapshot::{Mesh, Snapshot};
+pub use specification::{MeshSpecification, PolicyRevision};

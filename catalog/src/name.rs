@@ -1,0 +1,262 @@
+//! Names of things in the mesh, each a type of its own so that none stands for another.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// One DNS label: 1 to 63 of `a-z`, `0-9` and `-`, neither first nor last a `-`.
+///
+/// Namespaces, services, accounts, ports and policy objects are all named by labels, because each
+/// of them ends up in a hostname, an SNI or a SPIFFE path.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// The longest name, in characters (RFC 1035, section 2.3.4).
+    pub const MAX_LENGTH: usize = 63;
+
+    /// Checks `text` and takes it as a name.
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        let problem = if text.is_empty() {
+            "is empty"
+        } else if text.len() > Self::MAX_LENGTH {
+            "is longer than 63 characters"
+        } else if !text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
+            "may only have `a-z`, `0-9` and `-`"
+        } else if text.starts_with('-') || text.ends_with('-') {
+            "may not begin or end with `-`"
+        } else {
+            return Ok(Self(text.into()));
+        };
+        Err(InvalidName { text: text.to_owned(), problem })
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The namespace of everything that does not say another: `default`.
+    pub fn default_namespace() -> Self {
+        Self("default".into())
+    }
+}
+
+/// A text that is no [`Name`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("name {problem}: `{text}`")]
+pub struct InvalidName {
+    /// What was given.
+    pub text: String,
+    /// What is wrong with it, to follow the words "the name".
+    pub problem: &'static str,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        Self::new(&text)
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.as_str().to_owned()
+    }
+}
+
+impl FromStr for Name {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        Self::new(text)
+    }
+}
+
+macro_rules! qualified_name {
+    ($(#[$doc:meta])* $type:ident) => {
+        $(#[$doc])*
+        ///
+        /// Written `namespace/name`; the namespace is `default` where only a name is given.
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type {
+            /// The namespace it lives in.
+            pub namespace: Name,
+            /// Its own name, unique in the namespace.
+            pub name: Name,
+        }
+
+        impl $type {
+            /// The name of `name` in `namespace`.
+            pub fn new(namespace: Name, name: Name) -> Self {
+                Self { namespace, name }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}/{}", self.namespace, self.name)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = InvalidName;
+
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
+                match text.split_once('/') {
+                    Some((namespace, name)) => Ok(Self::new(Name::new(namespace)?, Name::new(name)?)),
+                    None => Ok(Self::new(Name::default_namespace(), Name::new(text)?)),
+                }
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = InvalidName;
+
+            fn try_from(text: String) -> Result<Self, InvalidName> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> Self {
+                name.to_string()
+            }
+        }
+    };
+}
+
+qualified_name! {
+    /// The name of a service.
+    ServiceName
+}
+qualified_name! {
+    /// The identity that a service runs as, and that policy is about.
+    ServiceAccount
+}
+
+/// One port of one service, by the number that callers use.
+///
+/// Written `namespace/service|port`: the name of its cluster on the wire (design §10).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServicePort {
+    /// The service.
+    pub service: ServiceName,
+    /// The port's number, as callers say it.
+    pub port: u16,
+}
+
+impl ServicePort {
+    /// Port `port` of `service`.
+    pub fn new(service: ServiceName, port: u16) -> Self {
+        Self { service, port }
+    }
+
+    /// The SNI by which a caller asks a proxy for this port: `<port>.<service>.<ns>.<domain>`.
+    pub fn server_name(&self, domain: &Domain) -> String {
+        format!("{}.{}", self.port, domain.hostname(&self.service))
+    }
+}
+
+impl fmt::Display for ServicePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}|{}", self.service, self.port)
+    }
+}
+
+/// The DNS domain below which services have their hostnames, such as `mesh.internal`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Domain(Arc<str>);
+
+impl Domain {
+    /// Checks `text`: one or more [`Name`]s joined by dots.
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        for label in text.split('.') {
+            Name::new(label).map_err(|e| InvalidName { text: text.to_owned(), ..e })?;
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The domain as text, without dots at its ends.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// `<service>.<namespace>.<domain>`.
+    pub fn hostname(&self, service: &ServiceName) -> String {
+        format!("{}.{}.{}", service.name, service.namespace, self.0)
+    }
+}
+
+impl Default for Domain {
+    fn default() -> Self {
+        Self("mesh.internal".into())
+    }
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for Domain {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        Self::new(&text)
+    }
+}
+
+impl From<Domain> for String {
+    fn from(domain: Domain) -> Self {
+        domain.0.as_ref().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_dns_label() {
+        for good in ["a", "bookstore-v1", "0", &"x".repeat(63)] {
+            assert_eq!(Name::new(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "-a", "a-", "A", "a.b", "a/b", "ü", "a_b", &"x".repeat(64)] {
+            assert!(Name::new(bad).is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_service_without_namespace_is_in_default() {
+        let service: ServiceName = "bookstore".parse().unwrap();
+        assert_eq!(service.to_string(), "default/bookstore");
+        assert!("a/b/c".parse::<ServiceName>().is_err());
+    }
+
+    #[test]
+    fn names_on_the_wire_are_those_of_the_design() {
+        let port = ServicePort::new("shop/bookstore".parse().unwrap(), 14001);
+        assert_eq!(port.to_string(), "shop/bookstore|14001");
+        assert_eq!(port.server_name(&Domain::default()), "14001.bookstore.shop.mesh.internal");
+    }
+}

@@ -1,0 +1,116 @@
+//! Policy objects, in SMI's words. Each remembers where it was written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::finding::Spot;
+use crate::name::{Name, ServiceAccount, ServiceName};
+
+/// SMI `TrafficTarget`: these sources may call this destination in these ways.
+///
+/// Invariant: `sources` and `rules` are not empty. An empty list never means "anyone".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrafficTarget {
+    /// Its namespace: that of its destination, and where its rules are looked up.
+    pub namespace: Name,
+    /// Its name, unique in the namespace.
+    pub name: Name,
+    /// The account that may be called.
+    pub destination: ServiceAccount,
+    /// The accounts that may call it.
+    pub sources: Vec<ServiceAccount>,
+    /// What they may call.
+    pub rules: Vec<RouteRule>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+/// One rule of a [`TrafficTarget`]: a route group, and which of its matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteRule {
+    /// The HTTP route group, in the target's namespace.
+    pub group: Name,
+    /// The matches of the group; all of them where the list is left out (SMI, against OSM).
+    pub matches: Option<Vec<Name>>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+/// SMI `HTTPRouteGroup`: named ways to call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpRouteGroup {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name, unique in the namespace.
+    pub name: Name,
+    /// Its matches, in the order of the file.
+    pub matches: Vec<HttpMatch>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+/// One way to call: a request matches when all that is given here holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpMatch {
+    /// Its name, unique in the group.
+    pub name: Name,
+    /// The path without its query; any where it is left out.
+    pub path: Option<PathRegex>,
+    /// The methods; any where the list is empty.
+    pub methods: Vec<Method>,
+    /// Headers, by lower-case name: the whole value matches the expression. `host` is the
+    /// request's host, without port and in lower case.
+    pub headers: BTreeMap<Arc<str>, Arc<str>>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+/// A regular expression on paths, anchored at its beginning only, as SMI has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathRegex(pub Arc<str>);
+
+impl PathRegex {
+    /// The same as an expression that matches the *whole* path, which is what Envoy compares.
+    pub fn whole_path(&self) -> String {
+        format!("(?:{})(?s:.*)", self.0)
+    }
+}
+
+/// An HTTP method, compared exactly.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Method(pub Arc<str>);
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// SMI `TrafficSplit`: calls of one service go to several, by weight.
+///
+/// Invariant: the weights sum to at least 1 and to at most `u32::MAX`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrafficSplit {
+    /// Its namespace, which is also that of the service and of the backends.
+    pub namespace: Name,
+    /// Its name, unique in the namespace.
+    pub name: Name,
+    /// The service that callers name: the apex.
+    pub service: ServiceName,
+    /// Who answers.
+    pub backends: Vec<SplitBackend>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+/// One backend of a [`TrafficSplit`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitBackend {
+    /// The service that answers. It may be the apex itself.
+    pub service: ServiceName,
+    /// Its share, relative to the other backends. 0 = none.
+    pub weight: u32,
+    /// Where it is written.
+    pub spot: Spot,
+}

@@ -1,0 +1,152 @@
+//! Proxies: what they joined as, what they say of themselves, and how far they have come.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::name::ServiceName;
+
+/// The UUID of one sidecar, given to it when it joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProxyId(pub Uuid);
+
+impl ProxyId {
+    /// Reads the UUID out of an Envoy node id: the UUID itself, or `type~ip~UUID~domain`.
+    pub fn from_node_id(node_id: &str) -> Option<Self> {
+        let mut parts = node_id.split('~');
+        match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(uuid), None, ..) | (Some(_), Some(_), Some(uuid), Some(_), None) => {
+                uuid.parse().ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ProxyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for ProxyId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, uuid::Error> {
+        Uuid::parse_str(text).map(Self)
+    }
+}
+
+/// What a proxy joined as. The record decides what the proxy may do, not what the proxy says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRecord {
+    /// The proxy.
+    pub id: ProxyId,
+    /// The services that it may serve, at least one. The first names its certificate, and its
+    /// account is who the proxy is when it calls others.
+    pub services: Vec<ServiceName>,
+    /// Where others dial it.
+    pub mesh_address: SocketAddr,
+    /// When it joined.
+    pub joined_at: Timestamp,
+    /// When its certificate ends.
+    pub certificate_expires_at: Timestamp,
+    /// When its first xDS connection was accepted: the certificate is claimed since then.
+    pub claimed_at: Option<Timestamp>,
+    /// How far it has come with each service.
+    pub participation: Participation,
+}
+
+/// Which service ports a proxy has in force: it has ACKed the inbound listener with the port and
+/// the port's certificate. Kept over restarts, so that ours is no event (invariant 8).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Participation(pub BTreeSet<(ServiceName, u16)>);
+
+/// What a proxy says of itself in its node metadata. It shapes its own resources and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyStatement {
+    /// The address on which it listens for the mesh; that of its join record where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<IpAddr>,
+    /// Where its applications listen; 127.0.0.1 where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_address: Option<IpAddr>,
+    /// The services that its applications call by a local port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstreams: Vec<Upstream>,
+}
+
+/// A local port that stands for a service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Upstream {
+    /// The service.
+    pub service: ServiceName,
+    /// Which of its ports; its only one where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The port on which the proxy listens for the application.
+    pub local_port: u16,
+}
+
+/// A proxy as the compiler sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxy {
+    /// What it joined as.
+    pub record: JoinRecord,
+    /// What it says of itself.
+    pub statement: ProxyStatement,
+}
+
+impl Proxy {
+    /// The port of the local HTTP listener that routes by `Host` (design §10).
+    pub const OUTBOUND_HTTP_PORT: u16 = 15080;
+
+    /// The address on which it listens for the mesh.
+    pub fn bind(&self) -> IpAddr {
+        self.statement.bind.unwrap_or(self.record.mesh_address.ip())
+    }
+
+    /// The address on which it listens for its own applications, and Envoy for its admin.
+    ///
+    /// 127.0.0.1, unless the proxy's mesh address is itself one of the loopback: then that one, so
+    /// that several proxies on one machine have ports of their own.
+    pub fn local_address(&self) -> IpAddr {
+        local_address(self.bind())
+    }
+
+    /// Where its applications listen.
+    pub fn app_address(&self) -> IpAddr {
+        self.statement.app_address.unwrap_or(IpAddr::from([127, 0, 0, 1]))
+    }
+}
+
+/// The address for what only the proxy's own machine may reach, given the one for the mesh.
+pub fn local_address(bind: IpAddr) -> IpAddr {
+    if bind.is_loopback() { bind } else { IpAddr::from([127, 0, 0, 1]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_id_is_the_uuid_or_four_parts_with_it() {
+        let uuid = "6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f";
+        let id: ProxyId = uuid.parse().unwrap();
+        assert_eq!(ProxyId::from_node_id(uuid), Some(id));
+        let four = format!("sidecar~10.0.0.1~{uuid}~mesh.internal");
+        assert_eq!(ProxyId::from_node_id(&four), Some(id));
+        for bad in ["", "vm1", "a~b", &format!("{four}~x"), &format!("sidecar~{uuid}"), "a~b~c~d"] {
+            assert_eq!(ProxyId::from_node_id(bad), None, "{bad}");
+        }
+    }
+}

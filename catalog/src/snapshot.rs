@@ -1,0 +1,138 @@
+//! The snapshot: one moment of the mesh, immutable and structurally shared. Everything that a proxy
+//! is sent is a pure function of a snapshot and of the proxy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::certificate::{ServiceCertificate, TrustBundle};
+use crate::endpoint::{Discovered, Endpoint, MeshEndpoint};
+use crate::identity::TrustDomain;
+use crate::name::{Domain, ServiceAccount, ServiceName, ServicePort};
+use crate::proxy::{JoinRecord, ProxyId};
+use crate::service::Service;
+use crate::specification::MeshSpecification;
+
+/// What a mesh is called. Fixed at its first start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mesh {
+    /// Below which its services have hostnames.
+    pub domain: Domain,
+    /// The root of its identities.
+    pub trust_domain: TrustDomain,
+}
+
+/// One moment of the mesh.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The mesh.
+    pub mesh: Mesh,
+    /// What the operators say.
+    pub specification: Arc<MeshSpecification>,
+    /// Where each service port is dialled: the participants. Sorted by address.
+    pub endpoints: OrdMap<ServicePort, Arc<Vec<MeshEndpoint>>>,
+    /// Where the applications behind a proxy listen: port and weight, sorted.
+    pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Vec<(u16, u32)>>>,
+    /// The certificate of each account that a proxy serves.
+    pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
+    /// What peers are checked against.
+    pub trust_bundle: Arc<TrustBundle>,
+}
+
+impl Snapshot {
+    /// Puts the parts together: who of the `discovered` takes part, and where it is dialled.
+    ///
+    /// An endpoint takes part when a proxy that joined as its service stands in front of it, by key
+    /// or else by address, and has the service port in force (design §1, "participant"). None or
+    /// several such proxies: no participant.
+    pub fn assemble<'a>(
+        mesh: Mesh,
+        specification: Arc<MeshSpecification>,
+        discovered: &Discovered,
+        proxies: impl IntoIterator<Item = &'a JoinRecord>,
+        certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
+        trust_bundle: Arc<TrustBundle>,
+    ) -> Self {
+        let mut by_service: BTreeMap<&ServiceName, Vec<&JoinRecord>> = BTreeMap::new();
+        for record in proxies {
+            for service in &record.services {
+                by_service.entry(service).or_default().push(record);
+            }
+        }
+        let mut snapshot = Self {
+            mesh,
+            specification: Arc::clone(&specification),
+            endpoints: OrdMap::new(),
+            local_endpoints: OrdMap::new(),
+            certificates,
+            trust_bundle,
+        };
+        let none = Arc::default();
+        for (name, service) in &specification.services {
+            let endpoints = discovered.0.get(name).unwrap_or(&none);
+            let records = by_service.get(name).map_or(&[][..], Vec::as_slice);
+            snapshot.place(service, endpoints, records);
+        }
+        snapshot
+    }
+
+    /// Places the endpoints of one service behind their proxies.
+    fn place(&mut self, service: &Service, endpoints: &[Endpoint], records: &[&JoinRecord]) {
+        for (service_port, port) in service.service_ports() {
+            // Proxies that serve it, with what is behind each: port of the application → weight.
+            let mut behind: BTreeMap<ProxyId, (&JoinRecord, BTreeMap<u16, u32>)> = BTreeMap::new();
+            for endpoint in endpoints {
+                let Some(record) = proxy_of(endpoint, records) else { continue };
+                let (_, ports) = behind.entry(record.id).or_insert((record, BTreeMap::new()));
+                let weight = ports.entry(endpoint.port.unwrap_or(port.target)).or_insert(0);
+                *weight = weight.saturating_add(endpoint.weight);
+            }
+            let mut dialled: BTreeMap<_, u32> = BTreeMap::new();
+            for (id, (record, ports)) in behind {
+                let key = (service.name.clone(), service_port.port);
+                if record.participation.0.contains(&key) {
+                    let sum =
+                        ports.values().fold(0, |sum: u32, weight| sum.saturating_add(*weight));
+                    let weight = dialled.entry(record.mesh_address).or_insert(0);
+                    *weight = weight.saturating_add(sum);
+                }
+                let local = Arc::new(ports.into_iter().collect());
+                self.local_endpoints.insert((id, service_port.clone()), local);
+            }
+            let mut dialled: Vec<_> = dialled
+                .into_iter()
+                .map(|(address, weight)| MeshEndpoint { address, weight: weight.max(1) })
+                .collect();
+            dialled.sort();
+            self.endpoints.insert(service_port, Arc::new(dialled));
+        }
+    }
+
+    /// The accounts for which certificates are needed: those of the services that proxies serve.
+    pub fn accounts_served<'a>(
+        specification: &MeshSpecification,
+        proxies: impl IntoIterator<Item = &'a JoinRecord>,
+    ) -> BTreeSet<ServiceAccount> {
+        let services = proxies.into_iter().flat_map(|record| &record.services);
+        services
+            .filter_map(|name| Some(specification.services.get(name)?.account.clone()))
+            .collect()
+    }
+}
+
+/// The proxy in front of an endpoint: the one that the provider names, else the only one of the
+/// service with its address.
+fn proxy_of<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Option<&'a JoinRecord> {
+    let mut candidates = records.iter().filter(|record| match endpoint.proxy {
+        Some(id) => record.id == id,
+        None => record.mesh_address.ip() == endpoint.address,
+    });
+    match (candidates.next(), candidates.next()) {
+        (Some(record), None) => Some(record),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

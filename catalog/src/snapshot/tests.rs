@@ -1,0 +1,101 @@
+use std::net::{IpAddr, SocketAddr};
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::*;
+use crate::finding::Spot;
+use crate::name::Name;
+use crate::proxy::Participation;
+use crate::service::{EndpointSource, Port, Protocol};
+
+const WEB: u16 = 14001;
+
+fn service(name: &str) -> Service {
+    let name: ServiceName = name.parse().unwrap();
+    Service {
+        account: ServiceAccount::new(name.namespace.clone(), name.name.clone()),
+        name,
+        ports: vec![Port {
+            name: Name::new("web").unwrap(),
+            number: WEB,
+            protocol: Protocol::Http,
+            target: 8080,
+        }],
+        endpoints: EndpointSource::Registered,
+        spot: Spot::new(&"p.toml".into(), "", 0..0),
+    }
+}
+
+fn record(id: u128, address: &str, service: &str, participates: bool) -> JoinRecord {
+    let service: ServiceName = service.parse().unwrap();
+    let ports = participates.then(|| (service.clone(), WEB)).into_iter().collect();
+    JoinRecord {
+        id: ProxyId(Uuid::from_u128(id)),
+        services: vec![service],
+        mesh_address: SocketAddr::new(address.parse().unwrap(), 15003),
+        joined_at: Timestamp::UNIX_EPOCH,
+        certificate_expires_at: Timestamp::UNIX_EPOCH,
+        claimed_at: None,
+        participation: Participation(ports),
+    }
+}
+
+fn endpoint(address: &str, port: Option<u16>, weight: u32) -> Endpoint {
+    Endpoint { address: address.parse::<IpAddr>().unwrap(), port, weight, proxy: None }
+}
+
+fn assemble(endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> Snapshot {
+    let store = Arc::new(service("store"));
+    let specification = MeshSpecification {
+        services: [(store.name.clone(), Arc::clone(&store))].into_iter().collect(),
+        ..MeshSpecification::default()
+    };
+    let discovered = Discovered([(store.name.clone(), Arc::new(endpoints))].into_iter().collect());
+    let domain = Domain::default();
+    Snapshot::assemble(
+        Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+        Arc::new(specification),
+        &discovered,
+        records,
+        OrdMap::new(),
+        Arc::new(TrustBundle { roots: String::new() }),
+    )
+}
+
+fn dialled(snapshot: &Snapshot) -> Vec<(String, u32)> {
+    let port = ServicePort::new("store".parse().unwrap(), WEB);
+    let endpoints = snapshot.endpoints.get(&port).unwrap();
+    endpoints.iter().map(|e| (e.address.to_string(), e.weight)).collect()
+}
+
+#[test]
+fn only_a_proxy_with_the_port_in_force_is_dialled() {
+    let here = endpoint("10.0.0.1", None, 1);
+    let ready = [record(1, "10.0.0.1", "store", true)];
+    assert_eq!(dialled(&assemble(vec![here.clone()], &ready)), [("10.0.0.1:15003".to_owned(), 1)]);
+    let not_ready = [record(1, "10.0.0.1", "store", false)];
+    assert!(dialled(&assemble(vec![here.clone()], &not_ready)).is_empty());
+    let of_another_service = [record(1, "10.0.0.1", "other", true)];
+    assert!(dialled(&assemble(vec![here], &of_another_service)).is_empty());
+}
+
+#[test]
+fn two_proxies_at_one_address_make_no_participant_unless_the_provider_names_one() {
+    let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
+    let here = endpoint("10.0.0.1", None, 1);
+    assert!(dialled(&assemble(vec![here.clone()], &records)).is_empty());
+    let named = Endpoint { proxy: Some(records[1].id), ..here };
+    assert_eq!(dialled(&assemble(vec![named], &records)).len(), 1);
+}
+
+#[test]
+fn endpoints_behind_one_proxy_are_dialled_once_with_the_sum_of_their_weights() {
+    let records = [record(1, "10.0.0.1", "store", true)];
+    let two = vec![endpoint("10.0.0.1", Some(8081), 2), endpoint("10.0.0.1", None, 3)];
+    let snapshot = assemble(two, &records);
+    assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 5)]);
+    let key = (records[0].id, ServicePort::new("store".parse().unwrap(), WEB));
+    // The provider's port beats the service's target port.
+    assert_eq!(**snapshot.local_endpoints.get(&key).unwrap(), [(8080, 3), (8081, 2)]);
+}

@@ -1,0 +1,59 @@
+//! The mesh specification: all that the operators' documents say.
+
+use std::fmt;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::name::{Name, ServiceAccount, ServiceName};
+use crate::policy::{HttpRouteGroup, TrafficSplit, TrafficTarget};
+use crate::service::Service;
+
+/// Everything that policy says, with all references resolved and all names unique.
+///
+/// Invariant: it passed validation. What a reference names is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MeshSpecification {
+    /// Which state of the documents this is.
+    pub revision: PolicyRevision,
+    /// The services.
+    pub services: OrdMap<ServiceName, Arc<Service>>,
+    /// Who may call whom, by namespace and name.
+    pub traffic_targets: OrdMap<(Name, Name), Arc<TrafficTarget>>,
+    /// Ways to call, by namespace and name.
+    pub http_route_groups: OrdMap<(Name, Name), Arc<HttpRouteGroup>>,
+    /// Splits, by namespace and name. One per service at most.
+    pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
+}
+
+impl MeshSpecification {
+    /// The services that run as `account`.
+    pub fn services_of<'a>(
+        &'a self,
+        account: &'a ServiceAccount,
+    ) -> impl Iterator<Item = &'a Arc<Service>> {
+        self.services.values().filter(move |service| service.account == *account)
+    }
+
+    /// The split whose apex is `service`.
+    pub fn split_of(&self, service: &ServiceName) -> Option<&Arc<TrafficSplit>> {
+        self.traffic_splits.values().find(|split| split.service == *service)
+    }
+}
+
+/// Names one state of the documents: a short hash of their content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRevision(pub Arc<str>);
+
+impl Default for PolicyRevision {
+    /// The revision of no documents at all.
+    fn default() -> Self {
+        Self("empty".into())
+    }
+}
+
+impl fmt::Display for PolicyRevision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
