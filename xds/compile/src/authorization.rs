@@ -1,0 +1,133 @@
+//! HTTP authorization: one RBAC per service port, whose policies carry the conditions on method,
+//! path and headers themselves, so that the order of routes never decides who may call.
+//!
+//! The rules travel in the inbound *route configuration*, and the filter in the listener denies
+//! everything by itself. So a withdrawn grant holds for the next request on open connections, a
+//! change of policy never touches a listener, and a proxy without its routes is closed.
+
+use std::collections::HashMap;
+
+use ironmesh_catalog::{HttpMatch, ServiceAccount, TrafficTarget, TrustDomain};
+use ironmesh_xds_wire::any;
+use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
+    Permission, Policy, Principal, Rbac as Rules, permission, principal, rbac::Action,
+};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{
+    HeaderMatcher, header_matcher::HeaderMatchSpecifier,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::http::rbac::v3::{Rbac, RbacPerRoute};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{PathMatcher, StringMatcher, path_matcher};
+use ironmesh_xds_wire::pb::google::protobuf::Any;
+
+use crate::http::http_filter;
+use crate::index::PolicyIndex;
+use crate::shape::{exact, regex};
+
+const RBAC_FILTER: &str = "envoy.filters.http.rbac";
+
+/// The filter of the listener: it denies every request that no route configuration allows.
+pub(crate) fn deny_all() -> HttpFilter {
+    http_filter(RBAC_FILTER, any(&rbac(HashMap::new())))
+}
+
+/// What overrides [`deny_all`] on an inbound virtual host of a service that runs as `account`.
+pub(crate) fn per_route(
+    index: &PolicyIndex<'_>,
+    trust_domain: &TrustDomain,
+    account: &ServiceAccount,
+) -> HashMap<String, Any> {
+    let targets = index.targets_to(account).iter().filter_map(|target| {
+        let policy = policy(index, trust_domain, target)?;
+        Some((format!("{}/{}", target.namespace, target.name), policy))
+    });
+    let per_route = RbacPerRoute { rbac: Some(rbac(targets.collect())) };
+    [(RBAC_FILTER.to_owned(), any(&per_route))].into()
+}
+
+/// Allows what one of the policies allows. Without policies that is nothing; an RBAC without *rules*
+/// would allow all, so they are always there.
+fn rbac(policies: HashMap<String, Policy>) -> Rbac {
+    Rbac {
+        rules: Some(Rules { action: Action::Allow.into(), policies, ..Rules::default() }),
+        ..Rbac::default()
+    }
+}
+
+/// The policy of one target; none where it has nobody or nothing to allow, because an empty list
+/// must never come to mean "anyone" (invariant 3).
+fn policy(
+    index: &PolicyIndex<'_>,
+    trust_domain: &TrustDomain,
+    target: &TrafficTarget,
+) -> Option<Policy> {
+    let principals: Vec<_> = target.sources.iter().map(|source| is(trust_domain, source)).collect();
+    let groups = &index.specification().http_route_groups;
+    let mut permissions = Vec::new();
+    for rule in &target.rules {
+        let Some(group) = groups.get(&(target.namespace.clone(), rule.group.clone())) else {
+            continue;
+        };
+        let chosen = group
+            .matches
+            .iter()
+            .filter(|one| rule.matches.as_ref().is_none_or(|names| names.contains(&one.name)));
+        permissions.extend(chosen.map(allows));
+    }
+    (!principals.is_empty() && !permissions.is_empty()).then(|| Policy {
+        permissions,
+        principals,
+        ..Policy::default()
+    })
+}
+
+/// The caller's certificate names `account`.
+fn is(trust_domain: &TrustDomain, account: &ServiceAccount) -> Principal {
+    let name = exact(trust_domain.workload(account).as_str());
+    let authenticated = principal::Authenticated { principal_name: Some(name) };
+    Principal { identifier: Some(principal::Identifier::Authenticated(authenticated)) }
+}
+
+/// All that the match says holds.
+fn allows(one: &HttpMatch) -> Permission {
+    let mut conditions = Vec::new();
+    if let Some(path) = &one.path {
+        // `url_path` leaves the query out; a matcher on the `:path` header would not.
+        let matcher =
+            PathMatcher { rule: Some(path_matcher::Rule::Path(regex(path.whole_path()))) };
+        conditions.push(permission::Rule::UrlPath(matcher));
+    }
+    if !one.methods.is_empty() {
+        let methods = one.methods.iter().map(|method| header(":method", exact(&*method.0)));
+        conditions.push(permission::Rule::OrRules(set(methods)));
+    }
+    for (name, expression) in &one.headers {
+        conditions.push(match &**name {
+            // The host is compared in lower case and without its port.
+            "host" => header(":authority", regex(format!("(?i:{expression})(?::[0-9]+)?"))),
+            name => header(name, regex(expression.to_string())),
+        });
+    }
+    if conditions.is_empty() {
+        conditions.push(permission::Rule::Any(true));
+    }
+    let mut conditions = conditions.into_iter();
+    match (conditions.next(), conditions.len()) {
+        (only, 0) => Permission { rule: only },
+        (first, _) => Permission {
+            rule: Some(permission::Rule::AndRules(set(first.into_iter().chain(conditions)))),
+        },
+    }
+}
+
+fn header(name: &str, value: StringMatcher) -> permission::Rule {
+    permission::Rule::Header(HeaderMatcher {
+        name: name.to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(value)),
+        ..HeaderMatcher::default()
+    })
+}
+
+fn set(rules: impl Iterator<Item = permission::Rule>) -> permission::Set {
+    permission::Set { rules: rules.map(|rule| Permission { rule: Some(rule) }).collect() }
+}

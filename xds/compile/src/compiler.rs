@@ -1,0 +1,239 @@
+//! The compiler: what is shared, compiled once, and each proxy's overlay on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ironmesh_catalog::{
+    Code, Finding, Participation, Proxy, Service, ServiceAccount, ServicePort, Snapshot,
+};
+use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet, ResourceType, Version};
+
+use crate::index::PolicyIndex;
+use crate::outbound::Destination;
+use crate::{inbound, outbound, secret, upstream};
+
+/// A proxy's record names a service that policy does not define.
+const SERVICE_UNKNOWN: Code = Code(403);
+
+/// What a proxy is to have.
+#[derive(Debug, Clone)]
+pub struct Compiled {
+    /// Its resources.
+    pub resources: ResourceSet,
+    /// The service ports that its inbound listener serves.
+    pub serves: Participation,
+    /// The resources that are in force when the proxy takes part with these ports: its inbound
+    /// listener and the certificates of its accounts.
+    pub takes_part_with: Vec<(ResourceType, Arc<str>, Version)>,
+    /// What is wrong with what the proxy asks for.
+    pub findings: Vec<Finding>,
+}
+
+/// Compiles the proxies of one snapshot. What they share is compiled at its first use and kept.
+#[derive(Debug)]
+pub struct Compiler<'a> {
+    snapshot: &'a Snapshot,
+    index: PolicyIndex<'a>,
+    scopes: BTreeMap<ServiceAccount, Arc<Scope>>,
+    endpoints: BTreeMap<ServicePort, Arc<Resource>>,
+    inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
+    upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
+    certificates: BTreeMap<ServiceAccount, Option<Arc<Resource>>>,
+    trust_bundle: Arc<Resource>,
+}
+
+/// What all proxies of one service account have in common.
+#[derive(Debug)]
+struct Scope {
+    resources: ResourceSet,
+    callable: BTreeSet<ServicePort>,
+}
+
+impl<'a> Compiler<'a> {
+    /// A compiler for `snapshot`.
+    pub fn new(snapshot: &'a Snapshot) -> Self {
+        Self {
+            snapshot,
+            index: PolicyIndex::new(&snapshot.specification),
+            scopes: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            inbound_routes: BTreeMap::new(),
+            upstream_routes: BTreeMap::new(),
+            certificates: BTreeMap::new(),
+            trust_bundle: encode(&secret::trust_bundle(&snapshot.trust_bundle)),
+        }
+    }
+
+    /// What `proxy` is to have.
+    ///
+    /// Calls go out as the account of its first service: a connection can show one certificate only.
+    pub fn compile(&mut self, proxy: &Proxy) -> Compiled {
+        let mut compiled = Compiled {
+            resources: ResourceSet::default(),
+            serves: Participation::default(),
+            takes_part_with: Vec::new(),
+            findings: Vec::new(),
+        };
+        let services = &self.snapshot.specification.services;
+        let mut served = Vec::new();
+        for name in &proxy.record.services {
+            match services.get(name) {
+                Some(service) => served.push(service),
+                None => compiled.findings.push(unknown_service(proxy, name)),
+            }
+        }
+        if let Some(account) = served.first().map(|service| &service.account) {
+            let scope = self.scope(account);
+            compiled.resources = scope.resources.clone();
+            compiled.resources.insert(encode(&outbound::by_host_listener(proxy)));
+            self.upstreams(proxy, account, &scope, &mut compiled);
+        }
+        self.inbound(proxy, &served, &mut compiled);
+        compiled
+    }
+
+    /// The proxy's inbound listener, with what it refers to.
+    fn inbound(&mut self, proxy: &Proxy, served: &[&Arc<Service>], compiled: &mut Compiled) {
+        let mut chains = Vec::new();
+        for service in served {
+            // Without its certificate a chain could never shake hands.
+            let Some(certificate) = self.certificate(&service.account) else { continue };
+            for (service_port, port) in service.service_ports() {
+                chains.push(inbound::filter_chain(self.snapshot, service, &service_port));
+                let applications =
+                    self.snapshot.local_endpoints.get(&(proxy.record.id, service_port.clone()));
+                let here = [(port.target, 1)];
+                let applications = applications.map_or(&here[..], |known| known.as_slice());
+                let cluster =
+                    inbound::local_cluster(proxy, &service_port, port.protocol, applications);
+                compiled.resources.insert(encode(&cluster));
+                compiled.resources.insert(self.inbound_routes(service, &service_port));
+                compiled.serves.0.insert((service.name.clone(), port.number));
+            }
+            compiled.needs(certificate);
+        }
+        if chains.is_empty() {
+            compiled.takes_part_with.clear();
+        } else {
+            compiled.resources.insert(Arc::clone(&self.trust_bundle));
+            compiled.needs(encode(&inbound::inbound_listener(proxy, chains)));
+        }
+    }
+
+    /// The proxy's declared upstreams.
+    fn upstreams(
+        &mut self,
+        proxy: &Proxy,
+        account: &ServiceAccount,
+        scope: &Scope,
+        compiled: &mut Compiled,
+    ) {
+        let mut taken = BTreeSet::from([Proxy::OUTBOUND_HTTP_PORT]);
+        for declared in &proxy.statement.upstreams {
+            if !taken.insert(declared.local_port) {
+                compiled.findings.push(upstream::port_taken(proxy, declared));
+                continue;
+            }
+            let (service, port) = match upstream::service_port(self.snapshot, proxy, declared) {
+                Ok(found) => found,
+                Err(finding) => {
+                    compiled.findings.push(finding);
+                    continue;
+                }
+            };
+            let (snapshot, index) = (self.snapshot, &self.index);
+            let key = (account.clone(), port.clone());
+            let routes = self.upstream_routes.entry(key).or_insert_with(|| {
+                let host =
+                    format!("{}:{}", snapshot.mesh.domain.hostname(&port.service), port.port);
+                let action = if scope.callable.contains(&port) {
+                    Destination::of(index, &port).action(&port, Some(host))
+                } else {
+                    upstream::forbidden(snapshot, account, service)
+                };
+                encode(&upstream::upstream_routes(&port, action))
+            });
+            compiled.resources.insert(Arc::clone(routes));
+            let listener = upstream::upstream_listener(proxy, &port, declared.local_port);
+            compiled.resources.insert(encode(&listener));
+        }
+    }
+
+    /// What all proxies of `account` have in common: all that they need to call others.
+    fn scope(&mut self, account: &ServiceAccount) -> Arc<Scope> {
+        if let Some(scope) = self.scopes.get(account) {
+            return Arc::clone(scope);
+        }
+        let mut resources = ResourceSet::default();
+        let services = &self.snapshot.specification.services;
+        let callable = self.index.callable(account);
+        let callable: Vec<_> =
+            callable.into_iter().filter_map(|name| services.get(name)).map(|s| &**s).collect();
+        let ports: BTreeSet<_> = callable
+            .iter()
+            .flat_map(|service| service.service_ports().map(|(port, _)| port))
+            .collect();
+        let destinations: Vec<_> =
+            ports.iter().map(|port| Destination::of(&self.index, port)).collect();
+        let clusters: BTreeSet<_> =
+            destinations.iter().flat_map(Destination::service_ports).collect();
+        for port in clusters {
+            let Some(service) = services.get(&port.service) else { continue };
+            let cluster = outbound::cluster(self.snapshot, account, service, port);
+            resources.insert(encode(&cluster));
+            resources.insert(self.endpoints(port));
+        }
+        let routes = outbound::by_host_routes(&self.index, self.snapshot, account, &callable);
+        resources.insert(encode(&routes));
+        if let Some(certificate) = self.certificate(account) {
+            resources.insert(certificate);
+        }
+        resources.insert(Arc::clone(&self.trust_bundle));
+        let scope = Arc::new(Scope { resources, callable: ports });
+        self.scopes.insert(account.clone(), Arc::clone(&scope));
+        scope
+    }
+
+    fn endpoints(&mut self, port: &ServicePort) -> Arc<Resource> {
+        let known = self.snapshot.endpoints.get(port);
+        let resource = self.endpoints.entry(port.clone()).or_insert_with(|| {
+            encode(&outbound::endpoints(port, known.map_or(&[], |endpoints| endpoints)))
+        });
+        Arc::clone(resource)
+    }
+
+    fn inbound_routes(&mut self, service: &Service, port: &ServicePort) -> Arc<Resource> {
+        let resource = self.inbound_routes.entry(port.clone()).or_insert_with(|| {
+            encode(&inbound::route_configuration(&self.index, self.snapshot, service, port))
+        });
+        Arc::clone(resource)
+    }
+
+    fn certificate(&mut self, account: &ServiceAccount) -> Option<Arc<Resource>> {
+        let certificate = self.snapshot.certificates.get(account);
+        let resource = self.certificates.entry(account.clone()).or_insert_with(|| {
+            certificate.map(|certificate| encode(&secret::service_certificate(certificate)))
+        });
+        resource.clone()
+    }
+}
+
+impl Compiled {
+    /// Puts a resource in without which the proxy does not take part.
+    fn needs(&mut self, resource: Arc<Resource>) {
+        let name = Arc::clone(resource.name());
+        self.takes_part_with.push((resource.resource_type(), name, resource.version()));
+        self.resources.insert(resource);
+    }
+}
+
+fn encode<M: Discoverable>(message: &M) -> Arc<Resource> {
+    Arc::new(Resource::new(message))
+}
+
+fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Finding {
+    let message =
+        format!("proxy {} joined as `{name}`, which policy does not define", proxy.record.id);
+    Finding::error(SERVICE_UNKNOWN, None, message)
+        .help("define the service in policy; until then the proxy serves nothing for it")
+}

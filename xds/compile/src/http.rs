@@ -1,0 +1,141 @@
+//! HTTP connection managers, routes and protocol options, as all our listeners and clusters have
+//! them.
+
+use std::collections::HashMap;
+
+use ironmesh_xds_wire::any;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{
+    DataSource, Http1ProtocolOptions, Http2ProtocolOptions, data_source::Specifier,
+};
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{
+    DirectResponseAction, Route, RouteAction, RouteMatch, route, route_match,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::http::router::v3::Router;
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
+    CodecType, ForwardClientCertDetails, PathWithEscapedSlashesAction, RouteSpecifier,
+    ServerHeaderTransformation, SetCurrentClientCertDetails, UpgradeConfig,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, Rds, http_filter,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::http_protocol_options::{
+    ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
+};
+use ironmesh_xds_wire::pb::google::protobuf::Any;
+
+use crate::shape::{NO_TIMEOUT, ads, network_filter, no, yes};
+
+/// Which side of a connection between proxies a listener is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// It takes calls from other proxies.
+    Inbound,
+    /// It takes calls from the proxy's own applications.
+    Outbound,
+}
+
+/// An HTTP connection manager that takes its routes from `route_configuration` by RDS.
+///
+/// Every one of ours normalizes paths, merges slashes and rejects escaped slashes: otherwise
+/// `/books/../admin` would pass a grant on `/books/.*`.
+pub(crate) fn connection_manager(
+    side: Side,
+    stat_prefix: String,
+    route_configuration: String,
+    filters: Vec<HttpFilter>,
+) -> Filter {
+    let router = http_filter("envoy.filters.http.router", any(&Router::default()));
+    let manager = HttpConnectionManager {
+        codec_type: CodecType::Auto.into(),
+        stat_prefix,
+        http_filters: filters.into_iter().chain([router]).collect(),
+        http2_protocol_options: Some(http2()),
+        route_specifier: Some(RouteSpecifier::Rds(Rds {
+            config_source: ads(),
+            route_config_name: route_configuration,
+        })),
+        use_remote_address: no(),
+        normalize_path: yes(),
+        merge_slashes: true,
+        path_with_escaped_slashes_action: PathWithEscapedSlashesAction::RejectRequest.into(),
+        // A stream may be silent for as long as its two ends like; Envoy would end it after 5 min.
+        stream_idle_timeout: Some(NO_TIMEOUT),
+        // The application's `server` header is its own.
+        server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
+        upgrade_configs: vec![UpgradeConfig {
+            upgrade_type: "websocket".to_owned(),
+            ..UpgradeConfig::default()
+        }],
+        ..HttpConnectionManager::default()
+    };
+    let manager = match side {
+        Side::Outbound => manager,
+        // What a caller says of its identity is thrown away and set from its certificate.
+        Side::Inbound => HttpConnectionManager {
+            forward_client_cert_details: ForwardClientCertDetails::SanitizeSet.into(),
+            set_current_client_cert_details: Some(SetCurrentClientCertDetails {
+                uri: true,
+                ..SetCurrentClientCertDetails::default()
+            }),
+            ..manager
+        },
+    };
+    network_filter("envoy.filters.network.http_connection_manager", any(&manager))
+}
+
+pub(crate) fn http_filter(name: &str, config: Any) -> HttpFilter {
+    HttpFilter {
+        name: name.to_owned(),
+        config_type: Some(http_filter::ConfigType::TypedConfig(config)),
+        ..HttpFilter::default()
+    }
+}
+
+/// The route of all requests.
+pub(crate) fn every_request(action: route::Action) -> Route {
+    let path = route_match::PathSpecifier::Prefix("/".to_owned());
+    Route {
+        r#match: Some(RouteMatch { path_specifier: Some(path), ..RouteMatch::default() }),
+        action: Some(action),
+        ..Route::default()
+    }
+}
+
+/// Forwards, with no time limit of Envoy's own (it would be 15 s).
+pub(crate) fn forward(action: RouteAction) -> route::Action {
+    route::Action::Route(RouteAction { timeout: Some(NO_TIMEOUT), ..action })
+}
+
+/// Answers by itself.
+pub(crate) fn answer(status: u32, body: String) -> route::Action {
+    let body =
+        DataSource { specifier: Some(Specifier::InlineString(body)), ..DataSource::default() };
+    route::Action::DirectResponse(DirectResponseAction {
+        status,
+        body: Some(body),
+        ..Default::default()
+    })
+}
+
+/// The protocol options of a cluster that is spoken to in HTTP/2, or else in HTTP/1.1.
+pub(crate) fn protocol_options(is_http2: bool) -> HashMap<String, Any> {
+    let protocol = if is_http2 {
+        ProtocolConfig::Http2ProtocolOptions(http2())
+    } else {
+        ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
+    };
+    let explicit = ExplicitHttpConfig { protocol_config: Some(protocol) };
+    let options = HttpProtocolOptions {
+        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(explicit)),
+        ..HttpProtocolOptions::default()
+    };
+    let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    [(name.to_owned(), any(&options))].into()
+}
+
+/// HTTP/2 that can carry upgrades (RFC 8441), so that a WebSocket passes between two proxies.
+fn http2() -> Http2ProtocolOptions {
+    Http2ProtocolOptions { allow_connect: true, ..Http2ProtocolOptions::default() }
+}

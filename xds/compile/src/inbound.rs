@@ -1,0 +1,138 @@
+//! Inbound: one listener on the mesh address, a filter chain per service port, and the way on to the
+//! application.
+
+use std::net::SocketAddr;
+
+use ironmesh_catalog::{Protocol, Proxy, Service, ServicePort, Snapshot};
+use ironmesh_xds_wire::any;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
+    Cluster,
+    cluster::{ClusterDiscoveryType, DiscoveryType},
+};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
+use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, LocalityLbEndpoints,
+};
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::{
+    FilterChain, FilterChainMatch, Listener, ListenerFilter, listener_filter,
+};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{
+    RouteAction, RouteConfiguration, VirtualHost, route_action::ClusterSpecifier,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
+use ironmesh_xds_wire::pb::google::protobuf::Duration;
+
+use crate::authorization;
+use crate::http::{Side, connection_manager, every_request, forward, protocol_options};
+use crate::index::PolicyIndex;
+use crate::shape::{CONNECT_TIMEOUT, circuit_breakers, lb_endpoint, listener};
+use crate::tls::{self, MESH_ALPN};
+
+/// The name of the listener for the mesh.
+pub(crate) const LISTENER: &str = "inbound";
+
+/// How long a client may take to say what it wants before it is cut off.
+const INSPECTION_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
+
+/// The listener on the mesh port, for the chains given. There is always one at least: Envoy refuses
+/// a listener without.
+pub(crate) fn inbound_listener(proxy: &Proxy, filter_chains: Vec<FilterChain>) -> Listener {
+    let inspector = listener_filter::ConfigType::TypedConfig(any(&TlsInspector::default()));
+    Listener {
+        traffic_direction: TrafficDirection::Inbound.into(),
+        listener_filters: vec![ListenerFilter {
+            name: "envoy.filters.listener.tls_inspector".to_owned(),
+            config_type: Some(inspector),
+            ..ListenerFilter::default()
+        }],
+        listener_filters_timeout: Some(INSPECTION_TIMEOUT),
+        filter_chains,
+        ..listener(LISTENER.to_owned(), proxy.bind(), proxy.record.mesh_address.port())
+    }
+}
+
+/// The chain of one service port: mutual TLS for those who ask for this port by SNI and offer the
+/// mesh's ALPN; anything else, plaintext above all, matches no chain and is cut off.
+pub(crate) fn filter_chain(
+    snapshot: &Snapshot,
+    service: &Service,
+    port: &ServicePort,
+) -> FilterChain {
+    let ServicePort { service: name, port: number } = port;
+    let stat_prefix = format!("inbound_{}_{}_{number}", name.namespace, name.name);
+    let filters = vec![authorization::deny_all()];
+    FilterChain {
+        name: format!("inbound|{port}"),
+        filter_chain_match: Some(FilterChainMatch {
+            server_names: vec![port.server_name(&snapshot.mesh.domain)],
+            transport_protocol: "tls".to_owned(),
+            application_protocols: vec![MESH_ALPN.to_owned()],
+            ..FilterChainMatch::default()
+        }),
+        transport_socket: tls::downstream(&service.account),
+        filters: vec![connection_manager(Side::Inbound, stat_prefix, route_name(port), filters)],
+        ..FilterChain::default()
+    }
+}
+
+/// The routes of one service port, with the authorization. The same for all proxies that serve it.
+pub(crate) fn route_configuration(
+    index: &PolicyIndex<'_>,
+    snapshot: &Snapshot,
+    service: &Service,
+    port: &ServicePort,
+) -> RouteConfiguration {
+    let local = ClusterSpecifier::Cluster(local_cluster_name(port));
+    let action = RouteAction { cluster_specifier: Some(local), ..RouteAction::default() };
+    RouteConfiguration {
+        name: route_name(port),
+        virtual_hosts: vec![VirtualHost {
+            name: "inbound".to_owned(),
+            domains: vec!["*".to_owned()],
+            routes: vec![every_request(forward(action))],
+            typed_per_filter_config: authorization::per_route(
+                index,
+                &snapshot.mesh.trust_domain,
+                &service.account,
+            ),
+            ..VirtualHost::default()
+        }],
+        ..RouteConfiguration::default()
+    }
+}
+
+/// The applications behind the proxy that serve the port: (port, weight) of each.
+pub(crate) fn local_cluster(
+    proxy: &Proxy,
+    port: &ServicePort,
+    protocol: Protocol,
+    applications: &[(u16, u32)],
+) -> Cluster {
+    let at = |port: u16| SocketAddr::new(proxy.app_address(), port);
+    let endpoints = applications.iter().map(|(port, weight)| lb_endpoint(at(*port), *weight));
+    let name = local_cluster_name(port);
+    Cluster {
+        name: name.clone(),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
+        connect_timeout: Some(CONNECT_TIMEOUT),
+        circuit_breakers: circuit_breakers(false),
+        typed_extension_protocol_options: protocol_options(protocol.is_http2()),
+        load_assignment: Some(ClusterLoadAssignment {
+            cluster_name: name,
+            endpoints: vec![LocalityLbEndpoints {
+                lb_endpoints: endpoints.collect(),
+                ..LocalityLbEndpoints::default()
+            }],
+            ..ClusterLoadAssignment::default()
+        }),
+        ..Cluster::default()
+    }
+}
+
+fn local_cluster_name(port: &ServicePort) -> String {
+    format!("{port}|local")
+}
+
+fn route_name(port: &ServicePort) -> String {
+    format!("inbound|{port}")
+}

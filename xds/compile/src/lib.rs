@@ -1,0 +1,24 @@
+//! The policy compiler: what a proxy is to have, as a pure function of the snapshot and the proxy.
+//!
+//! This crate owns the shape of every resource that Envoy gets. It does no IO, sees no clock and no
+//! socket, and cannot fail: where something cannot be compiled it leaves that out, closed, and
+//! returns a finding.
+//!
+//! What proxies share is compiled once per [`Compiler`]: endpoints and inbound routes per service
+//! port, everything outbound per service account. What is a proxy's own (its listeners' addresses,
+//! its applications, its upstreams) is a small overlay.
+//!
+//! Start reading at [`Compiler::compile`].
+
+mod authorization;
+mod compiler;
+mod http;
+mod inbound;
+mod index;
+mod outbound;
+mod secret;
+mod shape;
+mod tls;
+mod upstream;
+
+pub use compiler::{Compiled, Compiler};

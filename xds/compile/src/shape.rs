@@ -1,0 +1,125 @@
+//! Small parts of Envoy messages that several resources have.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::CircuitBreakers;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::socket_address::PortSpecifier;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{
+    Address, AggregatedConfigSource, ApiVersion, ConfigSource, RoutingPriority, SocketAddress,
+    TransportSocket, address, transport_socket,
+};
+use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{Endpoint, LbEndpoint, lb_endpoint};
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, Listener, filter};
+use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{
+    RegexMatcher, StringMatcher, string_matcher::MatchPattern,
+};
+use ironmesh_xds_wire::pb::envoy::r#type::v3::Percent;
+use ironmesh_xds_wire::pb::google::protobuf::{Any, BoolValue, Duration, UInt32Value};
+
+/// How long a connection to an endpoint may take (design §6).
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
+
+/// No time limit, where Envoy would have one of its own.
+pub(crate) const NO_TIMEOUT: Duration = Duration { seconds: 0, nanos: 0 };
+
+/// How many retries may run at once, in percent of the requests that run (design §6).
+const RETRY_BUDGET: f64 = 20.0;
+
+pub(crate) fn yes() -> Option<BoolValue> {
+    Some(BoolValue { value: true })
+}
+
+pub(crate) fn no() -> Option<BoolValue> {
+    Some(BoolValue { value: false })
+}
+
+pub(crate) fn number(value: u32) -> Option<UInt32Value> {
+    Some(UInt32Value { value })
+}
+
+pub(crate) fn exact(text: impl Into<String>) -> StringMatcher {
+    StringMatcher {
+        match_pattern: Some(MatchPattern::Exact(text.into())),
+        ..StringMatcher::default()
+    }
+}
+
+/// The whole of the text matches `expression`.
+pub(crate) fn regex(expression: String) -> StringMatcher {
+    let regex = RegexMatcher { regex: expression, ..RegexMatcher::default() };
+    StringMatcher {
+        match_pattern: Some(MatchPattern::SafeRegex(regex)),
+        ..StringMatcher::default()
+    }
+}
+
+/// "On this same stream": how resources refer to each other.
+pub(crate) fn ads() -> Option<ConfigSource> {
+    Some(ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        ..ConfigSource::default()
+    })
+}
+
+pub(crate) fn address(ip: IpAddr, port: u16) -> Option<Address> {
+    let socket = SocketAddress {
+        address: ip.to_string(),
+        port_specifier: Some(PortSpecifier::PortValue(port.into())),
+        ..SocketAddress::default()
+    };
+    Some(Address { address: Some(address::Address::SocketAddress(socket)) })
+}
+
+pub(crate) fn lb_endpoint(at: SocketAddr, weight: u32) -> LbEndpoint {
+    let endpoint = Endpoint { address: address(at.ip(), at.port()), ..Endpoint::default() };
+    LbEndpoint {
+        load_balancing_weight: number(weight),
+        host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(endpoint)),
+        ..LbEndpoint::default()
+    }
+}
+
+pub(crate) fn network_filter(name: &str, config: Any) -> Filter {
+    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(config)) }
+}
+
+pub(crate) fn transport_socket(config: Any) -> Option<TransportSocket> {
+    Some(TransportSocket {
+        name: "envoy.transport_sockets.tls".to_owned(),
+        config_type: Some(transport_socket::ConfigType::TypedConfig(config)),
+    })
+}
+
+/// A listener at one address of the machine, which no second process can take as well.
+///
+/// With Envoy's default (`SO_REUSEPORT`) two Envoys of one user bind the same port without an error
+/// and share its connections, so a mistake would go unseen.
+pub(crate) fn listener(name: String, ip: IpAddr, port: u16) -> Listener {
+    Listener { name, address: address(ip, port), enable_reuse_port: no(), ..Listener::default() }
+}
+
+/// No limits of Envoy's own: its defaults (1,024 connections, requests and pending requests) are
+/// reached by ordinary services. `retries` gives the cluster the retry budget of the design.
+pub(crate) fn circuit_breakers(retries: bool) -> Option<CircuitBreakers> {
+    let budget = RetryBudget {
+        budget_percent: Some(Percent { value: RETRY_BUDGET }),
+        ..RetryBudget::default()
+    };
+    let open = |priority: RoutingPriority| Thresholds {
+        priority: priority.into(),
+        max_connections: number(u32::MAX),
+        max_pending_requests: number(u32::MAX),
+        max_requests: number(u32::MAX),
+        max_retries: number(u32::MAX),
+        retry_budget: retries.then_some(budget),
+        ..Thresholds::default()
+    };
+    Some(CircuitBreakers {
+        thresholds: vec![open(RoutingPriority::Default), open(RoutingPriority::High)],
+        ..CircuitBreakers::default()
+    })
+}

@@ -1,0 +1,93 @@
+//! The TLS between proxies: mutual, TLS 1.3, certificates by SDS.
+//!
+//! A caller offers the ALPN `ironmesh` alone, and a server's filter chain matches on that offer; the
+//! server's context does *not* list it. If it did, TLS would settle on `ironmesh`, Envoy would take
+//! that for "not h2", and HTTP/2 between proxies would end in protocol errors (seen on 1.40).
+
+use ironmesh_catalog::{ServiceAccount, SpiffeId};
+use ironmesh_xds_wire::any;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::TransportSocket;
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
+    CombinedCertificateValidationContext, ValidationContextType,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::downstream_tls_context::SessionTicketKeysType;
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::subject_alt_name_matcher::SanType;
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
+    SubjectAltNameMatcher, TlsParameters, UpstreamTlsContext,
+};
+
+use crate::secret::{ROOTS, service_certificate_name};
+use crate::shape::{ads, exact, number, transport_socket, yes};
+
+/// The ALPN by which mesh connections are told from all others.
+pub(crate) const MESH_ALPN: &str = "ironmesh";
+
+/// What a caller of `account` speaks to a server that must be `server`.
+pub(crate) fn upstream(
+    account: &ServiceAccount,
+    server: &SpiffeId,
+    server_name: String,
+) -> Option<TransportSocket> {
+    let san = SubjectAltNameMatcher {
+        san_type: SanType::Uri.into(),
+        matcher: Some(exact(server.as_str())),
+        ..SubjectAltNameMatcher::default()
+    };
+    let who = CertificateValidationContext {
+        match_typed_subject_alt_names: vec![san],
+        ..CertificateValidationContext::default()
+    };
+    let combined = CombinedCertificateValidationContext {
+        default_validation_context: Some(who),
+        validation_context_sds_secret_config: Some(sds(ROOTS)),
+        ..CombinedCertificateValidationContext::default()
+    };
+    let context = UpstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            alpn_protocols: vec![MESH_ALPN.to_owned()],
+            ..common(account, ValidationContextType::CombinedValidationContext(combined))
+        }),
+        sni: server_name,
+        // A resumed session would skip the check of the server's certificate.
+        max_session_keys: number(0),
+        ..UpstreamTlsContext::default()
+    };
+    transport_socket(any(&context))
+}
+
+/// What a server of `account` asks of its callers: a certificate of the mesh. Which of them may do
+/// what is for the HTTP authorization to say.
+pub(crate) fn downstream(account: &ServiceAccount) -> Option<TransportSocket> {
+    let roots = ValidationContextType::ValidationContextSdsSecretConfig(sds(ROOTS));
+    let context = DownstreamTlsContext {
+        common_tls_context: Some(common(account, roots)),
+        require_client_certificate: yes(),
+        disable_stateful_session_resumption: true,
+        session_ticket_keys_type: Some(SessionTicketKeysType::DisableStatelessSessionResumption(
+            true,
+        )),
+        ..DownstreamTlsContext::default()
+    };
+    transport_socket(any(&context))
+}
+
+fn common(account: &ServiceAccount, validation: ValidationContextType) -> CommonTlsContext {
+    // As a client Envoy would stop at TLS 1.2 by itself.
+    let parameters = TlsParameters {
+        tls_minimum_protocol_version: TlsProtocol::TlSv13.into(),
+        tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),
+        ..TlsParameters::default()
+    };
+    CommonTlsContext {
+        tls_params: Some(parameters),
+        tls_certificate_sds_secret_configs: vec![sds(&service_certificate_name(account))],
+        validation_context_type: Some(validation),
+        ..CommonTlsContext::default()
+    }
+}
+
+fn sds(name: &str) -> SdsSecretConfig {
+    SdsSecretConfig { name: name.to_owned(), sds_config: ads() }
+}

@@ -1,0 +1,99 @@
+//! Declared upstreams (way A of design §5): a local port that stands for one service port.
+
+use ironmesh_catalog::{
+    Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Upstream,
+};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost, route};
+
+use crate::http::{Side, answer, connection_manager, every_request};
+use crate::shape::listener;
+
+/// An upstream that names no service port.
+const UPSTREAM_UNKNOWN: Code = Code(401);
+
+/// Two upstreams of one proxy at one local port.
+const UPSTREAM_PORT_TAKEN: Code = Code(402);
+
+/// The service port that an upstream stands for.
+pub(crate) fn service_port<'a>(
+    snapshot: &'a Snapshot,
+    proxy: &Proxy,
+    upstream: &Upstream,
+) -> Result<(&'a Service, ServicePort), Finding> {
+    let problem = |what: String, help: &str| {
+        let id = proxy.record.id;
+        let message = format!("upstream `{}` of proxy {id} {what}", upstream.service);
+        Finding::error(UPSTREAM_UNKNOWN, None, message).help(help)
+    };
+    let Some(service) = snapshot.specification.services.get(&upstream.service) else {
+        return Err(problem(
+            "names a service that policy does not define".to_owned(),
+            "define the service, or mend `upstreams` in the metadata of the proxy's bootstrap",
+        ));
+    };
+    let port = match (upstream.port, service.ports.as_slice()) {
+        (Some(number), _) => service.port(number),
+        (None, [only]) => Some(only),
+        (None, ports) => ports.iter().find(|port| port.number == 80),
+    };
+    match port {
+        Some(port) => Ok((service, ServicePort::new(service.name.clone(), port.number))),
+        None => {
+            let ports: Vec<_> = service.ports.iter().map(|port| port.number.to_string()).collect();
+            Err(problem(
+                "does not name one of its service's ports".to_owned(),
+                &format!("the service has the ports: {}", ports.join(", ")),
+            ))
+        }
+    }
+}
+
+/// Two upstreams at one local port: the later is left out.
+pub(crate) fn port_taken(proxy: &Proxy, upstream: &Upstream) -> Finding {
+    let (service, port, id) = (&upstream.service, upstream.local_port, proxy.record.id);
+    let message =
+        format!("upstream `{service}` of proxy {id} has the local port of another one: {port}");
+    Finding::error(UPSTREAM_PORT_TAKEN, None, message).help("give each upstream a port of its own")
+}
+
+pub(crate) fn upstream_listener(proxy: &Proxy, port: &ServicePort, local_port: u16) -> Listener {
+    let ServicePort { service, port: number } = port;
+    let stat_prefix = format!("upstream_{}_{}_{number}", service.namespace, service.name);
+    let manager = connection_manager(Side::Outbound, stat_prefix, name(port), Vec::new());
+    Listener {
+        traffic_direction: TrafficDirection::Outbound.into(),
+        filter_chains: vec![FilterChain { filters: vec![manager], ..FilterChain::default() }],
+        ..listener(format!("upstream|{port}|{local_port}"), proxy.local_address(), local_port)
+    }
+}
+
+/// The routes of an upstream: all to `action`.
+pub(crate) fn upstream_routes(port: &ServicePort, action: route::Action) -> RouteConfiguration {
+    RouteConfiguration {
+        name: name(port),
+        virtual_hosts: vec![VirtualHost {
+            name: "upstream".to_owned(),
+            domains: vec!["*".to_owned()],
+            routes: vec![every_request(action)],
+            ..VirtualHost::default()
+        }],
+        ..RouteConfiguration::default()
+    }
+}
+
+/// A declared upstream that policy forbids keeps its listener, which says so.
+pub(crate) fn forbidden(
+    snapshot: &Snapshot,
+    caller: &ServiceAccount,
+    service: &Service,
+) -> route::Action {
+    let caller = snapshot.mesh.trust_domain.workload(caller);
+    let name = &service.name;
+    answer(403, format!("ironmesh: {caller} may not call {name}: no traffic target allows it\n"))
+}
+
+fn name(port: &ServicePort) -> String {
+    format!("upstream|{port}")
+}

@@ -1,0 +1,149 @@
+//! One delta stream, as a state machine: requests, sets and time in, responses and news out.
+//!
+//! Rules are cited as in the xDS protocol document. The ones that decide whether Envoy works at all:
+//! an added or changed cluster is always followed by its endpoints, unprompted (Envoy would warm for
+//! 15 s); every first request of a type is answered, if need be by nothing; what a client has from an
+//! earlier stream is not sent again; and no push depends on an ACK to be correct, only for its pace.
+//!
+//! There is no queue of old states. A type remembers which names may differ from the newest set, at
+//! most one push per type is under way, and what has changed meanwhile goes with the next.
+
+mod order;
+mod subscription;
+mod type_stream;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_xds_wire::{DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
+use tokio::time::Instant;
+
+pub use type_stream::Refused;
+use type_stream::{Answer, TypeStream};
+
+/// How long a push waits for its ACK before everything else goes on without it (invariant 6).
+pub const ACK_DEADLINE: Duration = Duration::from_secs(15);
+
+/// How many types that we do not serve one stream may ask for.
+const MAX_UNKNOWN_TYPES: usize = 32;
+
+/// What a stream gives to the world around it.
+#[derive(Debug)]
+pub enum Output {
+    /// To be sent.
+    Send(DeltaResponse),
+    /// The client took a push of this type.
+    Acked(ResourceType),
+    /// The client refused a push.
+    Nacked(Refused),
+    /// The client has not answered a push of this type within [`ACK_DEADLINE`].
+    Late(ResourceType),
+    /// The stream is to be closed, for this reason.
+    Close(&'static str),
+}
+
+/// One delta stream.
+#[derive(Debug)]
+pub struct DeltaStream {
+    types: BTreeMap<ResourceType, TypeStream>,
+    /// What the client is to have; `None` until it is known.
+    target: Option<ResourceSet>,
+    unknown_types: BTreeSet<String>,
+    last_nonce: u64,
+}
+
+impl DeltaStream {
+    /// A new stream. `refused` is what this client refused on earlier streams: it is not sent again.
+    pub fn new(refused: &BTreeMap<(ResourceType, Arc<str>), Version>) -> Self {
+        let mut types: BTreeMap<_, _> =
+            ResourceType::ALL.into_iter().map(|t| (t, TypeStream::new(t))).collect();
+        for ((resource_type, name), version) in refused {
+            if let Some(stream) = types.get_mut(resource_type) {
+                stream.refused.insert(Arc::clone(name), *version);
+            }
+        }
+        Self { types, target: None, unknown_types: BTreeSet::new(), last_nonce: 0 }
+    }
+
+    /// Takes a request.
+    pub fn on_request(&mut self, request: &DeltaRequest, now: Instant) -> Vec<Output> {
+        let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
+            return self.on_unknown_type(request);
+        };
+        let mut outputs = Vec::new();
+        if let Some(stream) = self.types.get_mut(&resource_type) {
+            // A nonce that is not of a push under way answers nothing; the subscriptions in the
+            // request count all the same.
+            match stream.on_answer(request) {
+                Some(Answer::Acked) => outputs.push(Output::Acked(resource_type)),
+                Some(Answer::Nacked(refused)) => outputs.push(Output::Nacked(refused)),
+                None => {}
+            }
+            stream.on_subscriptions(request, self.target.as_ref());
+        }
+        self.advance(now, &mut outputs);
+        outputs
+    }
+
+    /// Takes what the client is to have from now on.
+    pub fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output> {
+        let none = ResourceSet::default();
+        let old = self.target.as_ref().unwrap_or(&none);
+        for (resource_type, stream) in &mut self.types {
+            stream.dirty.extend(set.changed_since(old, *resource_type));
+            if self.target.is_none() {
+                stream.review_all(&set);
+            }
+        }
+        self.target = Some(set);
+        let mut outputs = Vec::new();
+        self.advance(now, &mut outputs);
+        outputs
+    }
+
+    /// Takes note that time has passed. To be called at [`DeltaStream::deadline`].
+    pub fn on_timeout(&mut self, now: Instant) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        for (resource_type, stream) in &mut self.types {
+            if stream.expire(now) {
+                outputs.push(Output::Late(*resource_type));
+            }
+        }
+        self.advance(now, &mut outputs);
+        outputs
+    }
+
+    /// When [`DeltaStream::on_timeout`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.types.values().filter_map(TypeStream::deadline).min()
+    }
+
+    /// What the client has taken, of a type: a copy that shares its structure.
+    pub fn acked(&self, resource_type: ResourceType) -> imbl::OrdMap<Arc<str>, Version> {
+        self.types.get(&resource_type).map(|stream| stream.acked.clone()).unwrap_or_default()
+    }
+
+    /// A type that we do not serve: nothing of it is there, which is told once per name.
+    fn on_unknown_type(&mut self, request: &DeltaRequest) -> Vec<Output> {
+        let is_new = self.unknown_types.insert(request.type_url.clone());
+        if self.unknown_types.len() > MAX_UNKNOWN_TYPES {
+            return vec![Output::Close("the client asks for too many unknown resource types")];
+        }
+        if !is_new && request.subscribe.is_empty() {
+            return Vec::new();
+        }
+        let response = DeltaResponse {
+            type_url: request.type_url.as_str().into(),
+            nonce: self.next_nonce(),
+            resources: Vec::new(),
+            removed: request.subscribe.iter().map(|name| name.as_str().into()).collect(),
+        };
+        vec![Output::Send(response)]
+    }
+
+    fn next_nonce(&mut self) -> u64 {
+        self.last_nonce += 1;
+        self.last_nonce
+    }
+}

@@ -1,0 +1,333 @@
+//! One resource type of a stream: what the client has, what it refused, and what is under way.
+//!
+//! On an aggregated stream each type is a stream of its own: nonces, versions and subscriptions of
+//! one never touch another. What they have to do with each other is in `order`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ironmesh_xds_wire::{
+    DeltaRequest, DeltaResponse, ErrorDetail, Resource, ResourceSet, ResourceType, Version,
+};
+use tokio::time::Instant;
+
+use super::ACK_DEADLINE;
+use super::subscription::Subscription;
+
+/// The size at which a response is full; what does not fit goes with the next, after the ACK.
+const FULL_RESPONSE: usize = 256 * 1024;
+
+/// How many pushes without an answer are remembered.
+const MAX_UNANSWERED: usize = 8;
+
+/// A push that the client refused.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// Its type.
+    pub resource_type: ResourceType,
+    /// What was in it, and in which versions.
+    pub resources: Vec<(Arc<str>, Version)>,
+    /// Why, in the client's words.
+    pub error: ErrorDetail,
+    /// Whether it is known which resource is refused: there was only this one. Otherwise each is
+    /// tried again by itself.
+    pub is_final: bool,
+}
+
+/// How a client answered a push.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Acked,
+    Nacked(Refused),
+}
+
+/// A push that waits for its answer.
+#[derive(Debug)]
+struct Push {
+    nonce: String,
+    sent_at: Instant,
+    is_late: bool,
+    resources: Vec<(Arc<str>, Version)>,
+    removed: Vec<Arc<str>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TypeStream {
+    resource_type: ResourceType,
+    pub(crate) subscription: Subscription,
+    /// What the client has or is being sent. `None` = something, in a version we cannot know.
+    known: OrdMap<Arc<str>, Option<Version>>,
+    /// What the client has taken on this stream, or had from an earlier one.
+    pub(crate) acked: OrdMap<Arc<str>, Version>,
+    /// Versions that the client refused. They are not sent to it again.
+    pub(crate) refused: BTreeMap<Arc<str>, Version>,
+    /// Names that may differ between the target and what is known.
+    pub(crate) dirty: BTreeSet<Arc<str>>,
+    /// Names that are to be sent, or told to be gone, whatever is known.
+    asked: BTreeSet<Arc<str>>,
+    /// Names to be sent one by one, because a push that had them all was refused.
+    singly: VecDeque<Arc<str>>,
+    /// Whether an answer is due even if it is empty.
+    owes_answer: bool,
+    pushes: VecDeque<Push>,
+}
+
+impl TypeStream {
+    pub(crate) fn new(resource_type: ResourceType) -> Self {
+        Self {
+            resource_type,
+            subscription: Subscription::default(),
+            known: OrdMap::new(),
+            acked: OrdMap::new(),
+            refused: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            singly: VecDeque::new(),
+            owes_answer: false,
+            pushes: VecDeque::new(),
+        }
+    }
+
+    /// Takes the ACK or NACK that a request may be.
+    pub(crate) fn on_answer(&mut self, request: &DeltaRequest) -> Option<Answer> {
+        let at = self.pushes.iter().position(|push| push.nonce == request.nonce)?;
+        let push = self.pushes.remove(at)?;
+        let Some(error) = request.error.clone() else {
+            for (name, version) in push.resources {
+                self.refused.remove(&name);
+                self.acked.insert(name, version);
+            }
+            for name in push.removed {
+                self.acked.remove(&name);
+            }
+            return Some(Answer::Acked);
+        };
+        // Envoy may have taken the good resources of a push that it refused (it does for errors of
+        // meaning, and not for malformed messages), so of none of them do we know the version.
+        for (name, _) in &push.resources {
+            if let Some(known) = self.known.get_mut(name) {
+                *known = None;
+            }
+            self.acked.remove(name);
+        }
+        let is_final = push.resources.len() == 1;
+        if is_final {
+            self.refused.extend(push.resources.iter().cloned());
+        } else {
+            self.singly.extend(push.resources.iter().map(|(name, _)| Arc::clone(name)));
+        }
+        let (resource_type, resources) = (self.resource_type, push.resources);
+        Some(Answer::Nacked(Refused { resource_type, resources, error, is_final }))
+    }
+
+    /// Takes the subscriptions of a request.
+    pub(crate) fn on_subscriptions(
+        &mut self,
+        request: &DeltaRequest,
+        target: Option<&ResourceSet>,
+    ) {
+        let change = self.subscription.apply(self.resource_type, request);
+        for name in change.dropped {
+            self.forget(&name);
+        }
+        if change.wildcard_ended {
+            let lost: Vec<_> =
+                self.known.keys().filter(|name| !self.subscription.names(name)).cloned().collect();
+            for name in lost {
+                self.forget(&name);
+            }
+        }
+        self.asked.extend(change.asked);
+        if change.is_first {
+            for (name, version) in &request.initial_versions {
+                if self.subscription.covers(name) {
+                    self.take_over(name.as_str().into(), version.parse().ok(), target);
+                }
+            }
+            // A client that brings versions has been served before; one that brings none waits.
+            self.owes_answer = request.initial_versions.is_empty();
+        }
+        if let (true, Some(target)) = (change.is_first || change.wildcard_began, target) {
+            self.review_all(target);
+        }
+    }
+
+    /// Takes over what the client says that it has from an earlier stream.
+    fn take_over(
+        &mut self,
+        name: Arc<str>,
+        version: Option<Version>,
+        target: Option<&ResourceSet>,
+    ) {
+        self.known.insert(Arc::clone(&name), version);
+        if let Some(version) = version {
+            self.acked.insert(Arc::clone(&name), version);
+        }
+        // What the client asks for by name and has already need not be sent, if it is current. Where
+        // the target is not known yet, that is looked at when it is.
+        let current = target.and_then(|set| set.of(self.resource_type).get(&name));
+        if target.is_none() || current.is_some_and(|resource| Some(resource.version()) == version) {
+            self.asked.remove(&name);
+        }
+        self.dirty.insert(name);
+    }
+
+    fn forget(&mut self, name: &Arc<str>) {
+        self.known.remove(name);
+        self.acked.remove(name);
+        self.asked.remove(name);
+        self.dirty.remove(name);
+        self.singly.retain(|one| one != name);
+    }
+
+    /// Marks all names as perhaps different from what is known.
+    pub(crate) fn review_all(&mut self, target: &ResourceSet) {
+        self.dirty.extend(target.of(self.resource_type).keys().cloned());
+        self.dirty.extend(self.known.keys().cloned());
+    }
+
+    /// Wants `name` sent again, if the client is subscribed to it.
+    pub(crate) fn resend(&mut self, name: &Arc<str>) {
+        if self.subscription.names(name) {
+            self.asked.insert(Arc::clone(name));
+        }
+    }
+
+    /// Whether nothing more may be sent now: a push waits for its answer.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pushes.iter().any(|push| !push.is_late)
+    }
+
+    /// Drops what need not be looked at any more, and says whether resources are left to be sent.
+    pub(crate) fn has_updates(&mut self, target: &ResourceSet) -> bool {
+        let (known, subscription, refused) = (&self.known, &self.subscription, &self.refused);
+        let resources = target.of(self.resource_type);
+        self.dirty.retain(|name| {
+            subscription.covers(name)
+                && match resources.get(name) {
+                    Some(resource) => {
+                        let version = Some(resource.version());
+                        known.get(name) != Some(&version) && refused.get(name).copied() != version
+                    }
+                    None => known.contains_key(name),
+                }
+        });
+        self.singly.retain(|name| {
+            resources.get(name).is_some_and(|r| known.get(name) != Some(&Some(r.version())))
+        });
+        let has_changed = self.dirty.iter().any(|name| resources.contains_key(name));
+        has_changed || !self.asked.is_empty() || !self.singly.is_empty()
+    }
+
+    /// Whether a name waits to be sent.
+    pub(crate) fn is_waiting(&self, name: &str) -> bool {
+        self.dirty.contains(name) || self.asked.contains(name)
+    }
+
+    /// The names that have gone from the target and that the client still has.
+    pub(crate) fn has_removals(&self, target: &ResourceSet) -> bool {
+        let resources = target.of(self.resource_type);
+        self.dirty.iter().any(|name| !resources.contains_key(name) && self.known.contains_key(name))
+    }
+
+    /// The next push of what is new, changed or asked for. `hold` says which names are to wait.
+    /// `None` where there is nothing to say.
+    pub(crate) fn next_updates(
+        &mut self,
+        target: &ResourceSet,
+        nonce: u64,
+        hold: impl Fn(&str) -> bool,
+    ) -> Option<DeltaResponse> {
+        let resources = target.of(self.resource_type);
+        let mut response = DeltaResponse::new(self.resource_type, nonce);
+        let names: Vec<_> = match self.singly.front() {
+            Some(name) => vec![Arc::clone(name)],
+            None => self.asked.union(&self.dirty).filter(|name| !hold(name)).cloned().collect(),
+        };
+        let mut size = 0;
+        for name in names {
+            match resources.get(&name) {
+                Some(resource) if self.is_to_be_sent(resource) => {
+                    size += resource.delta_entry().len();
+                    response.resources.push(Arc::clone(resource));
+                    self.dirty.remove(&name);
+                    self.singly.retain(|one| *one != name);
+                }
+                Some(_) => {}
+                // Asked for, and not there: that is told at once. What has merely gone waits.
+                None if self.asked.contains(&name) => {
+                    response.removed.push(Arc::clone(&name));
+                    self.dirty.remove(&name);
+                }
+                None => continue,
+            }
+            self.asked.remove(&name);
+            if size >= FULL_RESPONSE {
+                break;
+            }
+        }
+        let is_empty = response.resources.is_empty() && response.removed.is_empty();
+        (!is_empty || std::mem::take(&mut self.owes_answer)).then_some(response)
+    }
+
+    fn is_to_be_sent(&self, resource: &Resource) -> bool {
+        let (name, version) = (resource.name(), resource.version());
+        if self.refused.get(name) == Some(&version) {
+            return false;
+        }
+        self.asked.contains(name) || self.known.get(name) != Some(&Some(version))
+    }
+
+    /// The push of all that has gone.
+    pub(crate) fn next_removals(&mut self, target: &ResourceSet, nonce: u64) -> DeltaResponse {
+        let resources = target.of(self.resource_type);
+        let known = &self.known;
+        let gone = |name: &&Arc<str>| !resources.contains_key(*name) && known.contains_key(*name);
+        let removed: Vec<_> = self.dirty.iter().filter(gone).cloned().collect();
+        for name in &removed {
+            self.dirty.remove(name);
+        }
+        DeltaResponse { removed, ..DeltaResponse::new(self.resource_type, nonce) }
+    }
+
+    /// Takes note that `response` is sent.
+    pub(crate) fn sent(&mut self, response: &DeltaResponse, now: Instant) {
+        for resource in &response.resources {
+            self.known.insert(Arc::clone(resource.name()), Some(resource.version()));
+        }
+        for name in &response.removed {
+            self.known.remove(name);
+        }
+        self.owes_answer = false;
+        let resources = response.resources.iter().map(|r| (Arc::clone(r.name()), r.version()));
+        self.pushes.push_back(Push {
+            nonce: response.nonce.to_string(),
+            sent_at: now,
+            is_late: false,
+            resources: resources.collect(),
+            removed: response.removed.clone(),
+        });
+        if self.pushes.len() > MAX_UNANSWERED {
+            self.pushes.pop_front();
+        }
+    }
+
+    /// Gives up waiting for pushes that are late. Says whether there was one.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        let mut expired = false;
+        for push in self.pushes.iter_mut().filter(|push| !push.is_late) {
+            push.is_late = now >= push.sent_at + ACK_DEADLINE;
+            expired |= push.is_late;
+        }
+        expired
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.pushes
+            .iter()
+            .filter(|push| !push.is_late)
+            .map(|push| push.sent_at + ACK_DEADLINE)
+            .min()
+    }
+}

@@ -1,0 +1,164 @@
+//! The hub: what each client is to have, and how far it has come.
+//!
+//! One lock, held for moments only. What a client is to have has one writer, whoever calls
+//! [`Hub::publish`]; how far it has come is written by its stream.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ironmesh_xds_wire::{Node, ResourceSet, ResourceType, Version};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::delta::Refused;
+
+/// What a client is known by. One client may have several streams, as in a hot restart.
+pub type ClientKey = Arc<str>;
+
+/// What a client has refused, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nack {
+    /// The refused version. It is not sent to this client again.
+    pub version: Version,
+    /// Why it is refused.
+    pub message: String,
+}
+
+/// How far a client has come.
+#[derive(Debug, Clone, Default)]
+pub struct ClientStatus {
+    /// How many streams it has open.
+    pub streams: usize,
+    /// What it said of itself when it last connected.
+    pub node: Node,
+    /// What it refuses now.
+    pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
+    acked: BTreeMap<ResourceType, OrdMap<Arc<str>, Version>>,
+}
+
+impl ClientStatus {
+    /// Whether the client has taken this version of this resource.
+    pub fn has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
+        self.acked.get(&resource_type).and_then(|acked| acked.get(name)) == Some(&version)
+    }
+}
+
+/// All clients.
+#[derive(Debug)]
+pub struct Hub {
+    clients: Mutex<BTreeMap<ClientKey, Client>>,
+    /// Counts what happens to clients: connects, disconnects, answers.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Client {
+    set: watch::Sender<Option<ResourceSet>>,
+    status: ClientStatus,
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self { clients: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+impl Hub {
+    /// Sets what a connected client is to have. A client that is not connected is passed over.
+    pub fn publish(&self, client: &str, set: ResourceSet) {
+        if let Some(client) = self.clients.lock().get(client).filter(|c| c.status.streams > 0) {
+            client.set.send_replace(Some(set));
+        }
+    }
+
+    /// What a client is to have, as it was last published.
+    pub fn published(&self, client: &str) -> Option<ResourceSet> {
+        self.clients.lock().get(client).and_then(|client| client.set.borrow().clone())
+    }
+
+    /// The clients that have connected, and how far they have come.
+    pub fn status(&self) -> Vec<(ClientKey, ClientStatus)> {
+        let clients = self.clients.lock();
+        clients.iter().map(|(key, client)| (Arc::clone(key), client.status.clone())).collect()
+    }
+
+    /// Tells when clients connect, disconnect or answer. Level-triggered: look at [`Hub::status`].
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// A stream of `client` begins.
+    pub(crate) fn connect(self: &Arc<Self>, client: ClientKey, node: Node) -> Connection {
+        let mut clients = self.clients.lock();
+        let entry = clients.entry(Arc::clone(&client)).or_insert_with(|| Client {
+            set: watch::Sender::new(None),
+            status: ClientStatus::default(),
+        });
+        entry.status.streams += 1;
+        entry.status.node = node;
+        let sets = entry.set.subscribe();
+        let nacks = &entry.status.nacks;
+        let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
+        drop(clients);
+        self.changed();
+        Connection { hub: Arc::clone(self), client, sets, refused }
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    fn with(&self, client: &str, change: impl FnOnce(&mut Client)) {
+        if let Some(client) = self.clients.lock().get_mut(client) {
+            change(client);
+        }
+        self.changed();
+    }
+}
+
+/// The hub's side of one stream. The client is connected for as long as one of these is there.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    hub: Arc<Hub>,
+    pub(crate) client: ClientKey,
+    pub(crate) sets: watch::Receiver<Option<ResourceSet>>,
+    /// What the client refused on earlier streams.
+    pub(crate) refused: BTreeMap<(ResourceType, Arc<str>), Version>,
+}
+
+impl Connection {
+    pub(crate) fn acked(&self, resource_type: ResourceType, acked: OrdMap<Arc<str>, Version>) {
+        self.hub.with(&self.client, |client| {
+            let nacks = &mut client.status.nacks;
+            // What is taken now is refused no longer.
+            nacks.retain(|(nacked, name), _| *nacked != resource_type || !acked.contains_key(name));
+            client.status.acked.insert(resource_type, acked);
+        });
+    }
+
+    pub(crate) fn nacked(&self, refused: &Refused) {
+        if !refused.is_final {
+            return;
+        }
+        self.hub.with(&self.client, |client| {
+            for (name, version) in &refused.resources {
+                let key = (refused.resource_type, Arc::clone(name));
+                let nack = Nack { version: *version, message: refused.error.message.clone() };
+                client.status.nacks.insert(key, nack);
+            }
+        });
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.hub.with(&self.client, |client| {
+            client.status.streams = client.status.streams.saturating_sub(1);
+            if client.status.streams == 0 {
+                // Nobody is there to send it to; when the client is back it is compiled anew.
+                client.set.send_replace(None);
+            }
+        });
+    }
+}

@@ -1,0 +1,21 @@
+//! The xDS engine: resource sets in, streams out.
+//!
+//! It knows no mesh. Whoever uses it says which clients may connect ([`Admission`]) and what each is
+//! to have ([`Hub::publish`]); the engine keeps each client at that, by the letter of the xDS
+//! protocol, and tells what the clients have taken and refused ([`Hub::status`]).
+//!
+//! Inside is a state machine per stream, without sockets and clocks ([`delta::DeltaStream`]);
+//! around it a task per stream that moves its inputs and outputs.
+//!
+//! Served now: the aggregated delta stream. The state-of-the-world variants are to stand beside
+//! [`delta`], as `sotw`, on the same [`Hub`].
+
+mod body;
+pub mod delta;
+mod hub;
+mod listener;
+mod service;
+
+pub use hub::{ClientKey, ClientStatus, Hub, Nack};
+pub use listener::{Peer, serve};
+pub use service::{Admission, Refusal};

@@ -1,0 +1,179 @@
+//! The listener: TCP connections in, mutual TLS, and on to the service.
+//!
+//! tonic can neither swap its TLS configuration nor bound its handshakes, so both are done here: the
+//! configuration is read anew for every connection, and a handshake has a deadline and never stands
+//! in another's way.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::timeout;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::server::Connected;
+
+use crate::hub::Hub;
+use crate::service::{Admission, AggregatedDiscovery};
+
+/// How long a TLS handshake may take.
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How many handshakes may run at once.
+const MAX_HANDSHAKES: usize = 256;
+
+/// After how long a silence a client is asked whether it is there, and how long it may take to answer.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+
+/// How many streams one connection may have: Envoy has one.
+const MAX_STREAMS_PER_CONNECTION: u32 = 8;
+
+/// Who is at the other end of a connection, by its verified certificate.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// The certificate of the client itself, in DER.
+    pub certificate: CertificateDer<'static>,
+    /// Where it calls from.
+    pub address: SocketAddr,
+}
+
+/// Serves xDS on `listener` until `shutdown`, and returns when all streams have ended.
+///
+/// `tls` must ask for client certificates; a connection without one is closed. A new configuration
+/// is used from the next connection on.
+pub async fn serve(
+    listener: TcpListener,
+    tls: watch::Receiver<Arc<ServerConfig>>,
+    hub: Arc<Hub>,
+    admission: Arc<dyn Admission>,
+    shutdown: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let streams = TaskTracker::new();
+    let service = AggregatedDiscovery::new(hub, admission, shutdown.clone(), streams.clone());
+    let (connections, incoming) = mpsc::channel(64);
+    let accepting = tokio::spawn(accept(listener, tls, connections, shutdown.clone()));
+    let result = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE.0))
+        .http2_keepalive_timeout(Some(KEEPALIVE.1))
+        .max_concurrent_streams(Some(MAX_STREAMS_PER_CONNECTION))
+        .add_service(service)
+        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), shutdown.cancelled_owned())
+        .await;
+    accepting.abort();
+    streams.close();
+    streams.wait().await;
+    result
+}
+
+async fn accept(
+    listener: TcpListener,
+    tls: watch::Receiver<Arc<ServerConfig>>,
+    connections: mpsc::Sender<io::Result<Connection>>,
+    shutdown: CancellationToken,
+) {
+    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shutdown.cancelled() => return,
+        };
+        let (tcp, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Such as too many open files: what is connected stays, and this may pass.
+                tracing::warn!(%error, "cannot accept an xDS connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
+        let acceptor = TlsAcceptor::from(Arc::clone(&tls.borrow()));
+        let connections = connections.clone();
+        tokio::spawn(async move {
+            let connection = handshake(acceptor, tcp, address).await;
+            drop(permit);
+            match connection {
+                // Refused only when the server has gone.
+                Ok(connection) => drop(connections.send(Ok(connection)).await),
+                Err(error) => tracing::info!(%address, %error, "xDS connection refused"),
+            }
+        });
+    }
+}
+
+async fn handshake(
+    acceptor: TlsAcceptor,
+    tcp: TcpStream,
+    address: SocketAddr,
+) -> io::Result<Connection> {
+    tcp.set_nodelay(true)?;
+    let stream = timeout(HANDSHAKE_DEADLINE, acceptor.accept(tcp)).await??;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
+    let certificate =
+        certificate.ok_or_else(|| io::Error::other("the client shows no certificate"))?;
+    Ok(Connection { stream, peer: Peer { certificate, address } })
+}
+
+/// A connection whose client is known.
+struct Connection {
+    stream: TlsStream<TcpStream>,
+    peer: Peer,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

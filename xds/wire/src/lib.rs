@@ -1,0 +1,21 @@
+//! Envoy's messages as bytes: the only crate that names `envoy-types`.
+//!
+//! It owns how a resource becomes bytes (canonical, so that the same input gives the same bytes in
+//! every process, and a version is the hash of the content), how frames are put together from
+//! shared bytes, and how bytes become JSON for people. It knows no mesh and opens no socket.
+//!
+//! Start reading at [`Resource`] and [`ResourceSet`].
+
+mod canonical;
+mod delta;
+mod descriptors;
+mod json;
+mod node;
+mod resource;
+mod set;
+
+pub use delta::{DeltaRequest, DeltaResponse, ErrorDetail};
+pub use envoy_types::pb;
+pub use node::{EnvoyVersion, Node};
+pub use resource::{Discoverable, Resource, ResourceType, Version, any};
+pub use set::{ResourceMap, ResourceSet};

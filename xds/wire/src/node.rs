@@ -1,0 +1,109 @@
+//! What a client says of itself, reduced to what is of use: Envoy's node is 61 KB, nearly all of it a
+//! list of extensions.
+
+use std::fmt;
+
+use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::google::protobuf::{Value, value::Kind};
+use serde_json::{Map, Number};
+
+/// A client as it describes itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its id.
+    pub id: String,
+    /// What it puts under the key `ironmesh` of its metadata, if anything.
+    pub statement: Option<serde_json::Value>,
+    /// Its version, where it is an Envoy that says so.
+    pub envoy_version: Option<EnvoyVersion>,
+}
+
+/// The version of an Envoy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EnvoyVersion {
+    /// 1, so far.
+    pub major: u32,
+    /// Counts its quarterly releases.
+    pub minor: u32,
+    /// Counts their fixes.
+    pub patch: u32,
+}
+
+impl fmt::Display for EnvoyVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+impl From<core::Node> for Node {
+    fn from(node: core::Node) -> Self {
+        let statement = node.metadata.and_then(|mut metadata| metadata.fields.remove("ironmesh"));
+        let envoy_version = match node.user_agent_version_type {
+            Some(core::node::UserAgentVersionType::UserAgentBuildVersion(build))
+                if node.user_agent_name == "envoy" =>
+            {
+                build.version.map(|version| EnvoyVersion {
+                    major: version.major_number,
+                    minor: version.minor_number,
+                    patch: version.patch,
+                })
+            }
+            _ => None,
+        };
+        Self { id: node.id, statement: statement.map(json), envoy_version }
+    }
+}
+
+/// A protobuf value as JSON. Its depth is bounded by prost's recursion limit (100).
+fn json(value: Value) -> serde_json::Value {
+    match value.kind {
+        None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
+        Some(Kind::BoolValue(bool)) => bool.into(),
+        Some(Kind::NumberValue(number)) => whole(number).map_or_else(|| number.into(), Into::into),
+        Some(Kind::StringValue(text)) => text.into(),
+        Some(Kind::ListValue(list)) => list.values.into_iter().map(json).collect(),
+        Some(Kind::StructValue(fields)) => fields
+            .fields
+            .into_iter()
+            .map(|(key, value)| (key, json(value)))
+            .collect::<Map<_, _>>()
+            .into(),
+    }
+}
+
+/// Protobuf has all its numbers as doubles; ports and counts are whole.
+fn whole(number: f64) -> Option<Number> {
+    let text = number.to_string();
+    text.parse::<i64>().ok().map(Number::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::r#type::v3::SemanticVersion;
+    use envoy_types::pb::google::protobuf::Struct;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_reduced_to_what_is_of_use() {
+        let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+        let port = Value { kind: Some(Kind::NumberValue(14001.0)) };
+        let fields = [("bind".to_owned(), text("10.0.0.1")), ("port".to_owned(), port)].into();
+        let statement = Value { kind: Some(Kind::StructValue(Struct { fields })) };
+        let version = SemanticVersion { major_number: 1, minor_number: 40, patch: 0 };
+        let node = Node::from(core::Node {
+            id: "n".to_owned(),
+            metadata: Some(Struct { fields: [("ironmesh".to_owned(), statement)].into() }),
+            user_agent_name: "envoy".to_owned(),
+            user_agent_version_type: Some(core::node::UserAgentVersionType::UserAgentBuildVersion(
+                core::BuildVersion { version: Some(version), metadata: None },
+            )),
+            ..core::Node::default()
+        });
+        assert_eq!(
+            node.statement.unwrap(),
+            serde_json::json!({ "bind": "10.0.0.1", "port": 14001 })
+        );
+        assert_eq!(node.envoy_version.unwrap().to_string(), "1.40.0");
+    }
+}

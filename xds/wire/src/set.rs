@@ -1,0 +1,130 @@
+//! Resource sets: what one client is to have, as persistent maps that share their structure.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+
+use crate::resource::{Resource, ResourceType};
+
+/// The resources of one type, by name.
+pub type ResourceMap = OrdMap<Arc<str>, Arc<Resource>>;
+
+/// All that one client is to have. Copies share their structure, and the difference between two
+/// sets that descend from each other costs as much as it is large (invariant 5).
+#[derive(Debug, Clone, Default)]
+pub struct ResourceSet {
+    secrets: ResourceMap,
+    clusters: ResourceMap,
+    endpoints: ResourceMap,
+    listeners: ResourceMap,
+    routes: ResourceMap,
+}
+
+impl ResourceSet {
+    /// The resources of a type.
+    pub fn of(&self, resource_type: ResourceType) -> &ResourceMap {
+        match resource_type {
+            ResourceType::Secret => &self.secrets,
+            ResourceType::Cluster => &self.clusters,
+            ResourceType::Endpoint => &self.endpoints,
+            ResourceType::Listener => &self.listeners,
+            ResourceType::Route => &self.routes,
+        }
+    }
+
+    fn of_mut(&mut self, resource_type: ResourceType) -> &mut ResourceMap {
+        match resource_type {
+            ResourceType::Secret => &mut self.secrets,
+            ResourceType::Cluster => &mut self.clusters,
+            ResourceType::Endpoint => &mut self.endpoints,
+            ResourceType::Listener => &mut self.listeners,
+            ResourceType::Route => &mut self.routes,
+        }
+    }
+
+    /// Puts a resource in, in place of the one of that type and name.
+    pub fn insert(&mut self, resource: Arc<Resource>) {
+        self.of_mut(resource.resource_type()).insert(Arc::clone(resource.name()), resource);
+    }
+
+    /// Whether the resource of that type and name is there.
+    pub fn contains(&self, resource_type: ResourceType, name: &str) -> bool {
+        self.of(resource_type).contains_key(name)
+    }
+
+    /// All resources, by type and then by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        ResourceType::ALL.into_iter().flat_map(|resource_type| self.of(resource_type).values())
+    }
+
+    /// The same set, sharing with `older` all that has not changed between them.
+    #[must_use]
+    pub fn sharing_with(&self, older: &Self) -> Self {
+        let mut shared = older.clone();
+        for resource_type in ResourceType::ALL {
+            let (old, new) = (older.of(resource_type), self.of(resource_type));
+            let map = shared.of_mut(resource_type);
+            for name in changed_names(old, new) {
+                match new.get(&name) {
+                    Some(resource) => map.insert(name, Arc::clone(resource)),
+                    None => map.remove(&name),
+                };
+            }
+        }
+        shared
+    }
+}
+
+/// The names that stand for another content, or for none, or newly, in `new`.
+pub(crate) fn changed_names(old: &ResourceMap, new: &ResourceMap) -> Vec<Arc<str>> {
+    old.diff(new)
+        .filter_map(|item| match item {
+            DiffItem::Add(name, _) | DiffItem::Remove(name, _) => Some(Arc::clone(name)),
+            DiffItem::Update { old: (_, old), new: (name, new) } => {
+                (old.version() != new.version()).then(|| Arc::clone(name))
+            }
+        })
+        .collect()
+}
+
+impl ResourceSet {
+    /// The names of a type whose content differs between `older` and this set, each once.
+    pub fn changed_since(&self, older: &Self, resource_type: ResourceType) -> Vec<Arc<str>> {
+        changed_names(older.of(resource_type), self.of(resource_type))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+
+    use super::*;
+
+    fn set(clusters: &[(&str, &str)]) -> ResourceSet {
+        let mut set = ResourceSet::default();
+        for (name, content) in clusters {
+            let cluster = Cluster {
+                name: (*name).to_owned(),
+                alt_stat_name: (*content).to_owned(),
+                ..Cluster::default()
+            };
+            set.insert(Arc::new(Resource::new(&cluster)));
+        }
+        set
+    }
+
+    #[test]
+    fn a_set_that_shares_with_an_older_one_has_its_own_content() {
+        let old = set(&[("kept", "1"), ("changed", "1"), ("gone", "1")]);
+        let new = set(&[("kept", "1"), ("changed", "2"), ("added", "1")]);
+        let shared = new.sharing_with(&old);
+        let names = shared.changed_since(&new, ResourceType::Cluster);
+        assert!(names.is_empty(), "{names:?}");
+        let kept =
+            |set: &ResourceSet| Arc::clone(set.of(ResourceType::Cluster).get("kept").unwrap());
+        assert!(Arc::ptr_eq(&kept(&shared), &kept(&old)), "what has not changed is held once");
+        let changed = shared.changed_since(&old, ResourceType::Cluster);
+        assert_eq!(changed.iter().map(|n| &**n).collect::<Vec<_>>(), ["added", "changed", "gone"]);
+    }
+}

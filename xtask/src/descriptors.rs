@@ -1,0 +1,56 @@
+//! Makes `xds/wire/src/envoy.fds.gz`: Envoy's protobuf descriptors without their comments.
+//!
+//! `envoy-types` ships them (3.4 MB) but does not export them, and a build script cannot know where
+//! another crate's sources are. So the stripped set is kept in the tree, and the test below fails
+//! when it is no longer that of the locked `envoy-types`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use flate2::{Compression, write::GzEncoder};
+use prost::Message;
+use prost_reflect::prost_types::FileDescriptorSet;
+
+pub(crate) fn write() -> anyhow::Result<()> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    gzip.write_all(&stripped()?)?;
+    fs_err::write(kept(), gzip.finish()?)?;
+    Ok(())
+}
+
+fn kept() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../xds/wire/src/envoy.fds.gz")
+}
+
+/// The descriptors of the locked `envoy-types`, without source information.
+fn stripped() -> anyhow::Result<Vec<u8>> {
+    let metadata =
+        cargo_metadata::MetadataCommand::new().other_options(vec!["--locked".to_owned()]).exec()?;
+    let package = metadata.packages.iter().find(|package| package.name == "envoy-types");
+    let folder = package
+        .and_then(|package| package.manifest_path.parent())
+        .context("envoy-types is not locked")?;
+    let whole = fs_err::read(folder.join("src/generated/types.bin"))?;
+    let mut set = FileDescriptorSet::decode(&*whole)?;
+    for file in &mut set.file {
+        file.source_code_info = None;
+    }
+    Ok(set.encode_to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+
+    use super::*;
+
+    #[test]
+    fn the_kept_descriptors_are_those_of_the_locked_envoy_types() {
+        let mut kept_bytes = Vec::new();
+        GzDecoder::new(fs_err::File::open(kept()).unwrap()).read_to_end(&mut kept_bytes).unwrap();
+        assert!(kept_bytes == stripped().unwrap(), "run `cargo xtask descriptors`");
+    }
+}
