@@ -26,6 +26,11 @@ impl TrustDomain {
         self.0.as_str()
     }
 
+    /// The trust domain of a SPIFFE ID.
+    pub fn of(uri: &str) -> Option<Self> {
+        uri.strip_prefix("spiffe://")?.split('/').next()?.parse().ok()
+    }
+
     /// `spiffe://<trust domain>/ns/<namespace>/sa/<account>`: what a peer's certificate says.
     pub fn workload(&self, account: &ServiceAccount) -> SpiffeId {
         self.id(&format!("ns/{}/sa/{}", account.namespace, account.name))

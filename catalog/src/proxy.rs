@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use jiff::Timestamp;
@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::name::ServiceName;
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// The UUID of one sidecar, given to it when it joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -112,7 +114,7 @@ impl Proxy {
 
     /// The address on which it listens for the mesh.
     pub fn bind(&self) -> IpAddr {
-        self.statement.bind.unwrap_or(self.record.mesh_address.ip())
+        self.statement.bind.unwrap_or_else(|| self.record.mesh_address.ip())
     }
 
     /// The address on which it listens for its own applications, and Envoy for its admin.
@@ -125,13 +127,13 @@ impl Proxy {
 
     /// Where its applications listen.
     pub fn app_address(&self) -> IpAddr {
-        self.statement.app_address.unwrap_or(IpAddr::from([127, 0, 0, 1]))
+        self.statement.app_address.unwrap_or(LOCALHOST)
     }
 }
 
 /// The address for what only the proxy's own machine may reach, given the one for the mesh.
 pub fn local_address(bind: IpAddr) -> IpAddr {
-    if bind.is_loopback() { bind } else { IpAddr::from([127, 0, 0, 1]) }
+    if bind.is_loopback() { bind } else { LOCALHOST }
 }
 
 #[cfg(test)]

@@ -23,6 +23,9 @@ pub struct Mesh {
     pub trust_domain: TrustDomain,
 }
 
+/// The applications behind a proxy that serve one service port: where each listens, and its weight.
+pub type Applications = Vec<(u16, u32)>;
+
 /// One moment of the mesh.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -33,7 +36,7 @@ pub struct Snapshot {
     /// Where each service port is dialled: the participants. Sorted by address.
     pub endpoints: OrdMap<ServicePort, Arc<Vec<MeshEndpoint>>>,
     /// Where the applications behind a proxy listen: port and weight, sorted.
-    pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Vec<(u16, u32)>>>,
+    pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Applications>>,
     /// The certificate of each account that a proxy serves.
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     /// What peers are checked against.
@@ -62,14 +65,14 @@ impl Snapshot {
         }
         let mut snapshot = Self {
             mesh,
-            specification: Arc::clone(&specification),
+            specification,
             endpoints: OrdMap::new(),
             local_endpoints: OrdMap::new(),
             certificates,
             trust_bundle,
         };
         let none = Arc::default();
-        for (name, service) in &specification.services {
+        for (name, service) in &Arc::clone(&snapshot.specification).services {
             let endpoints = discovered.0.get(name).unwrap_or(&none);
             let records = by_service.get(name).map_or(&[][..], Vec::as_slice);
             snapshot.place(service, endpoints, records);

@@ -130,7 +130,8 @@ impl Bootstrap<'_> {
             .collect();
         // Names are resolved; addresses need no DNS.
         let is_address = |(host, _): &(String, u16)| host.parse::<IpAddr>().is_ok();
-        let discovery = if self.control_plane.iter().all(is_address) { "STATIC" } else { "STRICT_DNS" };
+        let discovery =
+            if self.control_plane.iter().all(is_address) { "STATIC" } else { "STRICT_DNS" };
         json!({
             "name": "ironmesh-control-plane",
             "type": discovery,

@@ -33,7 +33,7 @@ pub(crate) fn deny_all() -> HttpFilter {
 
 /// What overrides [`deny_all`] on an inbound virtual host of a service that runs as `account`.
 pub(crate) fn per_route(
-    index: &PolicyIndex<'_>,
+    index: &PolicyIndex,
     trust_domain: &TrustDomain,
     account: &ServiceAccount,
 ) -> HashMap<String, Any> {
@@ -57,7 +57,7 @@ fn rbac(policies: HashMap<String, Policy>) -> Rbac {
 /// The policy of one target; none where it has nobody or nothing to allow, because an empty list
 /// must never come to mean "anyone" (invariant 3).
 fn policy(
-    index: &PolicyIndex<'_>,
+    index: &PolicyIndex,
     trust_domain: &TrustDomain,
     target: &TrafficTarget,
 ) -> Option<Policy> {

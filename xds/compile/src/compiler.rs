@@ -31,9 +31,9 @@ pub struct Compiled {
 
 /// Compiles the proxies of one snapshot. What they share is compiled at its first use and kept.
 #[derive(Debug)]
-pub struct Compiler<'a> {
-    snapshot: &'a Snapshot,
-    index: PolicyIndex<'a>,
+pub struct Compiler {
+    snapshot: Arc<Snapshot>,
+    index: PolicyIndex,
     scopes: BTreeMap<ServiceAccount, Arc<Scope>>,
     endpoints: BTreeMap<ServicePort, Arc<Resource>>,
     inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
@@ -49,11 +49,10 @@ struct Scope {
     callable: BTreeSet<ServicePort>,
 }
 
-impl<'a> Compiler<'a> {
+impl Compiler {
     /// A compiler for `snapshot`.
-    pub fn new(snapshot: &'a Snapshot) -> Self {
+    pub fn new(snapshot: Arc<Snapshot>) -> Self {
         Self {
-            snapshot,
             index: PolicyIndex::new(&snapshot.specification),
             scopes: BTreeMap::new(),
             endpoints: BTreeMap::new(),
@@ -61,6 +60,7 @@ impl<'a> Compiler<'a> {
             upstream_routes: BTreeMap::new(),
             certificates: BTreeMap::new(),
             trust_bundle: encode(&secret::trust_bundle(&snapshot.trust_bundle)),
+            snapshot,
         }
     }
 
@@ -74,7 +74,8 @@ impl<'a> Compiler<'a> {
             takes_part_with: Vec::new(),
             findings: Vec::new(),
         };
-        let services = &self.snapshot.specification.services;
+        let snapshot = Arc::clone(&self.snapshot);
+        let services = &snapshot.specification.services;
         let mut served = Vec::new();
         for name in &proxy.record.services {
             match services.get(name) {
@@ -94,14 +95,15 @@ impl<'a> Compiler<'a> {
 
     /// The proxy's inbound listener, with what it refers to.
     fn inbound(&mut self, proxy: &Proxy, served: &[&Arc<Service>], compiled: &mut Compiled) {
+        let snapshot = Arc::clone(&self.snapshot);
         let mut chains = Vec::new();
         for service in served {
             // Without its certificate a chain could never shake hands.
             let Some(certificate) = self.certificate(&service.account) else { continue };
             for (service_port, port) in service.service_ports() {
-                chains.push(inbound::filter_chain(self.snapshot, service, &service_port));
+                chains.push(inbound::filter_chain(&snapshot, service, &service_port));
                 let applications =
-                    self.snapshot.local_endpoints.get(&(proxy.record.id, service_port.clone()));
+                    snapshot.local_endpoints.get(&(proxy.record.id, service_port.clone()));
                 let here = [(port.target, 1)];
                 let applications = applications.map_or(&here[..], |known| known.as_slice());
                 let cluster =
@@ -128,20 +130,21 @@ impl<'a> Compiler<'a> {
         scope: &Scope,
         compiled: &mut Compiled,
     ) {
+        let snapshot = Arc::clone(&self.snapshot);
         let mut taken = BTreeSet::from([Proxy::OUTBOUND_HTTP_PORT]);
         for declared in &proxy.statement.upstreams {
             if !taken.insert(declared.local_port) {
                 compiled.findings.push(upstream::port_taken(proxy, declared));
                 continue;
             }
-            let (service, port) = match upstream::service_port(self.snapshot, proxy, declared) {
+            let (service, port) = match upstream::service_port(&snapshot, proxy, declared) {
                 Ok(found) => found,
                 Err(finding) => {
-                    compiled.findings.push(finding);
+                    compiled.findings.push(*finding);
                     continue;
                 }
             };
-            let (snapshot, index) = (self.snapshot, &self.index);
+            let index = &self.index;
             let key = (account.clone(), port.clone());
             let routes = self.upstream_routes.entry(key).or_insert_with(|| {
                 let host =
@@ -149,7 +152,7 @@ impl<'a> Compiler<'a> {
                 let action = if scope.callable.contains(&port) {
                     Destination::of(index, &port).action(&port, Some(host))
                 } else {
-                    upstream::forbidden(snapshot, account, service)
+                    upstream::forbidden(&snapshot, account, service)
                 };
                 encode(&upstream::upstream_routes(&port, action))
             });
@@ -165,7 +168,8 @@ impl<'a> Compiler<'a> {
             return Arc::clone(scope);
         }
         let mut resources = ResourceSet::default();
-        let services = &self.snapshot.specification.services;
+        let snapshot = Arc::clone(&self.snapshot);
+        let services = &snapshot.specification.services;
         let callable = self.index.callable(account);
         let callable: Vec<_> =
             callable.into_iter().filter_map(|name| services.get(name)).map(|s| &**s).collect();
@@ -179,11 +183,11 @@ impl<'a> Compiler<'a> {
             destinations.iter().flat_map(Destination::service_ports).collect();
         for port in clusters {
             let Some(service) = services.get(&port.service) else { continue };
-            let cluster = outbound::cluster(self.snapshot, account, service, port);
+            let cluster = outbound::cluster(&snapshot, account, service, port);
             resources.insert(encode(&cluster));
             resources.insert(self.endpoints(port));
         }
-        let routes = outbound::by_host_routes(&self.index, self.snapshot, account, &callable);
+        let routes = outbound::by_host_routes(&self.index, &snapshot, account, &callable);
         resources.insert(encode(&routes));
         if let Some(certificate) = self.certificate(account) {
             resources.insert(certificate);
@@ -204,7 +208,7 @@ impl<'a> Compiler<'a> {
 
     fn inbound_routes(&mut self, service: &Service, port: &ServicePort) -> Arc<Resource> {
         let resource = self.inbound_routes.entry(port.clone()).or_insert_with(|| {
-            encode(&inbound::route_configuration(&self.index, self.snapshot, service, port))
+            encode(&inbound::route_configuration(&self.index, &self.snapshot, service, port))
         });
         Arc::clone(resource)
     }

@@ -77,7 +77,7 @@ pub(crate) fn filter_chain(
 
 /// The routes of one service port, with the authorization. The same for all proxies that serve it.
 pub(crate) fn route_configuration(
-    index: &PolicyIndex<'_>,
+    index: &PolicyIndex,
     snapshot: &Snapshot,
     service: &Service,
     port: &ServicePort,

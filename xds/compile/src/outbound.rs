@@ -75,7 +75,7 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
-    pub(crate) fn of(index: &PolicyIndex<'_>, port: &ServicePort) -> Self {
+    pub(crate) fn of(index: &PolicyIndex, port: &ServicePort) -> Self {
         let Some(split) = index.split_of(&port.service) else { return Self::One(port.clone()) };
         let services = &index.specification().services;
         let backends = split.backends.iter().filter(|backend| backend.weight > 0);
@@ -149,7 +149,7 @@ pub(crate) fn by_host_listener(proxy: &Proxy) -> Listener {
 /// The routes by `Host` of `caller`: a virtual host for every service port that it may call.
 /// Anything else, forbidden or unknown, is 404: a caller learns of nothing that it may not call.
 pub(crate) fn by_host_routes(
-    index: &PolicyIndex<'_>,
+    index: &PolicyIndex,
     snapshot: &Snapshot,
     caller: &ServiceAccount,
     callable: &[&Service],

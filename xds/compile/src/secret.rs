@@ -17,8 +17,8 @@ pub(crate) fn service_certificate_name(account: &ServiceAccount) -> String {
 
 pub(crate) fn service_certificate(certificate: &ServiceCertificate) -> Secret {
     let tls = TlsCertificate {
-        certificate_chain: inline(&certificate.chain),
-        private_key: inline(certificate.key.expose()),
+        certificate_chain: Some(inline(&certificate.chain)),
+        private_key: Some(inline(certificate.key.expose())),
         ..TlsCertificate::default()
     };
     Secret {
@@ -28,14 +28,16 @@ pub(crate) fn service_certificate(certificate: &ServiceCertificate) -> Secret {
 }
 
 pub(crate) fn trust_bundle(bundle: &TrustBundle) -> Secret {
-    let context =
-        CertificateValidationContext { trusted_ca: inline(&bundle.roots), ..Default::default() };
+    let context = CertificateValidationContext {
+        trusted_ca: Some(inline(&bundle.roots)),
+        ..Default::default()
+    };
     Secret { name: ROOTS.to_owned(), r#type: Some(secret::Type::ValidationContext(context)) }
 }
 
-fn inline(text: &str) -> Option<DataSource> {
-    Some(DataSource {
+fn inline(text: &str) -> DataSource {
+    DataSource {
         specifier: Some(Specifier::InlineString(text.to_owned())),
         ..DataSource::default()
-    })
+    }
 }

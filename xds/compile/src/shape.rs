@@ -1,4 +1,7 @@
-//! Small parts of Envoy messages that several resources have.
+//! Small parts of Envoy messages that several resources have, in the form in which the messages take
+//! them: prost has every message field as an `Option`.
+
+#![expect(clippy::unnecessary_wraps, reason = "message fields are options")]
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -21,11 +21,11 @@ pub(crate) fn service_port<'a>(
     snapshot: &'a Snapshot,
     proxy: &Proxy,
     upstream: &Upstream,
-) -> Result<(&'a Service, ServicePort), Finding> {
+) -> Result<(&'a Service, ServicePort), Box<Finding>> {
     let problem = |what: String, help: &str| {
         let id = proxy.record.id;
         let message = format!("upstream `{}` of proxy {id} {what}", upstream.service);
-        Finding::error(UPSTREAM_UNKNOWN, None, message).help(help)
+        Box::new(Finding::error(UPSTREAM_UNKNOWN, None, message).help(help))
     };
     let Some(service) = snapshot.specification.services.get(&upstream.service) else {
         return Err(problem(
@@ -38,16 +38,14 @@ pub(crate) fn service_port<'a>(
         (None, [only]) => Some(only),
         (None, ports) => ports.iter().find(|port| port.number == 80),
     };
-    match port {
-        Some(port) => Ok((service, ServicePort::new(service.name.clone(), port.number))),
-        None => {
-            let ports: Vec<_> = service.ports.iter().map(|port| port.number.to_string()).collect();
-            Err(problem(
-                "does not name one of its service's ports".to_owned(),
-                &format!("the service has the ports: {}", ports.join(", ")),
-            ))
-        }
-    }
+    let Some(port) = port else {
+        let ports: Vec<_> = service.ports.iter().map(|port| port.number.to_string()).collect();
+        return Err(problem(
+            "does not name one of its service's ports".to_owned(),
+            &format!("the service has the ports: {}", ports.join(", ")),
+        ));
+    };
+    Ok((service, ServicePort::new(service.name.clone(), port.number)))
 }
 
 /// Two upstreams at one local port: the later is left out.

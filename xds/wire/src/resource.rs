@@ -125,7 +125,7 @@ impl FromStr for Version {
 /// A resource as it goes out.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
-    resource_type: ResourceType,
+    kind: ResourceType,
     name: Arc<str>,
     version: Version,
     /// The encoding of a `DeltaDiscoveryResponse` that has this one resource and nothing else.
@@ -153,7 +153,7 @@ impl Resource {
             ..discovery::DeltaDiscoveryResponse::default()
         };
         Self {
-            resource_type: M::TYPE,
+            kind: M::TYPE,
             name: message.resource_name().into(),
             version,
             entry: response.encode_to_vec().into(),
@@ -162,7 +162,7 @@ impl Resource {
 
     /// Its type.
     pub fn resource_type(&self) -> ResourceType {
-        self.resource_type
+        self.kind
     }
 
     /// Its name.
@@ -184,7 +184,7 @@ impl Resource {
 impl fmt::Debug for Resource {
     /// Without the content, which may be a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} {}", self.resource_type, self.name, self.version)
+        write!(f, "{} {:?} {}", self.kind, self.name, self.version)
     }
 }
 

@@ -1,0 +1,60 @@
+# What one does with a checkout. `make help` lists it.
+
+.DEFAULT_GOAL := help
+.PHONY: help prerequisites envoy build test lint docs deny clean-tools
+
+target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
+DENY_VERSION := 0.20.2
+
+# An Envoy and an ironmesh given from outside are used as they are.
+IRONMESH_BIN ?= $(target_dir)/debug/ironmesh
+export IRONMESH_BIN
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Debian's gcc comes without the C library's headers, so it is there and cannot link: try it.
+prerequisites:
+	@missing=; \
+	command -v cargo >/dev/null || missing="$$missing cargo"; \
+	command -v git >/dev/null || missing="$$missing git"; \
+	command -v python3 >/dev/null || missing="$$missing python3"; \
+	echo 'int main(void) { return 0; }' | cc -x c -o /dev/null - >/dev/null 2>&1 \
+	    || missing="$$missing cc(a-working-C-compiler)"; \
+	if [ -n "$$missing" ]; then \
+	    echo "missing:$$missing" >&2; \
+	    echo "  Debian 12: apt-get install build-essential git python3" >&2; \
+	    echo "  Rust: rustup, then 'rustup toolchain install stable'; at least the rust-version in Cargo.toml" >&2; \
+	    exit 1; \
+	fi
+
+envoy: prerequisites ## Fetch the pinned Envoy into .tools/ (nothing to do when ENVOY_BIN is set)
+	@scripts/get-envoy.sh
+
+build: prerequisites ## Build everything, debug
+	cargo build --workspace
+
+# `cargo test` does not build the binary for the tests of other packages: they would run a stale one
+# or none. Without Envoy its tests are skipped for a person, and fail where CI=true.
+test: prerequisites ## All tests, also those on real Envoys (fetched at first)
+	@scripts/get-envoy.sh || { [ "$(CI)" != true ] && echo "make test: going on without Envoy; its tests are skipped" >&2; }
+	cargo build --workspace --bins
+	ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" cargo test --workspace --no-fail-fast
+
+lint: prerequisites ## Formatting and clippy, warnings are errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+docs: prerequisites ## Rustdoc of our crates, warnings are errors
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+deny: .tools/bin/cargo-deny-$(DENY_VERSION) ## Licences, bans and sources of all dependencies (deny.toml)
+	PATH="$(CURDIR)/.tools/bin:$$PATH" cargo deny check bans licenses sources
+
+.tools/bin/cargo-deny-$(DENY_VERSION): | prerequisites
+	@echo "installing cargo-deny $(DENY_VERSION) into .tools/ (two to five minutes, once)" >&2
+	cargo install --quiet --locked cargo-deny --version $(DENY_VERSION) --root .tools
+	@touch $@
+
+clean-tools: ## Remove what was fetched into .tools/
+	rm -rf .tools

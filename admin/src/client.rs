@@ -1,0 +1,109 @@
+//! The calling side: what the commands use to speak to a running control plane.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::api::{BootstrapRequest, BootstrapResponse, ErrorBody, ProxyView, Readiness};
+
+/// A client of the admin socket.
+#[derive(Debug, Clone)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// A call came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens, or not for us.
+    #[error(
+        "cannot reach the control plane at `{}`: is `ironmesh serve` running with this state folder, and as this user?",
+        socket.display()
+    )]
+    Unreachable {
+        /// The socket.
+        socket: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("the control plane broke off")]
+    Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The control plane says no.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Client {
+    /// A client of the socket at `socket`.
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.to_owned() }
+    }
+
+    /// Whether the control plane serves.
+    pub async fn readiness(&self) -> Result<Readiness, ClientError> {
+        self.call::<(), _>(Method::GET, "/readyz", None).await
+    }
+
+    /// All proxies that have joined.
+    pub async fn proxies(&self) -> Result<Vec<ProxyView>, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/proxies", None).await
+    }
+
+    /// Lets a proxy in.
+    pub async fn bootstrap(
+        &self,
+        request: &BootstrapRequest,
+    ) -> Result<BootstrapResponse, ClientError> {
+        self.call(Method::POST, "/v1/proxies", Some(request)).await
+    }
+
+    async fn call<B: Serialize, A: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<A, ClientError> {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
+        let body = body.map(serde_json::to_vec).transpose().map_err(broken)?.unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "ironmesh")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::<Bytes>::from(body))
+            .map_err(broken)?;
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.map_err(broken)?;
+        // The connection ends with its sender, which ends with the exchange.
+        let exchange = async move {
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
+        };
+        let (exchanged, _) = tokio::join!(exchange, connection);
+        let (status, body) = exchanged.map_err(broken)?;
+        if status.is_success() || status == StatusCode::SERVICE_UNAVAILABLE {
+            return serde_json::from_slice(&body).map_err(broken);
+        }
+        let error = serde_json::from_slice(&body).map_or_else(
+            |_| format!("{status}: {}", String::from_utf8_lossy(&body)),
+            |body: ErrorBody| body.error,
+        );
+        Err(ClientError::Refused(error))
+    }
+}
+
+fn broken(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {
+    ClientError::Broken(error.into())
+}

@@ -1,0 +1,16 @@
+//! The administration of a running control plane: an HTTP API, served and spoken.
+//!
+//! Two listeners serve it. The Unix socket `<state>/admin.sock` (mode 0600) may issue and change;
+//! the TCP one, for people, probes and dashboards, may only read, because it asks for no credentials.
+//! This crate owns the wire format of both sides. It keeps no state: all answers come from the
+//! [`ControlPlane`] that is handed in.
+
+mod api;
+mod client;
+mod server;
+
+pub use api::{
+    BootstrapRequest, BootstrapResponse, FindingView, NackView, PolicyView, ProxyView, Readiness,
+};
+pub use client::{Client, ClientError};
+pub use server::{BindError, ControlPlane, Refusal, bind_socket, serve_reads, serve_socket};

@@ -1,0 +1,157 @@
+//! The built-in certification authority: a root, and the intermediate that signs.
+//!
+//! Keeps its material in the store before it is used, so that nothing is ever signed by a key that
+//! a crash can lose. What it issues is in the module `issue`.
+
+use std::error::Error;
+
+use ironmesh_catalog::{CertificateStore, StoreError, TrustBundle, TrustDomain};
+use jiff::Timestamp;
+
+use crate::inspect::{self, Failure};
+use crate::material::{Material, Signer};
+use crate::profile;
+
+/// The certification authority of one mesh.
+#[derive(Debug)]
+pub struct Authority {
+    trust_domain: TrustDomain,
+    material: Material,
+    signer: Signer,
+    root_ends: Timestamp,
+    intermediate_ends: Timestamp,
+    intermediate_renew_at: Timestamp,
+}
+
+impl Authority {
+    /// Opens the authority that the store keeps, or makes one at the first start of the mesh.
+    pub fn open(
+        store: &dyn CertificateStore,
+        trust_domain: &TrustDomain,
+        now: Timestamp,
+    ) -> Result<Self, AuthorityError> {
+        let Some(kept) = store.authority()?.map(zeroize::Zeroizing::new) else {
+            let material = Material::generate(trust_domain, now).map_err(AuthorityError::Make)?;
+            return Self::keep(store, trust_domain, &material);
+        };
+        let material = Material::from_json(&kept).map_err(AuthorityError::Damaged)?;
+        let names = inspect::uri_names_of_pem(&material.root_certificate)
+            .map_err(AuthorityError::Damaged)?;
+        if names != [profile::trust_domain_uri(trust_domain)] {
+            return Err(AuthorityError::OtherTrustDomain {
+                found: names.join(", "),
+                expected: trust_domain.clone(),
+            });
+        }
+        let mut authority = Self::new(trust_domain, material).map_err(AuthorityError::Damaged)?;
+        if now >= authority.root_ends {
+            return Err(AuthorityError::Expired { at: authority.root_ends });
+        }
+        authority.renew_intermediate(store, now)?;
+        Ok(authority)
+    }
+
+    /// Replaces the intermediate by a new one below the same root when less than a third of its
+    /// life is left. Says whether it did. After an error the one in use stays.
+    pub fn renew_intermediate(
+        &mut self,
+        store: &dyn CertificateStore,
+        now: Timestamp,
+    ) -> Result<bool, AuthorityError> {
+        if now < self.intermediate_renew_at {
+            return Ok(false);
+        }
+        let material = self
+            .material
+            .with_new_intermediate(&self.trust_domain, now)
+            .map_err(AuthorityError::Make)?;
+        *self = Self::keep(store, &self.trust_domain, &material)?;
+        Ok(true)
+    }
+
+    /// When [`Self::renew_intermediate`] will have something to do.
+    pub fn intermediate_renew_at(&self) -> Timestamp {
+        self.intermediate_renew_at
+    }
+
+    /// The trust domain whose identities it issues.
+    pub fn trust_domain(&self) -> &TrustDomain {
+        &self.trust_domain
+    }
+
+    /// What peers are to trust: the root.
+    pub fn trust_bundle(&self) -> TrustBundle {
+        TrustBundle { roots: self.material.root_certificate.clone() }
+    }
+
+    pub(crate) fn signer(&self) -> &Signer {
+        &self.signer
+    }
+
+    pub(crate) fn intermediate(&self) -> &str {
+        &self.material.intermediate_certificate
+    }
+
+    /// When the last certificate that it can sign now must end.
+    pub(crate) fn intermediate_ends(&self) -> Timestamp {
+        self.intermediate_ends
+    }
+
+    /// Keeps new material, and only then uses it.
+    fn keep(
+        store: &dyn CertificateStore,
+        trust_domain: &TrustDomain,
+        material: &Material,
+    ) -> Result<Self, AuthorityError> {
+        let json = material.to_json().map_err(AuthorityError::Make)?;
+        // As it will be read at the next start, so that what could not be read is never kept.
+        let material = Material::from_json(&json).map_err(AuthorityError::Make)?;
+        let authority = Self::new(trust_domain, material).map_err(AuthorityError::Make)?;
+        store.put_authority(&json)?;
+        Ok(authority)
+    }
+
+    fn new(trust_domain: &TrustDomain, material: Material) -> Result<Self, Failure> {
+        Ok(Self {
+            trust_domain: trust_domain.clone(),
+            signer: material.signer()?,
+            root_ends: inspect::lifetime_of_pem(&material.root_certificate)?.1,
+            intermediate_ends: inspect::lifetime_of_pem(&material.intermediate_certificate)?.1,
+            intermediate_renew_at: material.intermediate_renew_at()?,
+            material,
+        })
+    }
+}
+
+/// The authority could not be opened or renewed.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What the store keeps does not parse, or its parts do not belong together.
+    #[error(
+        "certification authority in the store cannot be read: restore the state folder from your backup"
+    )]
+    Damaged(#[source] Box<dyn Error + Send + Sync>),
+    /// It is the authority of another mesh.
+    #[error(
+        "certification authority in the store is of another trust domain than `{expected}`, and \
+         the trust domain is fixed at the first start: `{found}`"
+    )]
+    OtherTrustDomain {
+        /// The trust domain that it is of, as a URI.
+        found: String,
+        /// The one that is configured.
+        expected: TrustDomain,
+    },
+    /// The root has expired.
+    #[error("root certificate of the certification authority has expired: `{at}`")]
+    Expired {
+        /// When.
+        at: Timestamp,
+    },
+    /// New keys or certificates could not be made.
+    #[error("certification authority cannot make its certificates")]
+    Make(#[source] Box<dyn Error + Send + Sync>),
+}

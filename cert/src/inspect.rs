@@ -1,0 +1,145 @@
+//! Reading certificates: what they say, and whether one may be used.
+//!
+//! Every certificate that we publish passes through here first, as a peer would check it: Envoy
+//! takes an expired certificate, or one of another authority, without a word. Issues nothing.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use ironmesh_catalog::{ServiceCertificate, SpiffeId, TrustBundle};
+use jiff::Timestamp;
+use rcgen::{KeyPair, PublicKeyData as _};
+use rustls::crypto::CryptoProvider;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer as _;
+use x509_parser::time::ASN1Time;
+
+use crate::tls::{self, TlsError};
+
+/// Why an operation failed; the caller says which one it was.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+/// A certificate that must not be published.
+#[derive(Debug, thiserror::Error)]
+pub enum UnfitCertificate {
+    /// It or its key does not parse, or the key is another's.
+    #[error("certificate and private key do not parse, or do not belong together")]
+    Unreadable(#[source] Box<dyn Error + Send + Sync>),
+    /// A peer would refuse it now.
+    #[error("certificate would be refused by a peer now")]
+    Refused(#[source] rustls::Error),
+    /// It identifies someone else.
+    #[error("certificate is for another identity than `{expected}`: {found:?}")]
+    OtherIdentity {
+        /// Whom it should identify.
+        expected: SpiffeId,
+        /// What its URI names are.
+        found: Vec<String>,
+    },
+}
+
+/// Checks certificates as a peer does that trusts one bundle.
+pub(crate) struct Inspector {
+    provider: Arc<CryptoProvider>,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl Inspector {
+    pub(crate) fn new(bundle: &TrustBundle) -> Result<Self, TlsError> {
+        let provider = tls::provider();
+        let verifier = WebPkiClientVerifier::builder_with_provider(
+            Arc::new(tls::roots(bundle)?),
+            Arc::clone(&provider),
+        );
+        let verifier = verifier.build().map_err(TlsError::Verifier)?;
+        Ok(Self { provider, verifier })
+    }
+
+    /// Whether a peer would take `certificate` at `now` as that of `identity`.
+    pub(crate) fn check(
+        &self,
+        certificate: &ServiceCertificate,
+        identity: &SpiffeId,
+        now: Timestamp,
+    ) -> Result<(), UnfitCertificate> {
+        let unreadable = |e: Failure| UnfitCertificate::Unreadable(e);
+        let chain = certificates(&certificate.chain).map_err(unreadable)?;
+        let key = PrivateKeyDer::from_pem_slice(certificate.key.expose().as_bytes())
+            .map_err(|e| unreadable(e.into()))?;
+        CertifiedKey::from_der(chain.clone(), key, &self.provider)
+            .map_err(|e| unreadable(e.into()))?;
+        let (leaf, intermediates) =
+            chain.split_first().ok_or_else(|| unreadable("no certificate".into()))?;
+        let seconds = u64::try_from(now.as_second()).unwrap_or(0);
+        let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        self.verifier
+            .verify_client_cert(leaf, intermediates, time)
+            .map_err(UnfitCertificate::Refused)?;
+        let found = uri_names(&parse(leaf).map_err(unreadable)?).map_err(unreadable)?;
+        if found != [identity.as_str()] {
+            return Err(UnfitCertificate::OtherIdentity { expected: identity.clone(), found });
+        }
+        Ok(())
+    }
+}
+
+/// The certificates of a PEM text, at least one.
+pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>()?;
+    if chain.is_empty() { Err("no certificate".into()) } else { Ok(chain) }
+}
+
+/// A certificate in DER with nothing after it.
+pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, Failure> {
+    match X509Certificate::from_der(der)? {
+        (&[], certificate) => Ok(certificate),
+        _ => Err("something follows the certificate".into()),
+    }
+}
+
+/// All URIs among the certificate's alternative names.
+pub(crate) fn uri_names(certificate: &X509Certificate<'_>) -> Result<Vec<String>, Failure> {
+    let names = certificate.subject_alternative_name()?;
+    let names = names.iter().flat_map(|extension| &extension.value.general_names);
+    Ok(names
+        .filter_map(|name| match name {
+            GeneralName::URI(uri) => Some((*uri).to_owned()),
+            _ => None,
+        })
+        .collect())
+}
+
+/// When the one certificate in `pem` begins and ends.
+pub(crate) fn lifetime_of_pem(pem: &str) -> Result<(Timestamp, Timestamp), Failure> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes())?;
+    let validity = parse(&der)?.validity().clone();
+    let time = |t: ASN1Time| Timestamp::from_second(t.timestamp());
+    Ok((time(validity.not_before)?, time(validity.not_after)?))
+}
+
+/// The URI names of the one certificate in `pem`.
+pub(crate) fn uri_names_of_pem(pem: &str) -> Result<Vec<String>, Failure> {
+    uri_names(&parse(&CertificateDer::from_pem_slice(pem.as_bytes())?)?)
+}
+
+/// Checks that the one certificate in `pem` is that of `key`, and that `issuer` signed it.
+pub(crate) fn check_is_signed_by(
+    pem: &str,
+    key: &KeyPair,
+    issuer: &KeyPair,
+) -> Result<(), Failure> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes())?;
+    let certificate = parse(&der)?;
+    if certificate.public_key().raw != key.subject_public_key_info() {
+        return Err("certificate and private key do not belong together".into());
+    }
+    let issuer = issuer.subject_public_key_info();
+    let (_, issuer) = x509_parser::x509::SubjectPublicKeyInfo::from_der(&issuer)?;
+    Ok(certificate.verify_signature(Some(&issuer))?)
+}

@@ -1,0 +1,181 @@
+//! Issuing: the three kinds of leaf certificates, each with an identity and uses of its own, so
+//! that none can stand for another.
+//!
+//! Whom to issue to is the caller's decision; nothing is kept here.
+
+use std::error::Error;
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    ProxyId, Secret, ServiceAccount, ServiceCertificate, ServiceName, SpiffeId,
+};
+use jiff::Timestamp;
+use rcgen::PublicKeyData;
+
+use crate::authority::Authority;
+use crate::inspect::Failure;
+use crate::profile::{self, Purpose};
+use crate::request::{self, RequestError};
+use crate::validity::{self, Validity};
+
+/// How long the certificate of a proxy holds that is run by hand. (Agents will renew sooner.)
+pub const PROXY_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
+
+/// How long the control plane's own certificate holds.
+pub const CONTROL_PLANE_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
+
+/// What a proxy gets for its request. The key never left its machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyCertificate {
+    /// The leaf and the intermediate that signed it, in PEM.
+    pub chain: String,
+    /// When it ends.
+    pub not_after: Timestamp,
+    /// The leaf's serial number, in lower-case hexadecimal.
+    pub serial: String,
+}
+
+/// What the control plane shows to those who connect to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlPlaneCertificate {
+    /// The leaf and the intermediate that signed it, in PEM.
+    pub chain: String,
+    /// The leaf's private key (PKCS#8).
+    pub key: Secret,
+    /// When it is to be replaced: at two thirds of its life.
+    pub renew_at: Timestamp,
+    /// When it ends.
+    pub not_after: Timestamp,
+}
+
+impl Authority {
+    /// A certificate by which the processes of `account` know each other. Its life is `lifetime`
+    /// plus or minus up to a tenth.
+    pub fn issue_service_certificate(
+        &self,
+        account: &ServiceAccount,
+        lifetime: Duration,
+        now: Timestamp,
+    ) -> Result<ServiceCertificate, IssueError> {
+        let issue = || -> Result<_, Failure> {
+            let validity = self.validity(now, validity::jittered(lifetime)?)?;
+            let key = profile::new_key()?;
+            let leaf = Leaf {
+                purpose: Purpose::Service,
+                common_name: account.name.as_str(),
+                identity: self.trust_domain().workload(account),
+                validity,
+            };
+            let (chain, serial) = self.sign(&leaf, &key)?;
+            Ok(ServiceCertificate {
+                account: account.clone(),
+                chain,
+                key: Secret::new(key.serialize_pem()),
+                serial,
+                not_before: validity.not_before,
+                not_after: validity.not_after,
+                renew_at: validity.renew_at(),
+            })
+        };
+        issue().map_err(IssueError::Sign)
+    }
+
+    /// A certificate by which the control plane knows `proxy`, and that is good for nothing else.
+    ///
+    /// Of the request only the public key is taken, and only of ECDSA P-256.
+    pub fn issue_proxy_certificate(
+        &self,
+        csr_pem: &str,
+        proxy: ProxyId,
+        services: &[ServiceName],
+        lifetime: Duration,
+        now: Timestamp,
+    ) -> Result<ProxyCertificate, IssueError> {
+        let service = services.first().ok_or(IssueError::NoService)?;
+        let key = request::public_key(csr_pem)?;
+        let issue = || -> Result<_, Failure> {
+            let validity = self.validity(now, lifetime)?;
+            let leaf = Leaf {
+                purpose: Purpose::Proxy,
+                common_name: &proxy_common_name(proxy, service),
+                identity: self.trust_domain().proxy(proxy, service),
+                validity,
+            };
+            let (chain, serial) = self.sign(&leaf, &key)?;
+            Ok(ProxyCertificate { chain, not_after: validity.not_after, serial })
+        };
+        issue().map_err(IssueError::Sign)
+    }
+
+    /// A certificate for the control plane itself.
+    pub fn issue_control_plane_certificate(
+        &self,
+        now: Timestamp,
+    ) -> Result<ControlPlaneCertificate, IssueError> {
+        let issue = || -> Result<_, Failure> {
+            let validity = self.validity(now, CONTROL_PLANE_LIFETIME)?;
+            let key = profile::new_key()?;
+            let leaf = Leaf {
+                purpose: Purpose::ControlPlane,
+                common_name: "ironmesh control plane",
+                identity: self.trust_domain().control_plane().0,
+                validity,
+            };
+            let (chain, _) = self.sign(&leaf, &key)?;
+            Ok(ControlPlaneCertificate {
+                chain,
+                key: Secret::new(key.serialize_pem()),
+                renew_at: validity.renew_at(),
+                not_after: validity.not_after,
+            })
+        };
+        issue().map_err(IssueError::Sign)
+    }
+
+    fn validity(&self, now: Timestamp, lifetime: Duration) -> Result<Validity, Failure> {
+        Ok(Validity::new(now, lifetime, self.intermediate_ends())?)
+    }
+
+    /// Signs a leaf for `key`: the chain, and the leaf's serial number.
+    fn sign(&self, leaf: &Leaf<'_>, key: &impl PublicKeyData) -> Result<(String, String), Failure> {
+        let (content, serial) = profile::content(
+            leaf.purpose,
+            leaf.common_name,
+            leaf.identity.as_str(),
+            &leaf.validity,
+        )?;
+        let signed = content.signed_by(key, self.signer())?;
+        Ok((format!("{}{}", signed.pem(), self.intermediate()), serial.to_hex()))
+    }
+}
+
+/// No certificate was issued.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    /// The request is not taken.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A proxy must serve something.
+    #[error("proxy has no service: a proxy certificate names the first one")]
+    NoService,
+    /// Its content could not be put together or signed.
+    #[error("certificate cannot be issued")]
+    Sign(#[source] Box<dyn Error + Send + Sync>),
+}
+
+struct Leaf<'a> {
+    purpose: Purpose,
+    common_name: &'a str,
+    identity: SpiffeId,
+    validity: Validity,
+}
+
+/// `<proxy-UUID>.<service>.<namespace>`, or the UUID alone when that is more than X.509 allows.
+/// The whole name is in the URI in any case, and that is what is read.
+fn proxy_common_name(proxy: ProxyId, service: &ServiceName) -> String {
+    let full = format!("{proxy}.{}.{}", service.name, service.namespace);
+    if full.len() <= MAX_COMMON_NAME { full } else { proxy.to_string() }
+}
+
+/// The upper bound of a common name (RFC 5280, appendix A.1, `ub-common-name`).
+const MAX_COMMON_NAME: usize = 64;

@@ -1,0 +1,41 @@
+//! The certificate manager: the built-in certification authority, what it issues, and what a
+//! peer's certificate says.
+//!
+//! This crate owns the authority's keys while they are in memory, the shape of every certificate
+//! of the mesh, and the TLS configuration of our own listeners. It never keeps anything on disk
+//! itself (that is the [`CertificateStore`]'s), never decides who may have a certificate, opens no
+//! socket, and reads no clock: the time is an argument.
+//!
+//! ```text
+//! CertificateStore ──► Authority ──► proxy certificates          (for a CSR; clients only)
+//!        ▲                 ├───────► control plane certificates  ──► tls::server_config
+//!        └──────────── ServiceCertificates (one per account, kept before published)
+//! ```
+//!
+//! Start reading at [`Authority`].
+//!
+//! [`CertificateStore`]: ironmesh_catalog::CertificateStore
+
+mod authority;
+mod inspect;
+mod issue;
+mod material;
+pub mod peer;
+mod profile;
+mod request;
+mod service_certificates;
+pub mod tls;
+mod validity;
+
+pub use authority::{Authority, AuthorityError};
+pub use inspect::UnfitCertificate;
+pub use issue::{
+    CONTROL_PLANE_LIFETIME, ControlPlaneCertificate, IssueError, PROXY_LIFETIME, ProxyCertificate,
+};
+pub use request::{RequestError, generate_proxy_key_and_csr};
+pub use service_certificates::{Ensured, KeepError, ServiceCertificates};
+
+#[cfg(test)]
+mod memory_store;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The authority's material: root and intermediate with their keys, as they are made and kept.
+//!
+//! Checks that what was kept still fits together. Never talks to the store itself.
+
+use std::time::Duration;
+
+use ironmesh_catalog::{Secret, TrustDomain};
+use jiff::Timestamp;
+use rcgen::{Issuer, KeyPair};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::inspect::Failure;
+use crate::profile::{self, Purpose};
+use crate::validity::Validity;
+use crate::{inspect, validity};
+
+/// Root and intermediate with their keys, in PEM.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Material {
+    pub(crate) root_certificate: String,
+    root_key: Secret,
+    pub(crate) intermediate_certificate: String,
+    intermediate_key: Secret,
+}
+
+/// The part of the authority that signs leaves.
+pub(crate) type Signer = Issuer<'static, KeyPair>;
+
+impl Material {
+    /// A new root and an intermediate below it.
+    pub(crate) fn generate(trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, Failure> {
+        let key = profile::new_key()?;
+        let name = format!("ironmesh root {}", profile::short_id()?);
+        let uri = profile::trust_domain_uri(trust_domain);
+        let validity = Validity::new(now, ROOT_LIFETIME, Timestamp::MAX)?;
+        let (content, _) = profile::content(Purpose::Root, &name, &uri, &validity)?;
+        let material = Self {
+            root_certificate: content.self_signed(&key)?.pem(),
+            root_key: Secret::new(key.serialize_pem()),
+            // Made in the next step, below the root.
+            intermediate_certificate: String::new(),
+            intermediate_key: Secret::new(String::new()),
+        };
+        material.with_new_intermediate(trust_domain, now)
+    }
+
+    /// The same root with a new intermediate.
+    pub(crate) fn with_new_intermediate(
+        &self,
+        trust_domain: &TrustDomain,
+        now: Timestamp,
+    ) -> Result<Self, Failure> {
+        let root_key = KeyPair::from_pem(self.root_key.expose())?;
+        let root = Issuer::from_ca_cert_pem(&self.root_certificate, root_key)?;
+        let root_ends = inspect::lifetime_of_pem(&self.root_certificate)?.1;
+        let key = profile::new_key()?;
+        let name = format!("ironmesh intermediate {}", profile::short_id()?);
+        let uri = profile::trust_domain_uri(trust_domain);
+        let validity = Validity::new(now, INTERMEDIATE_LIFETIME, root_ends)?;
+        let (content, _) = profile::content(Purpose::Intermediate, &name, &uri, &validity)?;
+        Ok(Self {
+            intermediate_certificate: content.signed_by(&key, &root)?.pem(),
+            intermediate_key: Secret::new(key.serialize_pem()),
+            ..self.clone()
+        })
+    }
+
+    /// Reads what [`Self::to_json`] wrote, and checks that its parts belong together.
+    pub(crate) fn from_json(json: &[u8]) -> Result<Self, Failure> {
+        let material: Self = serde_json::from_slice(json)?;
+        let root = KeyPair::from_pem(material.root_key.expose())?;
+        let intermediate = KeyPair::from_pem(material.intermediate_key.expose())?;
+        inspect::check_is_signed_by(&material.root_certificate, &root, &root)?;
+        inspect::check_is_signed_by(&material.intermediate_certificate, &intermediate, &root)?;
+        Ok(material)
+    }
+
+    pub(crate) fn to_json(&self) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        Ok(Zeroizing::new(serde_json::to_vec(self)?))
+    }
+
+    pub(crate) fn signer(&self) -> Result<Signer, Failure> {
+        let key = KeyPair::from_pem(self.intermediate_key.expose())?;
+        Ok(Issuer::from_ca_cert_pem(&self.intermediate_certificate, key)?)
+    }
+
+    /// When the intermediate is to be replaced: when a third of its life is left.
+    pub(crate) fn intermediate_renew_at(&self) -> Result<Timestamp, Failure> {
+        let (from, to) = inspect::lifetime_of_pem(&self.intermediate_certificate)?;
+        Ok(validity::two_thirds(from, to))
+    }
+}
+
+/// How long the root holds.
+const ROOT_LIFETIME: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// How long an intermediate holds. The third of it that is left when it is replaced is longer than
+/// what any leaf lives, so no leaf is cut short by its issuer (save near the end of the root).
+const INTERMEDIATE_LIFETIME: Duration = Duration::from_secs(5 * 365 * 86_400);

@@ -1,0 +1,134 @@
+//! The shape of every certificate that is issued: names, extensions, serial number, validity.
+//!
+//! Everything is set here. What the certificate library does by default (validity from 1975 to
+//! 4096, a name of its own) never reaches a certificate. Signs nothing.
+
+use std::fmt::Write as _;
+
+use aws_lc_rs::rand;
+use ironmesh_catalog::TrustDomain;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
+};
+
+use crate::validity::{Validity, to_offset};
+
+/// What a certificate is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Root,
+    Intermediate,
+    Service,
+    Proxy,
+    ControlPlane,
+}
+
+impl Purpose {
+    fn is_ca(self) -> IsCa {
+        match self {
+            // Not limited, so that it may one day vouch for the root that comes after it.
+            Self::Root => IsCa::Ca(BasicConstraints::Unconstrained),
+            Self::Intermediate => IsCa::Ca(BasicConstraints::Constrained(0)),
+            Self::Service | Self::Proxy | Self::ControlPlane => IsCa::ExplicitNoCa,
+        }
+    }
+
+    fn key_usages(self) -> Vec<KeyUsagePurpose> {
+        match self {
+            Self::Root | Self::Intermediate => {
+                vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign]
+            }
+            Self::Service | Self::Proxy | Self::ControlPlane => {
+                vec![KeyUsagePurpose::DigitalSignature]
+            }
+        }
+    }
+
+    fn extended_key_usages(self) -> Vec<ExtendedKeyUsagePurpose> {
+        match self {
+            Self::Root | Self::Intermediate => Vec::new(),
+            Self::Service => {
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth]
+            }
+            Self::Proxy => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            Self::ControlPlane => vec![ExtendedKeyUsagePurpose::ServerAuth],
+        }
+    }
+}
+
+/// The content of a certificate for `purpose`, with its serial number.
+pub(crate) fn content(
+    purpose: Purpose,
+    common_name: &str,
+    uri: &str,
+    validity: &Validity,
+) -> Result<(CertificateParams, Serial), ContentError> {
+    let serial = Serial::random()?;
+    let mut content = CertificateParams::default();
+    content.serial_number = Some(SerialNumber::from_slice(&serial.0));
+    content.not_before = to_offset(validity.not_before)?;
+    content.not_after = to_offset(validity.not_after)?;
+    content.distinguished_name = DistinguishedName::new();
+    content.distinguished_name.push(DnType::CommonName, common_name);
+    content.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
+    content.is_ca = purpose.is_ca();
+    content.key_usages = purpose.key_usages();
+    content.extended_key_usages = purpose.extended_key_usages();
+    content.use_authority_key_identifier_extension = true;
+    Ok((content, serial))
+}
+
+/// The trust domain as a URI, as a signing certificate says it (SPIFFE X.509-SVID, section 4.1: a
+/// signing certificate has no path in its ID).
+pub(crate) fn trust_domain_uri(trust_domain: &TrustDomain) -> String {
+    format!("spiffe://{trust_domain}")
+}
+
+/// A new key: ECDSA P-256, the one kind that the mesh uses.
+pub(crate) fn new_key() -> Result<KeyPair, rcgen::Error> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+}
+
+/// A serial number: 126 random bits.
+pub(crate) struct Serial([u8; 16]);
+
+impl Serial {
+    fn random() -> Result<Self, ContentError> {
+        let mut bytes = [0; 16];
+        rand::fill(&mut bytes).map_err(|_| ContentError::Random)?;
+        // Positive and always of one length (RFC 5280, section 4.1.2.2).
+        bytes[0] = bytes[0] & 0x7f | 0x40;
+        Ok(Self(bytes))
+    }
+
+    pub(crate) fn to_hex(&self) -> String {
+        hex(&self.0)
+    }
+}
+
+/// Eight random hexadecimal digits, by which people tell two authorities apart.
+pub(crate) fn short_id() -> Result<String, ContentError> {
+    let mut bytes = [0; 4];
+    rand::fill(&mut bytes).map_err(|_| ContentError::Random)?;
+    Ok(hex(&bytes))
+}
+
+/// The content of a certificate could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContentError {
+    #[error("no random bytes")]
+    Random,
+    #[error("time cannot be written into a certificate")]
+    Time(#[from] time::error::ComponentRange),
+    #[error("name cannot be written into a certificate")]
+    Name(#[from] rcgen::Error),
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,178 @@
+//! The keeper of service certificates: one per account in use, kept in the store before anyone is
+//! given it, renewed in time.
+//!
+//! An account whose certificate cannot be renewed keeps its last one, and the others go on. Never
+//! deletes: an account that comes back gets its certificate back, if that still holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use imbl::OrdMap;
+use ironmesh_catalog::{
+    CertificateStore, ServiceAccount, ServiceCertificate, StoreError, TrustBundle,
+};
+use jiff::Timestamp;
+
+use crate::authority::Authority;
+use crate::inspect::{Inspector, UnfitCertificate};
+use crate::issue::IssueError;
+use crate::tls::TlsError;
+
+/// The service certificates of a mesh.
+pub struct ServiceCertificates {
+    store: Arc<dyn CertificateStore>,
+    /// The last certificate of every account there ever was.
+    kept: BTreeMap<ServiceAccount, Arc<ServiceCertificate>>,
+    /// Those of the accounts in use, each checked against `checked_for`.
+    published: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
+    checked_for: Option<TrustBundle>,
+}
+
+impl fmt::Debug for ServiceCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceCertificates")
+            .field("kept", &self.kept.len())
+            .field("published", &self.published)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What [`ServiceCertificates::ensure`] did.
+#[derive(Debug)]
+#[must_use]
+pub struct Ensured {
+    /// Whether [`ServiceCertificates::current`] is another than before.
+    pub changed: bool,
+    /// Accounts that should have a new certificate and have none, each with the reason. Those that
+    /// had one which still holds keep it. To be tried again.
+    pub failures: Vec<(ServiceAccount, KeepError)>,
+}
+
+impl ServiceCertificates {
+    /// Reads the certificates that the store keeps. None is in use before [`Self::ensure`].
+    pub fn open(store: Arc<dyn CertificateStore>) -> Result<Self, StoreError> {
+        let kept = store.service_certificates()?;
+        let kept = kept.into_iter().map(|c| (c.account.clone(), Arc::new(c))).collect();
+        Ok(Self { store, kept, published: OrdMap::new(), checked_for: None })
+    }
+
+    /// Sees to it that each of `accounts`, and no other, has a certificate of `authority` in use
+    /// that holds and is not due for renewal.
+    ///
+    /// Cheap when nothing is due: it may be called whenever anything changes.
+    pub fn ensure(
+        &mut self,
+        accounts: &BTreeSet<ServiceAccount>,
+        authority: &Authority,
+        lifetime: Duration,
+        now: Timestamp,
+    ) -> Result<Ensured, TlsError> {
+        let bundle = authority.trust_bundle();
+        let pass = Pass {
+            inspector: Inspector::new(&bundle)?,
+            authority,
+            lifetime,
+            now,
+            trusted_as_before: self.checked_for.as_ref() == Some(&bundle),
+        };
+        let mut published = OrdMap::new();
+        let mut failures = Vec::new();
+        for account in accounts {
+            let (certificate, failure) = self.certificate_for(account, &pass);
+            published.extend(certificate.map(|certificate| (account.clone(), certificate)));
+            failures.extend(failure.map(|failure| (account.clone(), failure)));
+        }
+        let changed = published != self.published;
+        self.published = published;
+        self.checked_for = Some(bundle);
+        Ok(Ensured { changed, failures })
+    }
+
+    /// The certificates of the accounts in use, as of the last [`Self::ensure`].
+    pub fn current(&self) -> OrdMap<ServiceAccount, Arc<ServiceCertificate>> {
+        self.published.clone()
+    }
+
+    /// When the first of the certificates in use is due for renewal. In the past where a renewal
+    /// failed: the caller waits a little before it tries again.
+    pub fn next_renewal(&self) -> Option<Timestamp> {
+        self.published.values().map(|certificate| certificate.renew_at).min()
+    }
+
+    /// The certificate to publish for `account`, and why it is not the one that it should be.
+    fn certificate_for(
+        &mut self,
+        account: &ServiceAccount,
+        pass: &Pass<'_>,
+    ) -> (Option<Arc<ServiceCertificate>>, Option<KeepError>) {
+        let in_use = self.published.get(account).filter(|_| pass.trusted_as_before).cloned();
+        if let Some(certificate) = &in_use
+            && !is_due(certificate, pass.now)
+        {
+            return (in_use, None);
+        }
+        let kept = self.kept.get(account).filter(|c| pass.is_fit(c, account)).cloned();
+        if let Some(certificate) = &kept
+            && !is_due(certificate, pass.now)
+        {
+            return (kept, None);
+        }
+        match self.renew(account, pass) {
+            Ok(new) => (Some(new), None),
+            // What the same peers took before stays, even expired: taking it away helps nobody.
+            Err(failure) => (kept.or(in_use), Some(failure)),
+        }
+    }
+
+    fn renew(
+        &mut self,
+        account: &ServiceAccount,
+        pass: &Pass<'_>,
+    ) -> Result<Arc<ServiceCertificate>, KeepError> {
+        let Pass { authority, lifetime, now, .. } = *pass;
+        let new = authority.issue_service_certificate(account, lifetime, now)?;
+        pass.inspector.check(&new, &authority.trust_domain().workload(account), now)?;
+        self.store.put_service_certificate(&new)?;
+        let new = Arc::new(new);
+        self.kept.insert(account.clone(), Arc::clone(&new));
+        Ok(new)
+    }
+}
+
+/// An account could not be given a new certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// It could not be issued.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    /// What was issued is not fit to be used.
+    #[error(transparent)]
+    Unfit(#[from] UnfitCertificate),
+    /// The store did not keep it, so nobody was given it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What holds for all accounts of one call.
+struct Pass<'a> {
+    inspector: Inspector,
+    authority: &'a Authority,
+    lifetime: Duration,
+    now: Timestamp,
+    /// Whether what is in use was checked against the same roots.
+    trusted_as_before: bool,
+}
+
+impl Pass<'_> {
+    fn is_fit(&self, certificate: &ServiceCertificate, account: &ServiceAccount) -> bool {
+        let identity = self.authority.trust_domain().workload(account);
+        self.inspector.check(certificate, &identity, self.now).is_ok()
+    }
+}
+
+/// Whether it is time to replace `certificate`: it is old, or the clock was set back before it.
+fn is_due(certificate: &ServiceCertificate, now: Timestamp) -> bool {
+    now >= certificate.renew_at || now < certificate.not_before
+}

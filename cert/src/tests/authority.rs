@@ -1,0 +1,109 @@
+use jiff::SignedDuration;
+
+use super::*;
+use crate::AuthorityError;
+
+fn years(n: i64) -> SignedDuration {
+    SignedDuration::from_hours(n * 365 * 24)
+}
+
+#[test]
+fn an_authority_is_the_same_after_a_restart() {
+    let store = MemoryStore::default();
+    let first = Authority::open(&store, &trust_domain(), now()).unwrap();
+    let kept = store.kept().authority.clone().unwrap();
+    let second = Authority::open(&store, &trust_domain(), now()).unwrap();
+    assert_eq!(first.trust_bundle(), second.trust_bundle());
+    assert_eq!(first.intermediate(), second.intermediate());
+    assert_eq!(store.kept().authority.as_ref(), Some(&kept));
+    assert!(!format!("{first:?}").contains("PRIVATE"));
+}
+
+#[test]
+fn root_and_intermediate_are_what_peers_expect_of_authorities() {
+    let authority = authority();
+    let pems = [authority.trust_bundle().roots, authority.intermediate().to_owned()];
+    let ders = pems.each_ref().map(|pem| leaf(pem));
+    let [root, intermediate] = ders.each_ref().map(|der| inspect::parse(der).unwrap());
+    for (certificate, path_length) in [(&root, None), (&intermediate, Some(0))] {
+        let constraints = certificate.basic_constraints().unwrap().unwrap();
+        assert!(constraints.critical && constraints.value.ca);
+        assert_eq!(constraints.value.path_len_constraint, path_length);
+        let usage = certificate.key_usage().unwrap().unwrap();
+        assert!(usage.critical && usage.value.key_cert_sign() && usage.value.crl_sign());
+        assert!(!usage.value.digital_signature());
+        assert_eq!(certificate.raw_serial().len(), 16);
+        assert_eq!(inspect::uri_names(certificate).unwrap(), ["spiffe://mesh.internal"]);
+        assert!(certificate.validity().not_before.timestamp() <= now().as_second() - 290);
+    }
+    assert_eq!(intermediate.issuer(), root.subject());
+    assert_ne!(intermediate.serial, root.serial);
+    assert!(common_name(&ders[0]).starts_with("ironmesh root "));
+    assert!(common_name(&ders[1]).starts_with("ironmesh intermediate "));
+    let years_of = |c: &x509_parser::certificate::X509Certificate<'_>| {
+        (c.validity().not_after.timestamp() - now().as_second() + 60) / (365 * 86_400)
+    };
+    assert_eq!((years_of(&root), years_of(&intermediate)), (10, 5));
+    intermediate.verify_signature(Some(root.public_key())).unwrap();
+}
+
+#[test]
+fn the_intermediate_is_replaced_below_the_same_root_when_a_third_is_left() {
+    let store = MemoryStore::default();
+    let mut authority = Authority::open(&store, &trust_domain(), now()).unwrap();
+    let (bundle, intermediate) = (authority.trust_bundle(), authority.intermediate().to_owned());
+    assert!(!authority.renew_intermediate(&store, now() + years(3)).unwrap());
+
+    let later = now() + years(4);
+    store.kept().authority_refused = true;
+    assert!(authority.renew_intermediate(&store, later).is_err());
+    assert_eq!(authority.intermediate(), intermediate, "the one in use stays");
+    store.kept().authority_refused = false;
+    assert!(authority.renew_intermediate(&store, later).unwrap());
+    assert!(!authority.renew_intermediate(&store, later).unwrap());
+    assert_ne!(authority.intermediate(), intermediate);
+    assert_eq!(authority.trust_bundle(), bundle);
+
+    let reopened = Authority::open(&store, &trust_domain(), later).unwrap();
+    assert_eq!(reopened.intermediate(), authority.intermediate());
+    // Opening late does it as well, and never beyond the end of the root.
+    let reopened = Authority::open(&store, &trust_domain(), later + years(4)).unwrap();
+    assert_ne!(reopened.intermediate(), authority.intermediate());
+    assert_eq!(reopened.intermediate_ends(), inspect::lifetime_of_pem(&bundle.roots).unwrap().1);
+    let error = Authority::open(&store, &trust_domain(), later + years(7)).unwrap_err();
+    assert!(matches!(error, AuthorityError::Expired { .. }), "{error}");
+}
+
+#[test]
+fn nothing_is_used_that_is_not_kept() {
+    let store = MemoryStore::default();
+    store.kept().authority_refused = true;
+    let error = Authority::open(&store, &trust_domain(), now()).unwrap_err();
+    assert!(matches!(error, AuthorityError::Store(_)), "{error}");
+}
+
+#[test]
+fn material_of_another_mesh_or_that_does_not_fit_together_is_refused() {
+    let (store, other) = (MemoryStore::default(), MemoryStore::default());
+    Authority::open(&store, &trust_domain(), now()).unwrap();
+    Authority::open(&other, &trust_domain(), now()).unwrap();
+    let name = "other.example".parse().unwrap();
+    let error = Authority::open(&store, &name, now()).unwrap_err();
+    assert!(matches!(error, AuthorityError::OtherTrustDomain { .. }), "{error}");
+    assert!(error.to_string().contains("mesh.internal"), "{error}");
+
+    let json = |store: &MemoryStore| -> serde_json::Value {
+        serde_json::from_slice(store.kept().authority.as_ref().unwrap()).unwrap()
+    };
+    for part in ["root_key", "root_certificate", "intermediate_key", "intermediate_certificate"] {
+        let mut mixed = json(&store);
+        mixed[part] = json(&other)[part].clone();
+        let broken = MemoryStore::default();
+        broken.kept().authority = Some(mixed.to_string().into_bytes());
+        let error = Authority::open(&broken, &trust_domain(), now()).unwrap_err();
+        assert!(matches!(error, AuthorityError::Damaged(_)), "{part}: {error}");
+    }
+    store.kept().authority = Some(b"{}".to_vec());
+    let error = Authority::open(&store, &trust_domain(), now()).unwrap_err();
+    assert!(matches!(error, AuthorityError::Damaged(_)), "{error}");
+}

@@ -1,0 +1,204 @@
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::ServiceAccount;
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls_pki_types::UnixTime;
+
+use super::*;
+use crate::{IssueError, RequestError, generate_proxy_key_and_csr};
+
+fn account() -> ServiceAccount {
+    "shop/bookstore".parse().unwrap()
+}
+
+/// Checks what all leaves have in common, and says what a leaf may be used for.
+fn check_leaf(pem: &str, authority: &Authority, uri: &str) -> (bool, bool) {
+    let chain = chain(pem);
+    assert_eq!(chain.len(), 2, "leaf and intermediate");
+    let [leaf, intermediate] = [&chain[0], &chain[1]].map(|der| inspect::parse(der).unwrap());
+    assert_eq!(inspect::uri_names(&leaf).unwrap(), [uri]);
+    let names = leaf.subject_alternative_name().unwrap().unwrap();
+    assert_eq!(names.value.general_names.len(), 1, "one name and no other");
+    let constraints = leaf.basic_constraints().unwrap().unwrap();
+    assert!(constraints.critical && !constraints.value.ca);
+    let usage = leaf.key_usage().unwrap().unwrap();
+    assert!(usage.critical);
+    assert_eq!(usage.value.flags, 1, "digitalSignature alone");
+    let extended = leaf.extended_key_usage().unwrap().unwrap().value;
+    assert!(!extended.any && !extended.code_signing && extended.other.is_empty());
+    assert_eq!(leaf.raw_serial().len(), 16);
+    assert_eq!(key_identifier(&leaf, true), key_identifier(&intermediate, false));
+    assert_eq!(leaf.subject().iter().count(), 1);
+    assert_eq!(leaf.issuer(), intermediate.subject());
+
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now().as_second().unsigned_abs()));
+    let roots = roots(&authority.trust_bundle());
+    let as_server = rustls::client::verify_server_cert_signed_by_trust_anchor(
+        &rustls::server::ParsedCertificate::try_from(&chain[0]).unwrap(),
+        &roots,
+        &chain[1..],
+        now,
+        crate::tls::provider().signature_verification_algorithms.all,
+    );
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(roots, crate::tls::provider());
+    let as_client = verifier.build().unwrap().verify_client_cert(&chain[0], &chain[1..], now);
+    assert_eq!(extended.server_auth, as_server.is_ok());
+    assert_eq!(extended.client_auth, as_client.is_ok());
+    (extended.server_auth, extended.client_auth)
+}
+
+fn key_identifier(
+    certificate: &x509_parser::certificate::X509Certificate<'_>,
+    of_authority: bool,
+) -> Vec<u8> {
+    use x509_parser::extensions::ParsedExtension as E;
+    let found = certificate.extensions().iter().find_map(|e| match e.parsed_extension() {
+        E::AuthorityKeyIdentifier(id) if of_authority => {
+            Some(id.key_identifier.as_ref()?.0.to_vec())
+        }
+        E::SubjectKeyIdentifier(id) if !of_authority => Some(id.0.to_vec()),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+#[test]
+fn each_kind_of_certificate_has_its_own_identity_and_uses() {
+    let authority = authority();
+    let service = authority.issue_service_certificate(&account(), DAY, now()).unwrap();
+    let uses =
+        check_leaf(&service.chain, &authority, "spiffe://mesh.internal/ns/shop/sa/bookstore");
+    assert_eq!(uses, (true, true));
+    assert_eq!(common_name(&leaf(&service.chain)), "bookstore");
+
+    let (_, csr) = generate_proxy_key_and_csr().unwrap();
+    let proxy = proxy_certificate(&authority, &csr);
+    let uri = format!("spiffe://mesh.internal/proxy/{UUID}/ns/shop/svc/bookstore");
+    assert_eq!(check_leaf(&proxy.chain, &authority, &uri), (false, true));
+    assert_eq!(common_name(&leaf(&proxy.chain)), format!("{UUID}.bookstore.shop"));
+
+    let own = authority.issue_control_plane_certificate(now()).unwrap();
+    let uses = check_leaf(&own.chain, &authority, "spiffe://mesh.internal/control-plane");
+    assert_eq!(uses, (true, false));
+}
+
+#[test]
+fn what_is_said_of_a_certificate_is_what_it_says() {
+    let authority = authority();
+    let service = authority.issue_service_certificate(&account(), DAY, now()).unwrap();
+    let der = leaf(&service.chain);
+    let parsed = inspect::parse(&der).unwrap();
+    assert_eq!(parsed.validity().not_before.timestamp(), service.not_before.as_second());
+    assert_eq!(parsed.validity().not_after.timestamp(), service.not_after.as_second());
+    assert_eq!(parsed.raw_serial_as_string().replace(':', ""), service.serial);
+    let (key, csr) = generate_proxy_key_and_csr().unwrap();
+    let proxy = proxy_certificate(&authority, &csr);
+    let der = leaf(&proxy.chain);
+    let parsed = inspect::parse(&der).unwrap();
+    assert_eq!(parsed.validity().not_after.timestamp(), proxy.not_after.as_second());
+    let key = KeyPair::from_pem(key.expose()).unwrap();
+    assert_eq!(parsed.public_key().subject_public_key.data.as_ref(), key.public_key_raw());
+}
+
+#[test]
+fn lifetimes_of_service_certificates_are_spread_and_renewed_at_two_thirds() {
+    let authority = authority();
+    let now = now();
+    let mut lifetimes = BTreeSet::new();
+    let mut serials = BTreeSet::new();
+    for _ in 0..100 {
+        let certificate = authority.issue_service_certificate(&account(), DAY, now).unwrap();
+        let life = certificate.not_after.as_second() - now.as_second();
+        assert!((77_760..=95_040).contains(&life), "{life}");
+        let renew = certificate.renew_at.as_second() - now.as_second();
+        assert_eq!(renew, life * 2 / 3);
+        lifetimes.insert(life);
+        serials.insert(certificate.serial);
+    }
+    // Certificates count in seconds, of which the range has 17,280: a few may be equal.
+    assert!(lifetimes.len() > 90, "{}", lifetimes.len());
+    assert!(lifetimes.last().unwrap() - lifetimes.first().unwrap() > 8_640);
+    assert_eq!(serials.len(), 100);
+}
+
+#[test]
+fn a_proxy_certificate_takes_nothing_from_the_request_but_its_key() {
+    let authority = authority();
+    let key = crate::profile::new_key().unwrap();
+    let mut wish = CertificateParams::new(vec!["evil.example".to_owned()]).unwrap();
+    wish.subject_alt_names
+        .push(SanType::URI("spiffe://mesh.internal/control-plane".try_into().unwrap()));
+    wish.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    wish.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    wish.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    wish.custom_extensions =
+        vec![CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99_999, 1], vec![5, 0])];
+    let csr = wish.serialize_request(&key).unwrap().pem().unwrap();
+    let proxy = proxy_certificate(&authority, &csr);
+    let uri = format!("spiffe://mesh.internal/proxy/{UUID}/ns/shop/svc/bookstore");
+    assert_eq!(check_leaf(&proxy.chain, &authority, &uri), (false, true));
+    assert_eq!(common_name(&leaf(&proxy.chain)), format!("{UUID}.bookstore.shop"));
+    let der = leaf(&proxy.chain);
+    assert_eq!(inspect::parse(&der).unwrap().extensions().len(), 6);
+}
+
+#[test]
+fn a_long_name_leaves_the_common_name_to_the_uuid() {
+    let authority = authority();
+    let (_, csr) = generate_proxy_key_and_csr().unwrap();
+    // With the UUID and two dots, 26 characters are 64.
+    for (name, fits) in [("x".repeat(22), true), ("x".repeat(23), false), ("x".repeat(63), false)] {
+        let services = [format!("shop/{name}").parse().unwrap()];
+        let certificate =
+            authority.issue_proxy_certificate(&csr, proxy(), &services, DAY, now()).unwrap();
+        let expected = if fits { format!("{UUID}.{name}.shop") } else { UUID.to_owned() };
+        let der = leaf(&certificate.chain);
+        assert_eq!(common_name(&der), expected);
+        assert_eq!(crate::peer::proxy_identity(&der).unwrap().service, services[0]);
+    }
+}
+
+#[test]
+fn a_request_that_its_key_did_not_sign_is_refused() {
+    let (_, csr) = generate_proxy_key_and_csr().unwrap();
+    // The last line of base64 holds nothing but signature.
+    let last = csr.trim_end().rfind('\n').and_then(|end| csr[..end].rfind('\n')).unwrap() + 1;
+    let changed = if csr[last..].starts_with('A') { "B" } else { "A" };
+    let mut forged = csr;
+    forged.replace_range(last..=last, changed);
+    let issue = |csr: &str| {
+        let error = authority().issue_proxy_certificate(csr, proxy(), &services(), DAY, now());
+        match error.unwrap_err() {
+            IssueError::Request(error) => error,
+            other => panic!("{other}"),
+        }
+    };
+    assert!(matches!(issue(&forged), RequestError::Signature));
+    assert!(matches!(issue("no PEM"), RequestError::Unreadable));
+    assert!(matches!(issue(&"x".repeat(20_000)), RequestError::TooLong { .. }));
+    let other = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
+    let csr = CertificateParams::default().serialize_request(&other).unwrap().pem().unwrap();
+    assert!(matches!(issue(&csr), RequestError::OtherKey));
+}
+
+#[test]
+fn a_proxy_without_a_service_gets_no_certificate() {
+    let (_, csr) = generate_proxy_key_and_csr().unwrap();
+    let error = authority().issue_proxy_certificate(&csr, proxy(), &[], DAY, now()).unwrap_err();
+    assert!(matches!(error, IssueError::NoService), "{error}");
+}
+
+#[test]
+fn a_year_of_a_proxy_fits_into_the_intermediate_even_just_before_its_renewal() {
+    let authority = authority();
+    let (_, csr) = generate_proxy_key_and_csr().unwrap();
+    let late = authority.intermediate_renew_at();
+    let certificate = authority
+        .issue_proxy_certificate(&csr, proxy(), &services(), crate::PROXY_LIFETIME, late)
+        .unwrap();
+    assert_eq!(certificate.not_after.as_second() - late.as_second(), 365 * 86_400);
+}

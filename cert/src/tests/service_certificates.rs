@@ -1,0 +1,159 @@
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::{ServiceAccount, ServiceCertificate};
+use jiff::SignedDuration;
+
+use super::*;
+use crate::{KeepError, ServiceCertificates};
+
+struct Mesh {
+    store: Arc<MemoryStore>,
+    authority: Authority,
+    certificates: ServiceCertificates,
+    start: Timestamp,
+}
+
+impl Mesh {
+    fn new() -> Self {
+        let store = Arc::new(MemoryStore::default());
+        let start = now();
+        let authority = Authority::open(&*store, &trust_domain(), start).unwrap();
+        let certificates = ServiceCertificates::open(store.clone()).unwrap();
+        Self { store, authority, certificates, start }
+    }
+
+    fn restart(&mut self) {
+        self.certificates = ServiceCertificates::open(self.store.clone()).unwrap();
+    }
+
+    /// Whether something changed, and whose certificate could not be renewed.
+    fn ensure(&mut self, accounts: &[&str], hours: i64) -> (bool, Vec<String>) {
+        let accounts: BTreeSet<_> = accounts.iter().map(|a| account(a)).collect();
+        let ensured =
+            self.certificates.ensure(&accounts, &self.authority, DAY, self.at(hours)).unwrap();
+        let failed = ensured.failures.iter().map(|(account, _)| account.to_string()).collect();
+        (ensured.changed, failed)
+    }
+
+    fn at(&self, hours: i64) -> Timestamp {
+        self.start + SignedDuration::from_hours(hours)
+    }
+
+    fn serial(&self, name: &str) -> Option<String> {
+        self.certificates.current().get(&account(name)).map(|c| c.serial.clone())
+    }
+}
+
+fn account(name: &str) -> ServiceAccount {
+    name.parse().unwrap()
+}
+
+#[test]
+fn accounts_in_use_have_certificates_and_only_those() {
+    let mut mesh = Mesh::new();
+    assert!(mesh.certificates.current().is_empty());
+    assert_eq!(mesh.certificates.next_renewal(), None);
+    assert_eq!(mesh.ensure(&["a", "b"], 0), (true, vec![]));
+    let (a, b) = (mesh.serial("a"), mesh.serial("b"));
+    assert!(a.is_some() && b.is_some() && a != b);
+    assert_eq!(mesh.ensure(&["a", "b"], 1), (false, vec![]));
+    assert_eq!(mesh.ensure(&["a"], 1), (true, vec![]));
+    assert_eq!(mesh.serial("b"), None);
+    // It comes back as it was.
+    assert_eq!(mesh.ensure(&["a", "b"], 1), (true, vec![]));
+    assert_eq!((mesh.serial("a"), mesh.serial("b")), (a, b));
+}
+
+#[test]
+fn a_restart_keeps_the_certificates() {
+    let mut mesh = Mesh::new();
+    mesh.ensure(&["a", "b"], 0);
+    let before = mesh.certificates.current();
+    mesh.restart();
+    assert_eq!(mesh.ensure(&["a", "b"], 1), (true, vec![]));
+    assert_eq!(mesh.certificates.current(), before);
+}
+
+#[test]
+fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over() {
+    let mut mesh = Mesh::new();
+    mesh.ensure(&["a"], 0);
+    let first = mesh.serial("a");
+    let due = mesh.certificates.next_renewal().unwrap();
+    let hours = (due.as_second() - mesh.start.as_second()) / 3_600;
+    assert!((14..=17).contains(&hours), "{hours}");
+    assert_eq!(mesh.ensure(&["a"], hours), (false, vec![]));
+    assert_eq!(mesh.ensure(&["a"], hours + 1), (true, vec![]));
+    assert_ne!(mesh.serial("a"), first);
+    assert!(mesh.certificates.next_renewal().unwrap() > due);
+    assert_eq!(mesh.store.kept().certificates[&account("a")].serial, mesh.serial("a").unwrap());
+}
+
+#[test]
+fn an_account_that_cannot_be_renewed_keeps_its_certificate_and_the_others_go_on() {
+    let mut mesh = Mesh::new();
+    mesh.ensure(&["a", "b"], 0);
+    let (a, b) = (mesh.serial("a"), mesh.serial("b"));
+    mesh.store.kept().refused = Some(account("a"));
+    assert_eq!(mesh.ensure(&["a", "b"], 18), (true, vec!["default/a".to_owned()]));
+    assert_eq!(mesh.serial("a"), a);
+    assert_ne!(mesh.serial("b"), b);
+    assert!(mesh.certificates.next_renewal().unwrap() < mesh.at(18), "to be tried again");
+    // Also when it has expired meanwhile: taking it away would help nobody.
+    assert_eq!(mesh.ensure(&["a", "b"], 30).1, ["default/a"]);
+    assert_eq!(mesh.serial("a"), a);
+    mesh.store.kept().refused = None;
+    assert_eq!(mesh.ensure(&["a", "b"], 30), (true, vec![]));
+    assert_ne!(mesh.serial("a"), a);
+}
+
+#[test]
+fn a_certificate_that_is_not_kept_is_not_published() {
+    let mut mesh = Mesh::new();
+    mesh.store.kept().refused = Some(account("a"));
+    let accounts = [account("a")].into();
+    let ensured = mesh.certificates.ensure(&accounts, &mesh.authority, DAY, mesh.start).unwrap();
+    assert!(!ensured.changed);
+    assert!(matches!(ensured.failures.as_slice(), [(_, KeepError::Store(_))]));
+    assert_eq!(mesh.serial("a"), None);
+}
+
+#[test]
+fn what_a_peer_would_refuse_is_replaced_before_it_is_published() {
+    let mut mesh = Mesh::new();
+    mesh.ensure(&["a", "b"], 0);
+    let kept = mesh.store.kept().certificates.clone();
+    let (a, b) = (kept[&account("a")].clone(), kept[&account("b")].clone());
+    let elsewhere = Mesh::new();
+    let foreign =
+        elsewhere.authority.issue_service_certificate(&a.account, DAY, mesh.start).unwrap();
+    let damaged = [
+        ("another's key", ServiceCertificate { key: b.key.clone(), ..a.clone() }),
+        ("no chain", ServiceCertificate { chain: String::new(), ..a.clone() }),
+        ("another's identity", ServiceCertificate { account: a.account, ..b }),
+        ("another authority's", foreign),
+    ];
+    for (what, certificate) in damaged {
+        mesh.store.kept().certificates.insert(account("a"), certificate.clone());
+        mesh.restart();
+        assert_eq!(mesh.ensure(&["a"], 0), (true, vec![]), "{what}");
+        assert_ne!(mesh.certificates.current()[&account("a")].chain, certificate.chain, "{what}");
+    }
+    // One that has expired while we were off.
+    mesh.restart();
+    let before = mesh.store.kept().certificates[&account("a")].serial.clone();
+    assert_eq!(mesh.ensure(&["a"], 48), (true, vec![]));
+    assert_ne!(mesh.serial("a").unwrap(), before);
+    // One from the future, after the clock was set back.
+    assert_eq!(mesh.ensure(&["a"], 24), (true, vec![]));
+}
+
+#[test]
+fn another_authority_means_other_certificates_at_once() {
+    let mut mesh = Mesh::new();
+    mesh.ensure(&["a"], 0);
+    let first = mesh.serial("a");
+    mesh.authority = authority();
+    assert_eq!(mesh.ensure(&["a"], 0), (true, vec![]));
+    assert_ne!(mesh.serial("a"), first);
+}

@@ -1,0 +1,205 @@
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind, ProtocolVersion,
+    RootCertStore, ServerConfig, ServerConnection, SignatureScheme, SupportedProtocolVersion,
+};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{PrivateKeyDer, ServerName, UnixTime};
+
+use super::*;
+use crate::tls::{TlsError, provider, server_config};
+use crate::{generate_proxy_key_and_csr, peer};
+
+/// Checks the control plane as Envoy does: by its chain and its one URI.
+#[derive(Debug)]
+struct PinnedControlPlane(Arc<RootCertStore>);
+
+impl ServerCertVerifier for PinnedControlPlane {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        rustls::client::verify_server_cert_signed_by_trust_anchor(
+            &ParsedCertificate::try_from(leaf)?,
+            &self.0,
+            intermediates,
+            now,
+            provider().signature_verification_algorithms.all,
+        )?;
+        let names = inspect::uri_names(&inspect::parse(leaf).unwrap()).unwrap();
+        assert_eq!(names, [trust_domain().control_plane().0.as_str()]);
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn server(authority: &Authority) -> Arc<ServerConfig> {
+    let own = authority.issue_control_plane_certificate(now()).unwrap();
+    server_config(&own, &authority.trust_bundle()).unwrap()
+}
+
+fn client(
+    authority: &Authority,
+    versions: &[&'static SupportedProtocolVersion],
+    own: Option<(&str, &str)>,
+) -> Arc<ClientConfig> {
+    let verifier = PinnedControlPlane(roots(&authority.trust_bundle()));
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(versions)
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some((pem, key)) => {
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain(pem), key).unwrap()
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+/// A handshake without sockets: the server's side of it, or the server's error.
+fn handshake(
+    server: &Arc<ServerConfig>,
+    client: &Arc<ClientConfig>,
+) -> Result<(ServerConnection, ClientConnection), Error> {
+    let name = ServerName::try_from("control-plane.example").unwrap();
+    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
+    let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+    while client.is_handshaking() || server.is_handshaking() || client.wants_write() {
+        let mut wire = Vec::new();
+        client.write_tls(&mut wire).unwrap();
+        let mut read = wire.as_slice();
+        while !read.is_empty() {
+            server.read_tls(&mut read).unwrap();
+            server.process_new_packets()?;
+        }
+        let mut wire = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut wire).unwrap();
+        }
+        let mut read = wire.as_slice();
+        while !read.is_empty() {
+            client.read_tls(&mut read).unwrap();
+            client.process_new_packets().unwrap();
+        }
+    }
+    Ok((server, client))
+}
+
+const TLS13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
+#[test]
+fn a_proxy_with_its_certificate_is_let_in_and_known() {
+    let authority = authority();
+    let (key, csr) = generate_proxy_key_and_csr().unwrap();
+    let chain = proxy_certificate(&authority, &csr).chain;
+    let config = client(&authority, rustls::DEFAULT_VERSIONS, Some((&chain, key.expose())));
+    let server_config = server(&authority);
+    for _ in 0..2 {
+        let (server, client) = handshake(&server_config, &config).unwrap();
+        assert_eq!(server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
+        assert_eq!(server.alpn_protocol(), Some(&b"h2"[..]));
+        let identity = peer::proxy_identity(&server.peer_certificates().unwrap()[0]).unwrap();
+        assert_eq!(identity.proxy, proxy());
+        // Never resumed: the client's chain is checked each time.
+        assert_eq!(server.handshake_kind(), Some(HandshakeKind::Full));
+        assert_eq!(client.tls13_tickets_received(), 0);
+    }
+}
+
+#[test]
+fn without_a_certificate_there_is_no_connection() {
+    let authority = authority();
+    let error = handshake(&server(&authority), &client(&authority, TLS13, None)).unwrap_err();
+    assert_eq!(error, Error::NoCertificatesPresented);
+}
+
+#[test]
+fn a_proxy_of_another_mesh_is_refused() {
+    let (authority, other) = (authority(), authority());
+    let (key, csr) = generate_proxy_key_and_csr().unwrap();
+    let chain = proxy_certificate(&other, &csr).chain;
+    let config = client(&authority, TLS13, Some((&chain, key.expose())));
+    let error = handshake(&server(&authority), &config).unwrap_err();
+    assert!(matches!(error, Error::InvalidCertificate(_)), "{error}");
+}
+
+#[test]
+fn an_expired_proxy_is_refused() {
+    let authority = authority();
+    let (key, csr) = generate_proxy_key_and_csr().unwrap();
+    let past = now() - jiff::SignedDuration::from_hours(2);
+    let hour = DAY / 24;
+    let certificate =
+        authority.issue_proxy_certificate(&csr, proxy(), &services(), hour, past).unwrap();
+    let config = client(&authority, TLS13, Some((&certificate.chain, key.expose())));
+    let error = handshake(&server(&authority), &config).unwrap_err();
+    assert!(matches!(error, Error::InvalidCertificate(_)), "{error}");
+}
+
+#[test]
+fn the_control_plane_cannot_be_a_client_of_itself() {
+    let authority = authority();
+    let own = authority.issue_control_plane_certificate(now()).unwrap();
+    let config = client(&authority, TLS13, Some((&own.chain, own.key.expose())));
+    let error = handshake(&server(&authority), &config).unwrap_err();
+    assert!(matches!(error, Error::InvalidCertificate(_)), "{error}");
+}
+
+#[test]
+fn tls_1_2_is_refused() {
+    let authority = authority();
+    let (key, csr) = generate_proxy_key_and_csr().unwrap();
+    let chain = proxy_certificate(&authority, &csr).chain;
+    let tls12: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
+    let config = client(&authority, tls12, Some((&chain, key.expose())));
+    let error = handshake(&server(&authority), &config).unwrap_err();
+    assert!(matches!(error, Error::PeerIncompatible(_)), "{error}");
+}
+
+#[test]
+fn what_does_not_parse_makes_no_configuration() {
+    let authority = authority();
+    let own = authority.issue_control_plane_certificate(now()).unwrap();
+    let none = TrustBundle { roots: String::new() };
+    assert!(matches!(server_config(&own, &none), Err(TlsError::Roots(_))));
+    let mut keyless = own.clone();
+    keyless.key = ironmesh_catalog::Secret::new(String::new());
+    let error = server_config(&keyless, &authority.trust_bundle()).unwrap_err();
+    assert!(matches!(error, TlsError::Certificate(_)), "{error}");
+    let mut mixed = own;
+    mixed.key = authority.issue_control_plane_certificate(now()).unwrap().key;
+    let error = server_config(&mixed, &authority.trust_bundle()).unwrap_err();
+    assert!(matches!(error, TlsError::Configuration(_)), "{error}");
+}

@@ -1,0 +1,130 @@
+//! From when until when a certificate holds.
+//!
+//! The only module that converts to the clock types of the certificate library.
+
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use jiff::{SignedDuration, Timestamp};
+use time::OffsetDateTime;
+
+/// From when until when a certificate holds, in whole seconds, as certificates say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) issued_at: Timestamp,
+    pub(crate) not_before: Timestamp,
+    pub(crate) not_after: Timestamp,
+}
+
+impl Validity {
+    /// From a little before `now`, since the clocks of machines differ, until `lifetime` after it,
+    /// and never longer than `at_most`: nobody trusts a certificate whose issuer has expired.
+    pub(crate) fn new(
+        now: Timestamp,
+        lifetime: Duration,
+        at_most: Timestamp,
+    ) -> Result<Self, ValidityError> {
+        let second = |t: Timestamp| Timestamp::from_second(t.as_second());
+        let issued_at = second(now).map_err(|_| ValidityError::OutOfRange)?;
+        let lifetime = SignedDuration::try_from(lifetime).map_err(|_| ValidityError::OutOfRange)?;
+        let not_before = issued_at.checked_sub(BACKDATE).map_err(|_| ValidityError::OutOfRange)?;
+        let not_after = issued_at
+            .checked_add(lifetime)
+            .and_then(second)
+            .map_err(|_| ValidityError::OutOfRange)?
+            .min(at_most);
+        if not_after <= issued_at {
+            return Err(ValidityError::Empty);
+        }
+        Ok(Self { issued_at, not_before, not_after })
+    }
+
+    /// Two thirds into its life, counted from when it was issued.
+    pub(crate) fn renew_at(&self) -> Timestamp {
+        two_thirds(self.issued_at, self.not_after)
+    }
+}
+
+/// When two thirds of the time between `from` and `to` are over.
+pub(crate) fn two_thirds(from: Timestamp, to: Timestamp) -> Timestamp {
+    let (from, life) = (from.as_second(), to.as_second() - from.as_second());
+    Timestamp::from_second(from + life * 2 / 3).unwrap_or(to)
+}
+
+/// There is no such time.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ValidityError {
+    #[error("lifetime is out of range")]
+    OutOfRange,
+    #[error(
+        "certificate would have expired when it is issued: its lifetime or its issuer's is over"
+    )]
+    Empty,
+}
+
+/// `lifetime` plus or minus up to a tenth, so that what is issued together is not renewed together.
+///
+/// Uniform, and by a cryptographic generator: replicas that start at once must not agree.
+pub(crate) fn jittered(lifetime: Duration) -> Result<Duration, aws_lc_rs::error::Unspecified> {
+    let mut random = [0; 8];
+    rand::fill(&mut random)?;
+    Ok(jittered_by(lifetime, u64::from_le_bytes(random)))
+}
+
+/// `random` of 2^64 chooses where in the range the lifetime lies.
+fn jittered_by(lifetime: Duration, random: u64) -> Duration {
+    let tenth = lifetime / 10;
+    let range = u64::try_from((tenth * 2).as_millis()).unwrap_or(u64::MAX);
+    // The upper half of the product: no division, and no bias to speak of.
+    let offset = (u128::from(range) * u128::from(random)) >> 64;
+    let offset = Duration::from_millis(u64::try_from(offset).unwrap_or(range));
+    lifetime.saturating_sub(tenth).saturating_add(offset)
+}
+
+/// `time` as the certificate library has it.
+pub(crate) fn to_offset(time: Timestamp) -> Result<OffsetDateTime, time::error::ComponentRange> {
+    OffsetDateTime::from_unix_timestamp(time.as_second())
+}
+
+/// How far certificates begin before they are issued.
+const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    #[test]
+    fn jitter_spans_a_tenth_to_either_side_and_no_more() {
+        assert_eq!(jittered_by(DAY, 0), DAY.mul_f64(0.9));
+        let longest = jittered_by(DAY, u64::MAX);
+        assert!(longest <= DAY.mul_f64(1.1) && longest > DAY.mul_f64(1.0999), "{longest:?}");
+        let half = jittered_by(DAY, 1 << 63);
+        assert!(half.abs_diff(DAY) < Duration::from_secs(5), "{half:?}");
+        // Neither the shortest nor a very long lifetime overflows.
+        assert_eq!(jittered_by(Duration::ZERO, u64::MAX), Duration::ZERO);
+        assert_eq!(jittered_by(Duration::from_millis(100), 1 << 63), Duration::from_millis(100));
+        let century = DAY * 36_525;
+        assert!(jittered_by(century, u64::MAX) <= century.mul_f64(1.1));
+        assert!(jittered_by(Duration::MAX, u64::MAX) > Duration::MAX / 2);
+    }
+
+    #[test]
+    fn a_certificate_begins_before_now_and_ends_with_its_issuer_at_the_latest() {
+        let now: Timestamp = "2026-11-21T07:00:00.9Z".parse().unwrap();
+        let validity = Validity::new(now, DAY, Timestamp::MAX).unwrap();
+        assert_eq!(validity.not_before.to_string(), "2026-11-21T06:55:00Z");
+        assert_eq!(validity.not_after.to_string(), "2026-11-22T07:00:00Z");
+        assert_eq!(validity.renew_at().to_string(), "2026-11-21T23:00:00Z");
+
+        let issuer_ends: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+        let validity = Validity::new(now, DAY, issuer_ends).unwrap();
+        assert_eq!(validity.not_after, issuer_ends);
+        assert_eq!(validity.renew_at().to_string(), "2026-11-21T09:00:00Z");
+
+        assert!(Validity::new(issuer_ends, DAY, issuer_ends).is_err());
+        assert!(Validity::new(now, Duration::ZERO, Timestamp::MAX).is_err());
+        assert!(Validity::new(now, Duration::MAX, Timestamp::MAX).is_err());
+    }
+}

@@ -1,0 +1,146 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ironmesh_catalog::{ServiceName, Upstream};
+
+/// A service mesh for machines: Envoy sidecars on VMs and bare metal, under policy from TOML files.
+#[derive(Debug, Parser)]
+#[command(name = "ironmesh", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// How results are printed
+    #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    Text,
+    /// For machines
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the control plane
+    Serve(ServeArguments),
+    /// Work on policy
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Work on proxies
+    #[command(subcommand)]
+    Proxy(ProxyCommand),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgument {
+    /// The settings file [default: /etc/ironmesh/ironmesh.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = "IRONMESH_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The policy folder, in place of the one in the settings [default: /etc/ironmesh/policy]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) policy: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Tell all that is wrong with a policy folder; exits with 3 if it would be refused
+    Check(CheckArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// The policy folder, or one file
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProxyCommand {
+    /// Let an Envoy into the mesh that you run by hand: writes its key, certificate and bootstrap
+    Bootstrap(BootstrapArguments),
+    /// List the proxies that have joined
+    List(ListArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BootstrapArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// A service that the proxy serves; the first is who it is when it calls others
+    #[arg(long = "service", value_name = "NS/NAME", required = true)]
+    pub(crate) services: Vec<ServiceName>,
+    /// The address at which other proxies reach it
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: IpAddr,
+    /// The address on which it listens, where that is another
+    #[arg(long, value_name = "IP")]
+    pub(crate) bind: Option<IpAddr>,
+    /// The address on which its applications listen [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub(crate) app_address: Option<IpAddr>,
+    /// A service that its applications call by a local port; `NS/NAME:PORT` for one port of several
+    #[arg(long = "upstream", value_name = "NS/NAME=PORT", value_parser = upstream)]
+    pub(crate) upstreams: Vec<Upstream>,
+    /// The folder to write, which must not be there yet
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+}
+
+/// Reads `NS/NAME=PORT` or `NS/NAME:PORT=PORT`.
+fn upstream(text: &str) -> Result<Upstream, String> {
+    let port = |text: &str| match text.parse::<u16>() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(format!("not a port: `{text}`")),
+    };
+    let (service, local_port) = text.split_once('=').ok_or("expected `NS/NAME=PORT`")?;
+    let (service, number) = match service.split_once(':') {
+        Some((service, number)) => (service, Some(port(number)?)),
+        None => (service, None),
+    };
+    let service =
+        service.parse().map_err(|error: ironmesh_catalog::InvalidName| error.to_string())?;
+    Ok(Upstream { service, port: number, local_port: port(local_port)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_upstream_names_a_service_and_a_local_port() {
+        let read = upstream("shop/bookstore=14001").unwrap();
+        assert_eq!(
+            (read.service.to_string(), read.port, read.local_port),
+            ("shop/bookstore".to_owned(), None, 14001)
+        );
+        assert_eq!(upstream("bookstore:80=14001").unwrap().port, Some(80));
+        for bad in ["bookstore", "bookstore=", "bookstore=0", "bookstore=70000", "Book=1", "a:b=1"]
+        {
+            assert!(upstream(bad).is_err(), "{bad}");
+        }
+    }
+}

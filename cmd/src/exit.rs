@@ -1,0 +1,37 @@
+//! Exit codes (design §9), and how a failure is told.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use ironmesh_admin::ClientError;
+
+/// The input has findings of severity error. They are printed already.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Found(pub(crate) String);
+
+/// The exit code of a run, after its failure is told on stderr.
+#[expect(clippy::print_stderr, reason = "this is where failures are told")]
+pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    eprintln!("ironmesh: {}", chain(error.as_ref()));
+    if error.is::<Found>() {
+        return ExitCode::from(3);
+    }
+    match error.downcast_ref() {
+        Some(ClientError::Unreachable { .. }) => ExitCode::from(4),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// An error with all its causes, in a line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Writing to a string does not fail.
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}

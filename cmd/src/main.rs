@@ -1,0 +1,36 @@
+//! `ironmesh`: the control plane and the operator's tool in one binary.
+//!
+//! This crate owns the command line and the wiring, and nothing else: it reads the clock and the
+//! environment, installs the subscriber, chooses exit codes, and connects the rooms.
+
+mod cli;
+mod exit;
+mod places;
+mod policy;
+mod proxy;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command, PolicyCommand, ProxyCommand};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    exit::code(run(cli))
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match cli.command {
+        Command::Serve(arguments) => runtime.block_on(serve::serve(&arguments)),
+        Command::Policy(PolicyCommand::Check(arguments)) => policy::check(&arguments, cli.output),
+        Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
+            runtime.block_on(proxy::bootstrap(arguments, cli.output))
+        }
+        Command::Proxy(ProxyCommand::List(arguments)) => {
+            runtime.block_on(proxy::list(&arguments, cli.output))
+        }
+    }
+}

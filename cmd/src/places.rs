@@ -1,0 +1,73 @@
+//! Where things are: the settings, and the folders that they name or leave to their defaults.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use ironmesh_config::{Document, Settings, load_settings, render};
+
+use crate::cli::ConfigArgument;
+use crate::exit::Found;
+
+/// The settings file that is read where none is named.
+const SETTINGS: &str = "/etc/ironmesh/ironmesh.toml";
+
+/// The policy folder where none is named.
+const POLICY: &str = "/etc/ironmesh/policy";
+
+/// The settings, with all that they leave open filled in.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub(crate) settings: Settings,
+    pub(crate) state: PathBuf,
+    pub(crate) policy: PathBuf,
+    pub(crate) key_encryption_key: PathBuf,
+}
+
+impl Places {
+    pub(crate) fn find(config: &ConfigArgument) -> anyhow::Result<Self> {
+        let path = config.config.as_deref().unwrap_or_else(|| Path::new(SETTINGS));
+        let text = match fs_err::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound && config.config.is_none() => {
+                String::new()
+            }
+            Err(error) => return Err(error).context("cannot read the settings"),
+        };
+        let name = path.display().to_string();
+        let settings = load_settings(&text, &name).map_err(|findings| {
+            let document = Document::new(name.as_str(), text.as_str());
+            Found(format!("the settings are refused\n{}", render(&findings, &[document], false)))
+        })?;
+        // What a file names is relative to that file.
+        let folder = std::path::absolute(path)?.parent().map(Path::to_owned).unwrap_or_default();
+        let named = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
+        let state = named(&settings.state).map_or_else(default_state, Ok)?;
+        Ok(Self {
+            policy: named(&settings.policy).unwrap_or_else(|| POLICY.into()),
+            key_encryption_key: named(&settings.key_encryption_key)
+                .unwrap_or_else(|| state.join("kek")),
+            state,
+            settings,
+        })
+    }
+
+    /// The socket through which a running control plane is administered.
+    pub(crate) fn admin_socket(&self) -> PathBuf {
+        self.state.join("admin.sock")
+    }
+}
+
+/// `/var/lib/ironmesh` for root, otherwise below the user's own state folder.
+fn default_state() -> anyhow::Result<PathBuf> {
+    let set =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(home) = set("XDG_STATE_HOME") {
+        return Ok(home.join("ironmesh"));
+    }
+    if rustix::process::getuid().is_root() {
+        return Ok("/var/lib/ironmesh".into());
+    }
+    let home = set("HOME").context("no state folder: set `state` in the settings, or HOME")?;
+    Ok(home.join(".local/state/ironmesh"))
+}

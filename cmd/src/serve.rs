@@ -1,0 +1,204 @@
+//! `ironmesh serve`: the control plane.
+//!
+//! Here the rooms are wired, one direction only: the policy folder, the register of proxies and the
+//! certificates flow into one reconciler, which builds the snapshot, compiles it and publishes what
+//! each proxy is to have; the xDS engine carries it out and tells how far each has come.
+
+mod admission;
+mod control_plane;
+mod policy_source;
+mod reconciler;
+mod register;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use ironmesh_admin::{bind_socket, serve_reads, serve_socket};
+use ironmesh_catalog::{CertificateStore, Mesh};
+use ironmesh_cert::{Authority, ServiceCertificates};
+use ironmesh_config::{Settings, load_folder};
+use ironmesh_store::{KeyEncryptionKey, Store};
+use ironmesh_xds_server::Hub;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::ServeArguments;
+use crate::places::Places;
+use admission::ProxyAdmission;
+use control_plane::RunningControlPlane;
+use policy_source::PolicySource;
+use reconciler::Reconciler;
+use register::Register;
+
+/// Runs the control plane until it is told to stop.
+pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let is_terminal = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal);
+    log.with_writer(std::io::stderr).init();
+    let mut places = Places::find(&arguments.config)?;
+    if let Some(policy) = &arguments.policy {
+        places.policy.clone_from(policy);
+    }
+    let settings = &places.settings;
+
+    // What may be refused comes before anything is written: a failed first start leaves no state.
+    if let (Err(error), false) =
+        (load_folder(&places.policy), Store::database_exists(&places.state))
+    {
+        return Err(error.into());
+    }
+    let xds_listener = bind(settings.listen.xds, "xDS", "listen.xds").await?;
+    let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin").await?;
+    let store = Arc::new(open_store(&places)?);
+    let mesh = fixed_mesh(&store, settings)?;
+    let socket = bind_socket(&places.admin_socket())?;
+
+    let now = Timestamp::now();
+    let authority = Authority::open(&*store, &mesh.trust_domain, now)?;
+    let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
+    let certificates = ServiceCertificates::open(certificate_store)?;
+    let register = Arc::new(Register::open(Arc::clone(&store))?);
+    let authority = Arc::new(Mutex::new(authority));
+    let (policy_source, policy) = PolicySource::open(places.policy.clone(), Arc::clone(&store))?;
+    let hub = Arc::new(Hub::default());
+    let (reconciler, outlook) = Reconciler::new(
+        mesh.clone(),
+        settings.certificates.service_lifetime,
+        Arc::clone(&store),
+        Arc::clone(&authority),
+        certificates,
+        Arc::clone(&register),
+        policy.clone(),
+        Arc::clone(&hub),
+    )?;
+    let control_plane = Arc::new(RunningControlPlane {
+        mesh: mesh.clone(),
+        authority,
+        register: Arc::clone(&register),
+        policy,
+        outlook: outlook.clone(),
+        hub: Arc::clone(&hub),
+        xds_address: xds_listener.local_addr()?,
+        advertise: advertised(settings)?,
+    });
+
+    let shutdown = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register));
+    tasks.spawn(policy_source.run(shutdown.clone()));
+    tasks.spawn(reconciler.run(shutdown.clone()));
+    let (reads, all) = (Arc::clone(&control_plane), control_plane);
+    tasks.spawn(until(shutdown.clone(), async { Ok(serve_reads(admin_listener, reads).await?) }));
+    tasks.spawn(until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
+    tasks.spawn(serve_xds(xds_listener, outlook, hub, admission, shutdown.clone()));
+    tracing::info!(
+        mesh = %settings.mesh,
+        trust_domain = %mesh.trust_domain,
+        state = %places.state.display(),
+        policy = %places.policy.display(),
+        xds = %settings.listen.xds,
+        admin = %settings.listen.admin,
+        "the control plane has started"
+    );
+    supervise(tasks, shutdown).await
+}
+
+/// Waits until a signal or a failed task ends everything.
+async fn supervise(
+    mut tasks: JoinSet<anyhow::Result<()>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut result = tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+        ended = tasks.join_next() => match ended {
+            Some(Ok(Err(error))) => Err(error),
+            Some(Err(panicked)) => Err(panicked.into()),
+            _ => Err(anyhow::anyhow!("a part of the control plane ended by itself")),
+        },
+    };
+    tracing::info!("the control plane is stopping; proxies run on with what they have");
+    shutdown.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        result = result.and_then(|()| ended.unwrap_or_else(|panicked| Err(panicked.into())));
+    }
+    result
+}
+
+/// Serves xDS as soon as there is something to serve (invariant 11).
+async fn serve_xds(
+    listener: TcpListener,
+    mut outlook: reconciler::Outlook,
+    hub: Arc<Hub>,
+    admission: Arc<ProxyAdmission>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        ready = outlook.ready.wait_for(|ready| *ready) => drop(ready?),
+        () = shutdown.cancelled() => return Ok(()),
+    }
+    tracing::info!(address = %listener.local_addr()?, "xDS is served");
+    Ok(ironmesh_xds_server::serve(listener, outlook.tls, hub, admission, shutdown).await?)
+}
+
+async fn until(
+    shutdown: CancellationToken,
+    task: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        result = task => result,
+        () = shutdown.cancelled() => Ok(()),
+    }
+}
+
+async fn bind(
+    address: std::net::SocketAddr,
+    what: &str,
+    setting: &str,
+) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address} for {what}: stop what listens there, or set `{setting}` in the settings")
+    })
+}
+
+fn open_store(places: &Places) -> anyhow::Result<Store> {
+    let key = KeyEncryptionKey::load_or_create(
+        &places.key_encryption_key,
+        Store::database_exists(&places.state),
+    )?;
+    Ok(Store::open(&places.state, key)?)
+}
+
+/// The names of the mesh, which are fixed at its first start: they are in every certificate.
+fn fixed_mesh(store: &Store, settings: &Settings) -> anyhow::Result<Mesh> {
+    let (domain, trust_domain) = (settings.domain.clone(), settings.trust_domain.clone());
+    match store.mesh()? {
+        None => store.put_mesh(&domain, &trust_domain)?,
+        Some(fixed) if fixed == (domain.clone(), trust_domain.clone()) => {}
+        Some((old_domain, old_trust_domain)) => bail!(
+            "the mesh in this state folder has the domain `{old_domain}` and the trust domain \
+             `{old_trust_domain}`, and the settings say `{domain}` and `{trust_domain}`: these are \
+             fixed at the first start; mend the settings, or set `state` to a new folder"
+        ),
+    }
+    Ok(Mesh { domain, trust_domain })
+}
+
+/// Where proxies find the control plane, as the settings say it.
+fn advertised(settings: &Settings) -> anyhow::Result<Vec<(String, u16)>> {
+    let parse = |text: &String| {
+        let (host, port) = text.rsplit_once(':').with_context(|| format!("no port in `{text}`"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Ok((host.to_owned(), port.parse().with_context(|| format!("no port in `{text}`"))?))
+    };
+    settings.advertise.iter().map(parse).collect()
+}

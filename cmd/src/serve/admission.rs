@@ -1,0 +1,85 @@
+//! Who may connect: the verified certificate and the join record decide, and nothing that a proxy
+//! says of itself (invariant 2).
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{ProxyId, ProxyStatement, TrustDomain};
+use ironmesh_cert::peer::proxy_identity;
+use ironmesh_xds_server::{Admission, ClientKey, Peer, Refusal};
+use ironmesh_xds_wire::{EnvoyVersion, Node};
+use jiff::{SignedDuration, Timestamp};
+
+use super::register::Register;
+use crate::exit::chain;
+
+/// Older Envoys have holes in what we rely on: RBAC could be passed by path parameters and by headers
+/// with several values, and SAN matching by an embedded NUL (fixed in 1.39).
+const OLDEST_ENVOY: EnvoyVersion = EnvoyVersion { major: 1, minor: 39, patch: 0 };
+
+/// How long a certificate may wait for its first connection (design §4).
+const UNCLAIMED: SignedDuration = SignedDuration::from_hours(24);
+
+#[derive(Debug)]
+pub(crate) struct ProxyAdmission {
+    trust_domain: TrustDomain,
+    register: Arc<Register>,
+}
+
+impl ProxyAdmission {
+    pub(crate) fn new(trust_domain: TrustDomain, register: Arc<Register>) -> Self {
+        Self { trust_domain, register }
+    }
+}
+
+impl Admission for ProxyAdmission {
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+        let refuse = |reason: String| Err(Refusal(reason));
+        let identity = match proxy_identity(&peer.certificate) {
+            Ok(identity) => identity,
+            Err(error) => return refuse(chain(&error)),
+        };
+        let id = identity.proxy;
+        if identity.trust_domain != self.trust_domain {
+            return refuse(format!(
+                "the certificate is of another trust domain: {}",
+                identity.trust_domain
+            ));
+        }
+        if ProxyId::from_node_id(&node.id) != Some(id) {
+            return refuse(format!(
+                "the node id contradicts the certificate, which is of proxy {id}"
+            ));
+        }
+        if let Some(version) = node.envoy_version.filter(|version| *version < OLDEST_ENVOY) {
+            return refuse(format!(
+                "this Envoy is too old: it is {version}, and {OLDEST_ENVOY} is the oldest that is safe here; upgrade it"
+            ));
+        }
+        if let Err(problem) = statement(node) {
+            return refuse(problem);
+        }
+        let record =
+            self.register.get(id).filter(|record| record.services.contains(&identity.service));
+        let Some(record) = record else {
+            return refuse(format!("proxy {id} has not joined this mesh as {}", identity.service));
+        };
+        let now = Timestamp::now();
+        if record.claimed_at.is_none() && now.duration_since(record.joined_at) > UNCLAIMED {
+            return refuse(format!(
+                "the certificate of proxy {id} was not used within a day of {}; join again",
+                record.joined_at
+            ));
+        }
+        match self.register.claim(id, now) {
+            Ok(()) => Ok(id.to_string().into()),
+            Err(error) => refuse(chain(&error)),
+        }
+    }
+}
+
+/// What a proxy says of itself, in its node metadata under `ironmesh`.
+pub(crate) fn statement(node: &Node) -> Result<ProxyStatement, String> {
+    let Some(statement) = node.statement.clone() else { return Ok(ProxyStatement::default()) };
+    serde_json::from_value(statement)
+        .map_err(|error| format!("`ironmesh` in the node metadata is not well-formed: {error}"))
+}

@@ -1,0 +1,164 @@
+//! The running control plane, as the admin API sees it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ironmesh_admin::{
+    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, NackView, ProxyView, Readiness,
+    Refusal,
+};
+use ironmesh_catalog::{JoinRecord, Mesh, Participation, ProxyId, ServiceName};
+use ironmesh_cert::{Authority, PROXY_LIFETIME};
+use ironmesh_xds_server::Hub;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::policy_source::PolicyState;
+use super::reconciler::Outlook;
+use super::register::Register;
+use crate::exit::chain;
+
+/// The port of the mesh on every machine (design §10).
+const MESH_PORT: u16 = 15003;
+
+#[derive(Debug)]
+pub(crate) struct RunningControlPlane {
+    pub(crate) mesh: Mesh,
+    pub(crate) authority: Arc<Mutex<Authority>>,
+    pub(crate) register: Arc<Register>,
+    pub(crate) policy: watch::Receiver<PolicyState>,
+    pub(crate) outlook: Outlook,
+    pub(crate) hub: Arc<Hub>,
+    /// Where xDS is served.
+    pub(crate) xds_address: SocketAddr,
+    /// Where proxies are told to find it; empty = derived from the above.
+    pub(crate) advertise: Vec<(String, u16)>,
+}
+
+impl ControlPlane for RunningControlPlane {
+    fn readiness(&self) -> Readiness {
+        let ready = *self.outlook.ready.borrow();
+        let policy = self.policy.borrow().view.clone();
+        let waiting_for = if ready {
+            Vec::new()
+        } else {
+            vec![format!("a policy without errors in `{}`", policy.source)]
+        };
+        Readiness { ready, waiting_for, policy }
+    }
+
+    fn proxies(&self) -> Vec<ProxyView> {
+        let findings = self.outlook.findings.borrow().clone();
+        let clients = self.hub.status();
+        let view = |record: JoinRecord| {
+            let key = record.id.to_string();
+            let status =
+                clients.iter().find(|(client, _)| **client == *key).map(|(_, status)| status);
+            let nacks = status.into_iter().flat_map(|status| &status.nacks);
+            ProxyView {
+                streams: status.map_or(0, |status| status.streams),
+                nacks: nacks
+                    .map(|((resource_type, name), nack)| NackView {
+                        resource_type: resource_type.to_string(),
+                        name: name.to_string(),
+                        version: nack.version.to_string(),
+                        message: nack.message.clone(),
+                    })
+                    .collect(),
+                findings: findings
+                    .get(&record.id)
+                    .into_iter()
+                    .flatten()
+                    .map(FindingView::from)
+                    .collect(),
+                record,
+            }
+        };
+        self.register.records().into_iter().map(view).collect()
+    }
+
+    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
+        self.check(request)?;
+        let id = ProxyId(Uuid::new_v4());
+        let now = Timestamp::now();
+        let authority = self.authority.lock();
+        let certificate = authority
+            .issue_proxy_certificate(
+                &request.certificate_request,
+                id,
+                &request.services,
+                PROXY_LIFETIME,
+                now,
+            )
+            .map_err(|error| Refusal::Request(chain(&error)))?;
+        let roots = authority.trust_bundle().roots;
+        drop(authority);
+        let record = JoinRecord {
+            id,
+            services: request.services.clone(),
+            mesh_address: SocketAddr::new(request.address, MESH_PORT),
+            joined_at: now,
+            certificate_expires_at: certificate.not_after,
+            claimed_at: None,
+            participation: Participation::default(),
+        };
+        self.register.add(record).map_err(|error| Refusal::Failure(chain(&error)))?;
+        let (control_plane, notes) = self.reached_at(request.address);
+        Ok(BootstrapResponse {
+            id,
+            certificate: certificate.chain,
+            expires_at: certificate.not_after,
+            roots,
+            control_plane,
+            control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
+            notes,
+        })
+    }
+}
+
+impl RunningControlPlane {
+    /// A proxy that joins as what policy does not know would serve nothing, without a word.
+    fn check(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
+        let refuse = |reason: String| Err(Refusal::Request(reason));
+        if request.services.is_empty() {
+            return refuse("a proxy serves one service at least".to_owned());
+        }
+        if request.address.is_unspecified() || request.address.is_multicast() {
+            return refuse(format!("nobody can dial a proxy at {}", request.address));
+        }
+        let Some(specification) = self.policy.borrow().specification.clone() else {
+            return refuse("there is no policy in force yet; see /readyz".to_owned());
+        };
+        let upstreams = request.upstreams.iter().map(|upstream| &upstream.service);
+        for name in request.services.iter().chain(upstreams) {
+            if !specification.services.contains_key(name) {
+                let known: Vec<_> =
+                    specification.services.keys().map(ServiceName::to_string).collect();
+                return refuse(format!(
+                    "policy defines no service `{name}`; it defines: {}",
+                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a proxy at `address` reaches the control plane.
+    fn reached_at(&self, address: IpAddr) -> (Vec<(String, u16)>, Vec<String>) {
+        if !self.advertise.is_empty() {
+            return (self.advertise.clone(), Vec::new());
+        }
+        let port = self.xds_address.port();
+        let host = match self.xds_address.ip() {
+            any if any.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+            one => one,
+        };
+        let note = format!(
+            "the bootstrap finds the control plane at {host}:{port}; for a proxy on another machine set `advertise` in the settings"
+        );
+        let is_elsewhere = host.is_loopback() && !address.is_loopback();
+        (vec![(host.to_string(), port)], is_elsewhere.then_some(note).into_iter().collect())
+    }
+}

@@ -1,0 +1,163 @@
+//! Policy from the folder: the newest that passes the check is in force, and the last such one is
+//! kept in the store for a start with a broken folder (invariant 1).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use ironmesh_admin::{FindingView, PolicyView};
+use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
+use ironmesh_config::{Document, Loaded, load_documents, load_folder, render, watch_folder};
+use ironmesh_store::Store;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::chain;
+
+/// The policy as it stands.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PolicyState {
+    /// What is in force; none before the first that passes.
+    pub(crate) specification: Option<Arc<MeshSpecification>>,
+    /// For people.
+    pub(crate) view: PolicyView,
+}
+
+#[derive(Debug)]
+pub(crate) struct PolicySource {
+    folder: PathBuf,
+    store: Arc<Store>,
+    /// What the folder held when it was last read, if it could be read.
+    seen: Option<PolicyRevision>,
+    state: watch::Sender<PolicyState>,
+}
+
+impl PolicySource {
+    /// Reads the folder for the first time; where it holds no good policy, the last good one is
+    /// taken out of the store. Without either, there is nothing to serve until it is mended.
+    pub(crate) fn open(
+        folder: PathBuf,
+        store: Arc<Store>,
+    ) -> anyhow::Result<(Self, watch::Receiver<PolicyState>)> {
+        let view = PolicyView { source: folder.display().to_string(), ..PolicyView::default() };
+        let state = watch::Sender::new(PolicyState { specification: None, view });
+        let receiver = state.subscribe();
+        let mut source = Self { folder, store, seen: None, state };
+        source.read()?;
+        if source.state.borrow().specification.is_none() {
+            source.fall_back()?;
+        }
+        Ok((source, receiver))
+    }
+
+    /// Follows the folder until `shutdown`.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut watch = watch_folder(self.folder.clone())?;
+        loop {
+            // Read once more after the watch began: nothing is missed in between.
+            tokio::task::block_in_place(|| self.read())?;
+            tokio::select! {
+                () = watch.changed() => {}
+                () = shutdown.cancelled() => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads the folder, and puts into force what passes.
+    fn read(&mut self) -> anyhow::Result<()> {
+        let loaded = match load_folder(&self.folder) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                self.unreadable(&chain(&error));
+                return Ok(());
+            }
+        };
+        if self.seen.as_ref() == Some(&loaded.revision) {
+            return Ok(());
+        }
+        self.seen = Some(loaded.revision.clone());
+        let drawn = render(&loaded.findings, &loaded.documents, false);
+        if !loaded.findings.is_empty() {
+            tracing::warn!(
+                "policy in `{}` has findings:\n{}",
+                self.folder.display(),
+                drawn.trim_end()
+            );
+        }
+        match &loaded.specification {
+            Some(specification) => {
+                self.keep(&loaded)?;
+                self.put_in_force(specification, &loaded.findings, drawn);
+            }
+            None => self.refuse(&loaded.findings, drawn),
+        }
+        Ok(())
+    }
+
+    fn keep(&self, loaded: &Loaded) -> anyhow::Result<()> {
+        let documents: Vec<_> =
+            loaded.documents.iter().map(|d| (d.path.to_string(), d.text.to_string())).collect();
+        self.store.put_last_good_policy(&documents).context("cannot keep the policy")
+    }
+
+    /// Puts the policy that was last kept into force, beside what is wrong with the folder.
+    fn fall_back(&self) -> anyhow::Result<()> {
+        let Some(kept) = self.store.last_good_policy()? else { return Ok(()) };
+        let documents = kept.into_iter().map(|(path, text)| Document::new(path, text));
+        if let Some(specification) = load_documents(documents).specification {
+            tracing::warn!(revision = %specification.revision, "serving the last good policy instead");
+            let mut state = self.state.borrow().clone();
+            state.view.revision = Some(specification.revision.to_string());
+            state.specification = Some(specification);
+            self.state.send_replace(state);
+        }
+        Ok(())
+    }
+
+    fn put_in_force(
+        &self,
+        specification: &Arc<MeshSpecification>,
+        findings: &[Finding],
+        drawn: String,
+    ) {
+        tracing::info!(
+            revision = %specification.revision,
+            services = specification.services.len(),
+            traffic_targets = specification.traffic_targets.len(),
+            "policy is in force"
+        );
+        self.state.send_modify(|state| {
+            state.specification = Some(Arc::clone(specification));
+            state.view.revision = Some(specification.revision.to_string());
+            state.view.stale_since = None;
+            state.view.findings = findings.iter().map(FindingView::from).collect();
+            state.view.drawn = drawn;
+        });
+    }
+
+    /// What was in force stays in force.
+    fn refuse(&self, findings: &[Finding], drawn: String) {
+        let errors = findings.iter().filter(|finding| finding.is_error()).count();
+        tracing::error!(errors, "the policy is refused; what was in force stays in force");
+        self.state.send_modify(|state| {
+            state.view.stale_since.get_or_insert_with(Timestamp::now);
+            state.view.findings = findings.iter().map(FindingView::from).collect();
+            state.view.drawn = drawn;
+        });
+    }
+
+    fn unreadable(&mut self, problem: &str) {
+        let is_news = self.state.borrow().view.drawn != problem;
+        if !is_news {
+            return;
+        }
+        self.seen = None;
+        tracing::error!(problem, "the policy cannot be read; what was in force stays in force");
+        self.state.send_modify(|state| {
+            state.view.stale_since.get_or_insert_with(Timestamp::now);
+            state.view.findings = Vec::new();
+            problem.clone_into(&mut state.view.drawn);
+        });
+    }
+}

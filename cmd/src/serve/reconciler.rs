@@ -1,0 +1,283 @@
+//! The reconciler: one task that makes what every proxy has follow from what is known.
+//!
+//! It is level-triggered and takes no hint about what changed: it looks at the policy in force, the
+//! register, the certificates and the clients, and does what is missing. The first change is acted on
+//! at once; those that come in a burst are acted on together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{Finding, JoinRecord, Mesh, MeshSpecification, Proxy, ProxyId, Snapshot};
+use ironmesh_cert::tls::{TlsError, server_config};
+use ironmesh_cert::{Authority, ServiceCertificates};
+use ironmesh_providers::discover;
+use ironmesh_store::Store;
+use ironmesh_xds_compile::{Compiled, Compiler};
+use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::admission::statement;
+use super::policy_source::PolicyState;
+use super::register::Register;
+use crate::exit::chain;
+
+/// How long a burst of changes settles after one was acted on.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// How often the clock is looked at, for what is due by it. Short, because the wall clock may jump.
+const TICK: Duration = Duration::from_secs(30);
+
+/// What the reconciler tells the rest of the process.
+#[derive(Debug, Clone)]
+pub(crate) struct Outlook {
+    /// Whether there is something to serve.
+    pub(crate) ready: watch::Receiver<bool>,
+    /// The TLS of the xDS listener.
+    pub(crate) tls: watch::Receiver<Arc<ServerConfig>>,
+    /// What is wrong with what each proxy asks for.
+    pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
+}
+
+pub(crate) struct Reconciler {
+    mesh: Mesh,
+    service_lifetime: Duration,
+    store: Arc<Store>,
+    authority: Arc<Mutex<Authority>>,
+    certificates: ServiceCertificates,
+    register: Arc<Register>,
+    policy: watch::Receiver<PolicyState>,
+    hub: Arc<Hub>,
+
+    ready: watch::Sender<bool>,
+    tls: watch::Sender<Arc<ServerConfig>>,
+    tls_renew_at: Timestamp,
+    findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
+
+    /// What the compiler was made from.
+    inputs: Option<(Arc<MeshSpecification>, Vec<JoinRecord>)>,
+    compiler: Option<Compiler>,
+    /// What each connected client was last given.
+    given: BTreeMap<ClientKey, Given>,
+}
+
+/// What a client was given, and what it had said of itself then.
+struct Given {
+    proxy: Proxy,
+    compiled: Compiled,
+}
+
+impl Reconciler {
+    #[expect(clippy::too_many_arguments, reason = "it is where everything comes together")]
+    pub(crate) fn new(
+        mesh: Mesh,
+        service_lifetime: Duration,
+        store: Arc<Store>,
+        authority: Arc<Mutex<Authority>>,
+        certificates: ServiceCertificates,
+        register: Arc<Register>,
+        policy: watch::Receiver<PolicyState>,
+        hub: Arc<Hub>,
+    ) -> anyhow::Result<(Self, Outlook)> {
+        let (config, tls_renew_at) = xds_tls(&authority.lock(), Timestamp::now())?;
+        let (ready, tls, findings) =
+            (watch::Sender::new(false), watch::Sender::new(config), watch::Sender::default());
+        let outlook = Outlook {
+            ready: ready.subscribe(),
+            tls: tls.subscribe(),
+            findings: findings.subscribe(),
+        };
+        let reconciler = Self {
+            mesh,
+            service_lifetime,
+            store,
+            authority,
+            certificates,
+            register,
+            policy,
+            hub,
+            ready,
+            tls,
+            tls_renew_at,
+            findings,
+            inputs: None,
+            compiler: None,
+            given: BTreeMap::new(),
+        };
+        Ok((reconciler, outlook))
+    }
+
+    /// Reconciles until `shutdown`.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut generation = self.register.generation();
+        let mut clients = self.hub.changes();
+        let mut policy = self.policy.clone();
+        loop {
+            generation.mark_unchanged();
+            clients.mark_unchanged();
+            policy.mark_unchanged();
+            let settled = Instant::now() + SETTLE;
+            // It compiles and may write to the store: other tasks go on on other threads.
+            tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
+            tokio::select! {
+                changed = generation.changed() => changed?,
+                changed = clients.changed() => changed?,
+                changed = policy.changed() => changed?,
+                () = sleep(TICK) => {}
+                () = shutdown.cancelled() => return Ok(()),
+            }
+            sleep_until(settled).await;
+        }
+    }
+
+    fn reconcile(&mut self, now: Timestamp) {
+        self.renew_own_certificates(now);
+        let Some(specification) = self.policy.borrow().specification.clone() else { return };
+        let clients = self.hub.status();
+        self.record_participation(&clients);
+        let records = self.register.records();
+        let certificates_changed = self.renew_service_certificates(&specification, &records, now);
+        let inputs_changed = self.inputs.as_ref().is_none_or(|(old_specification, old_records)| {
+            !Arc::ptr_eq(old_specification, &specification) || *old_records != records
+        });
+        if inputs_changed || certificates_changed || self.compiler.is_none() {
+            let snapshot = Snapshot::assemble(
+                self.mesh.clone(),
+                Arc::clone(&specification),
+                &discover(&specification, &records),
+                &records,
+                self.certificates.current(),
+                Arc::new(self.authority.lock().trust_bundle()),
+            );
+            self.compiler = Some(Compiler::new(Arc::new(snapshot)));
+            self.inputs = Some((specification, records));
+            self.publish(&clients, true);
+        } else {
+            self.publish(&clients, false);
+        }
+        self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+    }
+
+    /// Gives the connected clients what they are to have: all of them where `everything` may have
+    /// changed, otherwise those who have come or say something else of themselves.
+    fn publish(&mut self, clients: &[(ClientKey, ClientStatus)], everything: bool) {
+        let connected = |client: &ClientKey| {
+            clients.iter().any(|(key, status)| key == client && status.streams > 0)
+        };
+        self.given.retain(|client, _| connected(client));
+        for (client, status) in clients.iter().filter(|(_, status)| status.streams > 0) {
+            let Some((proxy, compiler)) = self.proxy(client, status).zip(self.compiler.as_mut())
+            else {
+                continue;
+            };
+            let old = self.given.get(client);
+            let is_served = old.is_some_and(|given| given.proxy.statement == proxy.statement)
+                && self.hub.published(client).is_some();
+            if is_served && !everything {
+                continue;
+            }
+            let mut compiled = compiler.compile(&proxy);
+            if let Some(old) = old {
+                compiled.resources = compiled.resources.sharing_with(&old.compiled.resources);
+            }
+            for finding in &compiled.findings {
+                if !old.is_some_and(|old| old.compiled.findings.contains(finding)) {
+                    tracing::warn!(%client, "{finding}");
+                }
+            }
+            self.hub.publish(client, compiled.resources.clone());
+            self.given.insert(Arc::clone(client), Given { proxy, compiled });
+        }
+        let findings = self.given.values().filter(|given| !given.compiled.findings.is_empty());
+        let findings = findings.map(|g| (g.proxy.record.id, g.compiled.findings.clone())).collect();
+        self.findings.send_if_modified(|old| {
+            let changed = *old != findings;
+            *old = findings;
+            changed
+        });
+    }
+
+    fn proxy(&self, client: &ClientKey, status: &ClientStatus) -> Option<Proxy> {
+        let record = self.register.get(client.parse().ok()?)?;
+        // Admission has let in no other than well-formed ones.
+        Some(Proxy { record, statement: statement(&status.node).ok()? })
+    }
+
+    /// Proxies that have in force what they were given take part with it, from now on and over
+    /// restarts.
+    fn record_participation(&self, clients: &[(ClientKey, ClientStatus)]) {
+        for (client, status) in clients {
+            let Some(given) = self.given.get(client) else { continue };
+            let compiled = &given.compiled;
+            let in_force = !compiled.takes_part_with.is_empty()
+                && compiled
+                    .takes_part_with
+                    .iter()
+                    .all(|(t, name, version)| status.has(*t, name, *version));
+            if in_force
+                && let Err(error) =
+                    self.register.participates(given.proxy.record.id, &compiled.serves)
+            {
+                tracing::error!(%client, error = chain(&error), "cannot keep that a proxy takes part");
+            }
+        }
+    }
+
+    fn renew_service_certificates(
+        &mut self,
+        specification: &MeshSpecification,
+        records: &[JoinRecord],
+        now: Timestamp,
+    ) -> bool {
+        let accounts = Snapshot::accounts_served(specification, records);
+        let authority = self.authority.lock();
+        let ensured = self.certificates.ensure(&accounts, &authority, self.service_lifetime, now);
+        match ensured {
+            Ok(ensured) => {
+                for (account, error) in &ensured.failures {
+                    tracing::error!(%account, error = chain(error), "cannot renew a service certificate");
+                }
+                ensured.changed
+            }
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot renew the service certificates");
+                false
+            }
+        }
+    }
+
+    /// Renews the intermediate of the authority and the certificate of the xDS listener, when due.
+    fn renew_own_certificates(&mut self, now: Timestamp) {
+        let mut authority = self.authority.lock();
+        if let Err(error) = authority.renew_intermediate(&*self.store, now) {
+            tracing::error!(error = chain(&error), "cannot renew the intermediate certificate");
+        }
+        if now < self.tls_renew_at {
+            return;
+        }
+        match xds_tls(&authority, now) {
+            Ok((config, renew_at)) => {
+                self.tls.send_replace(config);
+                self.tls_renew_at = renew_at;
+            }
+            Err(error) => {
+                tracing::error!(error = %format!("{error:#}"), "cannot renew the control plane's certificate");
+            }
+        }
+    }
+}
+
+/// TLS for the xDS listener with a new certificate, and when that is to be replaced.
+fn xds_tls(
+    authority: &Authority,
+    now: Timestamp,
+) -> anyhow::Result<(Arc<ServerConfig>, Timestamp)> {
+    let certificate = authority.issue_control_plane_certificate(now)?;
+    let config: Result<_, TlsError> = server_config(&certificate, &authority.trust_bundle());
+    Ok((config?, certificate.renew_at))
+}

@@ -1,0 +1,76 @@
+//! The register of proxies: who has joined, and how far each has come. Kept in the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_catalog::{JoinRecord, Participation, ProxyId, StoreError};
+use ironmesh_store::Store;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// All join records. What is here is in the store: each change is kept first.
+#[derive(Debug)]
+pub(crate) struct Register {
+    store: Arc<Store>,
+    records: Mutex<BTreeMap<ProxyId, JoinRecord>>,
+    generation: watch::Sender<u64>,
+}
+
+impl Register {
+    pub(crate) fn open(store: Arc<Store>) -> Result<Self, StoreError> {
+        let records = store.join_records()?.into_iter().map(|record| (record.id, record));
+        let records = Mutex::new(records.collect());
+        Ok(Self { store, records, generation: watch::Sender::new(0) })
+    }
+
+    /// Counts the changes. Level-triggered: look at [`Register::records`].
+    pub(crate) fn generation(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    pub(crate) fn records(&self) -> Vec<JoinRecord> {
+        self.records.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn get(&self, id: ProxyId) -> Option<JoinRecord> {
+        self.records.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn add(&self, record: JoinRecord) -> Result<(), StoreError> {
+        let mut records = self.records.lock();
+        self.keep(&mut records, record)
+    }
+
+    /// The proxy's first accepted connection claims its certificate.
+    pub(crate) fn claim(&self, id: ProxyId, now: Timestamp) -> Result<(), StoreError> {
+        self.change(id, |record| {
+            record.claimed_at.get_or_insert(now);
+        })
+    }
+
+    /// The proxy has these service ports in force.
+    pub(crate) fn participates(&self, id: ProxyId, with: &Participation) -> Result<(), StoreError> {
+        self.change(id, |record| record.participation.clone_from(with))
+    }
+
+    fn change(&self, id: ProxyId, change: impl FnOnce(&mut JoinRecord)) -> Result<(), StoreError> {
+        let mut records = self.records.lock();
+        let Some(old) = records.get(&id) else { return Ok(()) };
+        let mut record = old.clone();
+        change(&mut record);
+        if record == *old { Ok(()) } else { self.keep(&mut records, record) }
+    }
+
+    /// Written under the lock, so that the store sees changes in the order in which they happen.
+    fn keep(
+        &self,
+        records: &mut BTreeMap<ProxyId, JoinRecord>,
+        record: JoinRecord,
+    ) -> Result<(), StoreError> {
+        self.store.put_join_record(&record)?;
+        records.insert(record.id, record);
+        self.generation.send_modify(|generation| *generation += 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! The codes of the findings that this crate tells. Each has a page in `docs/errors/`. A code never
+//! changes its meaning, and the number of one that is gone is not used again.
+
+use ironmesh_catalog::Code;
+
+#[cfg(test)]
+mod tests;
+
+/// The file is not TOML.
+pub const SYNTAX: Code = Code(101);
+/// A key or a kind of table that does not exist.
+pub const UNKNOWN_KEY: Code = Code(102);
+/// A key that must be given is not there.
+pub const MISSING_KEY: Code = Code(103);
+/// A value of another TOML type than the key takes.
+pub const WRONG_TYPE: Code = Code(104);
+/// A value of the right type that means nothing here.
+pub const INVALID_VALUE: Code = Code(105);
+/// A name that is not one DNS label.
+pub const INVALID_NAME: Code = Code(106);
+/// A file that cannot be read as text.
+pub const UNREADABLE_FILE: Code = Code(107);
+/// Something that Ironmesh knows of and that this version does not serve.
+pub const NOT_SERVED: Code = Code(108);
+/// A reference to something that is not there.
+pub const NOT_FOUND: Code = Code(201);
+/// Two things that must differ are called the same.
+pub const DUPLICATE_NAME: Code = Code(202);
+/// A weight, or a sum of weights, out of its range.
+pub const WEIGHTS: Code = Code(301);
+/// A regular expression that Envoy refuses, reads otherwise, or that can match nothing.
+pub const REGEX: Code = Code(302);
+/// Traffic splits that do not fit together, or do not fit their services.
+pub const SPLIT_SHAPE: Code = Code(303);
+/// An empty list where it could be mistaken for "anyone".
+pub const EMPTY_LIST: Code = Code(304);
+
+/// All of them, in order.
+pub const ALL: [Code; 14] = [
+    SYNTAX,
+    UNKNOWN_KEY,
+    MISSING_KEY,
+    WRONG_TYPE,
+    INVALID_VALUE,
+    INVALID_NAME,
+    UNREADABLE_FILE,
+    NOT_SERVED,
+    NOT_FOUND,
+    DUPLICATE_NAME,
+    WEIGHTS,
+    REGEX,
+    SPLIT_SHAPE,
+    EMPTY_LIST,
+];

@@ -1,0 +1,136 @@
+//! What is below a folder: documents, folders and symbolic links, found without reading a document.
+//! Both the reader and the watch look through this.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+/// What is below one folder.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    /// The documents: the path relative to the folder, and the file itself, all links resolved.
+    pub(super) documents: BTreeMap<PathBuf, PathBuf>,
+    /// All folders, all links resolved, with what tells each from another of the same path.
+    pub(super) folders: BTreeMap<PathBuf, FileId>,
+    /// All symbolic links that lead somewhere, hidden ones too, by their own paths, and where each points.
+    pub(super) links: BTreeMap<PathBuf, PathBuf>,
+    /// Where documents that are links are in the end; edits happen there.
+    pub(super) targets: BTreeSet<PathBuf>,
+    /// What could not be looked at, relative to the folder, and why.
+    pub(super) problems: BTreeMap<PathBuf, String>,
+    /// Whether there is more than [`MOST_DOCUMENTS`]; the listing stops there.
+    pub(super) is_too_large: bool,
+}
+
+/// Tells a file from another that takes its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The identity of what is at `path`, links followed.
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        Ok(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+/// How many documents are read at most: a bound against `policy = "/"`.
+pub(super) const MOST_DOCUMENTS: usize = 10_000;
+/// How deep folders are looked into.
+const MOST_DEPTH: usize = 32;
+
+impl Listing {
+    /// Lists what is below `folder`, a path without links.
+    pub(super) fn of(folder: &Path) -> io::Result<Self> {
+        let mut listing = Self::default();
+        // The first folder must be readable; of those below it, what cannot be read is a problem.
+        fs::read_dir(folder)?;
+        listing.folder(Path::new(""), folder, &mut Vec::new());
+        Ok(listing)
+    }
+
+    /// Lists `folder`, which is `relative` to the first. `above` are the folders on the way.
+    fn folder(&mut self, relative: &Path, folder: &Path, above: &mut Vec<PathBuf>) {
+        let problem = if above.iter().any(|other| other == folder) {
+            Some("a symbolic link leads back to a folder above it".to_owned())
+        } else if above.len() >= MOST_DEPTH {
+            Some(format!("folders are nested more than {MOST_DEPTH} deep"))
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            self.problems.insert(relative.to_owned(), problem);
+            return;
+        }
+        let entries = FileId::of(folder).and_then(|id| {
+            self.folders.insert(folder.to_owned(), id);
+            fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()
+        });
+        let mut entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.problems.insert(relative.to_owned(), reason(&error));
+                return;
+            }
+        };
+        entries.sort_by_key(fs::DirEntry::file_name);
+        above.push(folder.to_owned());
+        for entry in entries {
+            if self.documents.len() >= MOST_DOCUMENTS || self.folders.len() >= MOST_DOCUMENTS {
+                self.is_too_large = true;
+                break;
+            }
+            let name = entry.file_name();
+            self.entry(&relative.join(&name), &entry.path(), &name, above);
+        }
+        above.pop();
+    }
+
+    fn entry(&mut self, relative: &Path, path: &Path, name: &OsStr, above: &mut Vec<PathBuf>) {
+        let Ok(own) = fs::symlink_metadata(path) else { return };
+        // A link to nowhere is none: Emacs keeps its locks as such.
+        if own.is_symlink()
+            && fs::metadata(path).is_ok()
+            && let Ok(target) = fs::read_link(path)
+        {
+            self.links.insert(path.to_owned(), target);
+        }
+        // Hidden entries are the business of tools (`.git`, Kubernetes' `..data`, editors' locks).
+        // They count when a link that is not hidden leads to them.
+        if name.as_encoded_bytes().starts_with(b".") {
+            return;
+        }
+        let is_document = Path::new(name).extension().is_some_and(|extension| extension == "toml");
+        match fs::metadata(path).and_then(|end| Ok((end, fs::canonicalize(path)?))) {
+            Ok((end, resolved)) if end.is_dir() => self.folder(relative, &resolved, above),
+            Ok((_, resolved)) if is_document => {
+                if own.is_symlink() {
+                    self.targets.insert(resolved.clone());
+                }
+                self.documents.insert(relative.to_owned(), resolved);
+            }
+            // A file that is gone since it was listed is no problem; a link to nowhere is one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !own.is_symlink() => {}
+            Err(error) if is_document => {
+                self.problems.insert(relative.to_owned(), reason(&error));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// What went wrong, without the path, which the finding has.
+pub(super) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "it is a symbolic link to nothing".to_owned(),
+        io::ErrorKind::PermissionDenied => "this user may not read it".to_owned(),
+        kind => kind.to_string(),
+    }
+}

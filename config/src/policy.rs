@@ -1,0 +1,90 @@
+//! Policy: from documents to a validated mesh specification. Pure: what is read where is for
+//! [`crate::folder`] to say.
+//!
+//! Three steps. Each document is parsed and its tables are read into a draft; then references,
+//! and splits as a graph, are checked across documents; then, if nothing is an error, the
+//! draft becomes the specification. Every step tells all that it finds, and none looks at an object
+//! whose problem has been told already.
+
+mod damage;
+mod draft;
+mod endpoints;
+mod http_route_group;
+mod reading;
+mod references;
+mod regex;
+mod service;
+mod splits;
+#[cfg(test)]
+mod tests;
+mod traffic_split;
+mod traffic_target;
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
+use xxhash_rust::xxh3::Xxh3;
+
+pub use crate::document::Document;
+use draft::Draft;
+
+/// What one state of the documents says.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The documents, by path.
+    pub documents: Arc<[Document]>,
+    /// All that is wrong with them, in order.
+    pub findings: Vec<Finding>,
+    /// What they specify; nothing if any finding is an error.
+    pub specification: Option<Arc<MeshSpecification>>,
+    /// Which state it is, whether it is valid or not.
+    pub revision: PolicyRevision,
+}
+
+/// Checks `documents` and makes a specification of them. The order of the documents is no matter.
+pub fn load_documents(documents: impl IntoIterator<Item = Document>) -> Loaded {
+    load(documents.into_iter().collect(), Vec::new())
+}
+
+/// As [`load_documents`], with what was found while the documents were read from their source.
+pub(crate) fn load(mut documents: Vec<Document>, unreadable: Vec<Finding>) -> Loaded {
+    documents.sort();
+    let revision = revision(&documents, &unreadable);
+    let mut draft = Draft::default();
+    for finding in &unreadable {
+        // What an unreadable file defines is unknown, so nothing can be said to be missing.
+        draft.anything_may_be_defined |= finding.is_error();
+    }
+    for document in &documents {
+        reading::read(document, &mut draft);
+    }
+    references::check(&mut draft);
+    splits::check(&mut draft);
+
+    let mut findings = std::mem::take(&mut draft.findings);
+    findings.extend(unreadable);
+    findings.sort_by(Finding::order);
+    let valid = !findings.iter().any(Finding::is_error);
+    let specification = valid.then(|| Arc::new(draft.into_specification(revision.clone())));
+    Loaded { documents: documents.into(), findings, specification, revision }
+}
+
+/// A short hash of all that was read. Lengths go in with the texts, so that text which moves from
+/// one file to the next is another revision. Files that could not be read count by what is wrong
+/// with them, so that their appearing and their mending are changes too.
+fn revision(documents: &[Document], unreadable: &[Finding]) -> PolicyRevision {
+    let mut hash = Xxh3::new();
+    let mut add = |text: &str| {
+        hash.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
+        hash.update(text.as_bytes());
+    };
+    for document in documents {
+        add(&document.path);
+        add(&document.text);
+    }
+    for finding in unreadable {
+        add(&finding.to_string());
+    }
+    let digits = format!("{:032x}", hash.digest128());
+    PolicyRevision(digits.get(..12).unwrap_or(&digits).into())
+}

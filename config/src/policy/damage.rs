@@ -1,0 +1,68 @@
+//! What a syntax error does to the rest of its document. The parser recovers, but what it recovers
+//! near an error is a guess: findings about it would send the reader the wrong way.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use ironmesh_catalog::Finding;
+
+/// The parts of a document, from one table header to the next, that have a syntax error.
+pub(super) struct Damage(Vec<Range<usize>>);
+
+impl Damage {
+    /// The parts of `text` that errors at `errors` are in.
+    pub(super) fn new(text: &str, errors: &[usize]) -> Self {
+        let mut parts = Vec::new();
+        let mut start = 0;
+        let mut at = 0;
+        for line in text.split_inclusive('\n') {
+            if line.trim_start().starts_with('[') && at > start {
+                parts.push(start..at);
+                start = at;
+            }
+            at += line.len();
+        }
+        // The end of the text belongs to the last part.
+        parts.push(start..text.len() + 1);
+        parts.retain(|part| errors.iter().any(|error| part.contains(error)));
+        Self(parts)
+    }
+
+    /// Whether `finding` is about something that was recovered near a syntax error.
+    pub(super) fn covers(&self, finding: &Finding) -> bool {
+        let at = finding.spot.as_ref().map(|spot| spot.bytes.0);
+        at.is_some_and(|at| self.0.iter().any(|part| part.contains(&at)))
+    }
+}
+
+/// The names that a document with syntax errors seems to define.
+pub(super) fn names(text: &str) -> BTreeSet<String> {
+    let value_at = |(at, key): (usize, &str)| {
+        let after = text.get(at + key.len()..)?;
+        let quoted = after.trim_start().strip_prefix('=')?.trim_start();
+        let quote = quoted.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        let value = quoted.lines().next()?.split(quote).nth(1)?;
+        Some(value.to_owned())
+    };
+    let keys = text.match_indices("name").chain(text.match_indices("service_account"));
+    keys.filter_map(value_at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_a_broken_document_are_guessed() {
+        let text = "{ namespace = , name = \"a\" }\n  service_account='b'\nname = \nport = 1";
+        assert_eq!(names(text), ["a".to_owned(), "b".to_owned()].into());
+    }
+
+    #[test]
+    fn damage_reaches_from_one_table_header_to_the_next() {
+        let text = "[[a]]\nx = \n[[b]]\ny = 1\n";
+        let damage = Damage::new(text, &[10]);
+        assert_eq!(damage.0, [Range { start: 0, end: 11 }]);
+        assert_eq!(Damage::new(text, &[text.len()]).0, [Range { start: 11, end: text.len() + 1 }]);
+    }
+}

@@ -1,0 +1,82 @@
+//! `[service.endpoints]`: where the endpoints of a service come from.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ironmesh_catalog::{EndpointSource, Finding, Port, Spot, StaticEndpoint};
+
+use crate::codes;
+use crate::table::{Told, Value};
+
+/// Reads the source of endpoints of a service with `ports`, which are `None` if they are not known.
+pub(super) fn read(value: Value<'_>, ports: Option<&[Port]>) -> Result<EndpointSource, Told> {
+    let mut table = value.table("the endpoints of a service")?;
+    let later = table.not_served(
+        &["consul", "azure_scale_set", "azure_vm"],
+        "this version knows static lists and the proxies that joined",
+    );
+    let listed = table.optional("static", |value| {
+        let meaning = "leave `endpoints` out to take the proxies that joined as this service";
+        let mut seen = BTreeMap::new();
+        let listed = value.at_least_one(meaning, |item| read_endpoint(item, ports, &mut seen))?;
+        if ports.is_some_and(<[Port]>::is_empty) {
+            let message = "the service has endpoints and no ports, so nothing can call them";
+            let finding = Finding::warning(codes::INVALID_VALUE, Some(value.spot()), message);
+            value.tell(finding.label("never called").help("give the service `ports`"));
+        }
+        Ok(listed)
+    });
+    let listed = match (listed, later) {
+        (Ok(None), Ok(())) => Err(table.missing("static")),
+        (Ok(None), Err(told)) | (Err(told), _) => Err(told),
+        (Ok(Some(listed)), later) => later.map(|()| listed),
+    };
+    table.finish();
+    listed.map(EndpointSource::Static)
+}
+
+/// Where an endpoint's application listens: the address, and the port if it is known.
+type Place = (IpAddr, Option<u16>);
+
+fn read_endpoint(
+    item: Value<'_>,
+    ports: Option<&[Port]>,
+    seen: &mut BTreeMap<Place, Spot>,
+) -> Result<StaticEndpoint, Told> {
+    let mut table = item.table("an endpoint")?;
+    let address = table.required("address", |value| Ok((read_address(value)?, value.spot())));
+    let port = table.optional("port", |value| {
+        let port = value.port()?;
+        if ports.is_some_and(|ports| ports.len() > 1) {
+            let message = "an endpoint of a service with several ports cannot have a `port`";
+            let finding = value.error(codes::INVALID_VALUE, message).label("for which of them?");
+            let help = "give each of the service's ports its `target_port`, and leave this out";
+            return Err(value.tell(finding.help(help)));
+        }
+        Ok(port)
+    });
+    let weight = table.optional("weight", |value| value.integer(codes::WEIGHTS, 1..=u32::MAX));
+    table.finish();
+
+    let (address, spot) = address?;
+    let port = port?;
+    let target = match ports {
+        Some([only]) => Some(only.target),
+        _ => None,
+    };
+    if let Some(first) = seen.insert((address, port.or(target)), spot.clone()) {
+        let message = format!("endpoint `{address}` is given twice with the same port");
+        let finding = Finding::error(codes::DUPLICATE_NAME, Some(spot), message);
+        return Err(item.tell(finding.label("given again").related(first, "first given here")));
+    }
+    Ok(StaticEndpoint { address, port, weight: weight?.unwrap_or(1), spot })
+}
+
+fn read_address(value: Value<'_>) -> Result<IpAddr, Told> {
+    let address: IpAddr = value.parsed("an IP address")?;
+    if address.is_unspecified() || address.is_multicast() {
+        let message = format!("`address` must be that of one machine: `{address}`");
+        return Err(value.tell(value.error(codes::INVALID_VALUE, message).label("nobody's")));
+    }
+    Ok(address)
+}

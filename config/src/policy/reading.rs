@@ -1,0 +1,105 @@
+//! Reads one document into the draft: syntax, then the kinds of tables. It knows no other document.
+
+use ironmesh_catalog::{Finding, Spot};
+use toml::de::DeTable;
+
+use super::damage::{self, Damage};
+use super::draft::Draft;
+use super::{http_route_group, service, traffic_split, traffic_target};
+use crate::codes;
+use crate::document::Document;
+use crate::suggest::{closest, did_you_mean};
+use crate::table::{Reader, Table, Value, list};
+
+/// Reads `document` into `draft`.
+pub(super) fn read(document: &Document, draft: &mut Draft) {
+    let (root, errors) = DeTable::parse_recoverable(&document.text);
+    let reader = Reader::new(document);
+    let end = document.text.len();
+    let mut starts = Vec::new();
+    for error in errors {
+        let span = error.span().unwrap_or(end..end);
+        starts.push(span.start);
+        let finding = Finding::error(codes::SYNTAX, Some(reader.spot(span)), error.message());
+        draft.findings.push(finding.label("here"));
+    }
+    let damage = Damage::new(&document.text, &starts);
+    if !starts.is_empty() {
+        draft.may_be_defined.extend(damage::names(&document.text));
+    }
+
+    for (spot, value) in Table::new(&reader, root.get_ref(), 0..0, "a policy document").entries() {
+        let known = KINDS.iter().find(|(kind, _, _)| *kind == value.key());
+        if let Some((kind, what, read)) = known {
+            read_kind(value, kind, what, *read, draft);
+        } else {
+            value.tell(unknown_kind(value.key(), spot));
+            remember_names(value, draft);
+        }
+    }
+    // A damaged part may have been meant to define what it seems not to.
+    draft.findings.extend(reader.into_findings().into_iter().filter(|f| !damage.covers(f)));
+}
+
+type Read = fn(Table<'_>, &mut Draft);
+
+/// The kinds of tables: key, what one is, and who reads it.
+const KINDS: [(&str, &str, Read); 4] = [
+    ("service", "a service", service::read),
+    ("traffic_target", "a traffic target", traffic_target::read),
+    ("http_route_group", "an HTTP route group", http_route_group::read),
+    ("traffic_split", "a traffic split", traffic_split::read),
+];
+
+/// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
+const LATER_KINDS: [&str; 9] = [
+    "tcp_route",
+    "udp_route",
+    "identity_binding",
+    "egress",
+    "ingress_backend",
+    "retry",
+    "upstream_traffic_setting",
+    "telemetry",
+    "mesh_config",
+];
+
+fn read_kind(value: Value<'_>, kind: &str, what: &'static str, read: Read, draft: &mut Draft) {
+    if value.is_table() {
+        let message = format!("`{kind}` must be an array of tables, not a table");
+        let finding = value.error(codes::WRONG_TYPE, message).label("one table");
+        value.tell(finding.help(format!("write `[[{kind}]]`")));
+        remember_names(value, draft);
+        return;
+    }
+    let Ok(items) = value.items() else { return };
+    for item in items {
+        if let Ok(table) = item.table(what) {
+            read(table, draft);
+        }
+    }
+}
+
+fn unknown_kind(key: &str, spot: Spot) -> Finding {
+    let kinds = KINDS.map(|(kind, _, _)| kind);
+    // SMI's own spelling, `TrafficTarget` or `traffictarget`, is near enough as well.
+    let flat = |word: &str| word.replace(['_', '-'], "").to_lowercase();
+    let same = kinds.into_iter().find(|kind| flat(kind) == flat(key));
+    let known = format!("the kinds are {}", list(&kinds));
+    let (code, message, help) = if LATER_KINDS.contains(&key) {
+        (codes::NOT_SERVED, format!("kind `{key}` is not served by this version"), known)
+    } else {
+        let message = format!("there is no kind `{key}`");
+        let near = same.or_else(|| closest(key, kinds)).map(did_you_mean);
+        (codes::UNKNOWN_KEY, message, near.unwrap_or(known))
+    };
+    Finding::error(code, Some(spot), message).label("unknown kind").help(help)
+}
+
+/// What an unreadable kind names is not said to be missing as well.
+fn remember_names(value: Value<'_>, draft: &mut Draft) {
+    let names = value.tables_if_any().into_iter().filter_map(|mut table| {
+        table.get("name").and_then(Value::string_if_any).map(str::to_owned)
+    });
+    draft.may_be_defined.extend(names);
+}

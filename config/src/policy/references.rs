@@ -1,0 +1,104 @@
+//! References: what one object names must be defined, in whichever document.
+
+use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName};
+
+use super::draft::{Draft, Key, Reference, Wanted};
+use crate::codes;
+use crate::suggest::{closest, did_you_mean};
+
+/// Tells every reference of `draft` to something that nothing defines.
+pub(super) fn check(draft: &mut Draft) {
+    let missing = |reference: &Reference| match &reference.wanted {
+        Wanted::Service(name) => service(draft, name),
+        Wanted::Account(account) => self::account(draft, account),
+        Wanted::Group(key) => group(draft, key),
+        Wanted::Match(key, name) => match_of(draft, key, name),
+    };
+    let mut findings = Vec::new();
+    for reference in &draft.references {
+        findings.extend(missing(reference).map(|finding| Finding {
+            spot: Some(reference.spot.clone()),
+            ..finding.label("not found")
+        }));
+    }
+    draft.findings.extend(findings);
+}
+
+fn service(draft: &Draft, wanted: &ServiceName) -> Option<Finding> {
+    let key = (wanted.namespace.clone(), wanted.name.clone());
+    if draft.services.spot(&key).is_some() || may_be_defined(draft, &wanted.name) {
+        return None;
+    }
+    let finding = not_found(&format!("there is no service {}", place(&key)));
+    Some(with_advice(finding, &key, draft.services.keys()))
+}
+
+fn account(draft: &Draft, wanted: &ServiceAccount) -> Option<Finding> {
+    if draft.accounts.contains_key(wanted) || may_be_defined(draft, &wanted.name) {
+        return None;
+    }
+    let key = (wanted.namespace.clone(), wanted.name.clone());
+    let finding = not_found(&format!("no service runs as {}", place(&key)));
+    if let Some(service) = draft.services.get(&key) {
+        let account = &service.account.name;
+        return Some(finding.help(format!(
+            "service `{}` runs as `{account}`: policy is about accounts, not services",
+            wanted.name
+        )));
+    }
+    let keys: Vec<Key> =
+        draft.accounts.keys().map(|a| (a.namespace.clone(), a.name.clone())).collect();
+    Some(with_advice(finding, &key, &keys))
+}
+
+fn group(draft: &Draft, wanted: &Key) -> Option<Finding> {
+    if draft.http_route_groups.spot(wanted).is_some() || may_be_defined(draft, &wanted.1) {
+        return None;
+    }
+    let finding = not_found(&format!("there is no HTTP route group {}", place(wanted)));
+    Some(with_advice(finding, wanted, draft.http_route_groups.keys()))
+}
+
+/// A match of a group that could be read; of the others nothing can be said.
+fn match_of(draft: &Draft, group: &Key, wanted: &Name) -> Option<Finding> {
+    let found = draft.http_route_groups.get(group)?;
+    let names = || found.matches.iter().map(|one| one.name.as_str());
+    if names().any(|name| name == wanted.as_str()) {
+        return None;
+    }
+    let message = format!("HTTP route group `{}` has no match `{wanted}`", group.1);
+    let finding = not_found(&message).related(found.spot.clone(), "the group is defined here");
+    Some(match closest(wanted.as_str(), names()) {
+        Some(near) => finding.help(did_you_mean(near)),
+        None => finding,
+    })
+}
+
+fn may_be_defined(draft: &Draft, name: &Name) -> bool {
+    draft.anything_may_be_defined || draft.may_be_defined.contains(name.as_str())
+}
+
+fn not_found(message: &str) -> Finding {
+    Finding::error(codes::NOT_FOUND, None, message)
+}
+
+fn place((namespace, name): &Key) -> String {
+    format!("`{name}` in namespace `{namespace}`")
+}
+
+/// Says where else the name exists, or else which name may have been meant.
+fn with_advice<'a>(
+    finding: Finding,
+    (namespace, name): &Key,
+    keys: impl IntoIterator<Item = &'a Key> + Clone,
+) -> Finding {
+    let elsewhere = keys.clone().into_iter().find(|(_, other)| other == name);
+    if let Some((other, _)) = elsewhere {
+        return finding.help(format!("there is one in namespace `{other}`"));
+    }
+    let here = keys.into_iter().filter(|(other, _)| other == namespace);
+    match closest(name.as_str(), here.map(|(_, name)| name.as_str())) {
+        Some(near) => finding.help(did_you_mean(near)),
+        None => finding,
+    }
+}

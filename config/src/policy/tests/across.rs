@@ -1,0 +1,87 @@
+use super::*;
+
+/// The findings of documents `a.toml`, `b.toml` and so on.
+fn across(texts: &[&str]) -> Loaded {
+    let names = ["a.toml", "b.toml", "c.toml"];
+    load_documents(names.iter().zip(texts).map(|(name, text)| Document::new(*name, *text)))
+}
+
+#[test]
+fn the_same_name_in_two_files_is_told_with_both_places() {
+    let service = "[[service]]\nname = \"store\"\n";
+    let loaded = across(&[service, service]);
+    assert_eq!(
+        lines(&loaded),
+        ["error[IM0202]: service `store` is defined twice in namespace `default` (b.toml:2:8)"]
+    );
+    assert_eq!(loaded.findings[0].related[0].0.to_string(), "a.toml:2:8");
+    // Kinds and namespaces are apart.
+    let other = "[[service]]\nname = \"store\"\nnamespace = \"shop\"\n\
+                 [[http_route_group]]\nname = \"store\"\nmatches = [{ name = \"all\" }]\n";
+    assert!(across(&[service, other]).findings.is_empty());
+}
+
+#[test]
+fn references_reach_across_files() {
+    let middle = BOOKSTORE.find("[[traffic_split]]").unwrap();
+    let (services, rest) = BOOKSTORE.split_at(middle);
+    assert!(across(&[rest, services]).findings.is_empty());
+}
+
+#[test]
+fn a_reference_to_nothing_is_told_with_what_may_have_been_meant() {
+    let text = BOOKSTORE
+        .replace("sources = [{ name = \"bookbuyer\"", "sources = [{ name = \"bookbiyer\"")
+        .replace("matches = [\"buy\"]", "matches = [\"bux\"]")
+        .replace("service = \"bookstore-v2\"", "service = \"warehouse\"");
+    assert_eq!(
+        findings(&text),
+        [
+            "error[IM0201]: there is no service `warehouse` in namespace `default` (p.toml:22:68)",
+            "error[IM0201]: no service runs as `bookbiyer` in namespace `default` (p.toml:34:21) / \
+             did you mean `bookbuyer`?",
+            "error[IM0201]: HTTP route group `bookstore` has no match `bux` (p.toml:35:68) / did you \
+             mean `buy`?",
+        ]
+    );
+}
+
+#[test]
+fn a_group_that_is_not_there_is_told_and_its_matches_are_not() {
+    let text = BOOKSTORE.replace("name = \"bookstore\", matches", "name = \"bookstor\", matches");
+    assert_eq!(
+        finding(&text),
+        "error[IM0201]: there is no HTTP route group `bookstor` in namespace `default` \
+         (p.toml:35:44) / did you mean `bookstore`?"
+    );
+}
+
+#[test]
+fn a_reference_into_the_wrong_namespace_is_told_where_it_is_right() {
+    let text = BOOKSTORE.replace(
+        "[[service]]\nname = \"bookbuyer\"",
+        "[[service]]\nnamespace = \"shop\"\nname = \"bookbuyer\"",
+    );
+    assert!(finding(&text).ends_with("/ there is one in namespace `shop`"));
+}
+
+#[test]
+fn a_service_that_runs_as_another_account_is_told_to() {
+    let text = BOOKSTORE.replace(
+        "destination = { name = \"bookstore\" }",
+        "destination = { name = \"bookstore-v1\" }",
+    );
+    assert!(finding(&text).ends_with(
+        "/ service `bookstore-v1` runs as `bookstore`: policy is about accounts, not services"
+    ));
+}
+
+#[test]
+fn a_broken_object_does_not_make_its_callers_look_broken() {
+    let text = BOOKSTORE.replace("path_regex = \"/books/.*\"", "path_regex = \"(\"").replace(
+        "name = \"bookstore-v1\"\nservice_account",
+        "name = \"bookstore-v1\"\nservice_acount",
+    );
+    let told = findings(&text);
+    assert_eq!(told.len(), 2, "{told:#?}");
+}

@@ -1,0 +1,83 @@
+use ironmesh_catalog::HttpMatch;
+
+use super::*;
+
+fn group(matches: &str) -> String {
+    format!("[[http_route_group]]\nname = \"g\"\nmatches = [{matches}]\n")
+}
+
+fn matches(text: &str) -> Vec<HttpMatch> {
+    let specification = specification(&group(text));
+    specification.http_route_groups.values().next().unwrap().matches.clone()
+}
+
+#[test]
+fn a_match_with_nothing_but_its_name_matches_everything() {
+    let all = &matches("{ name = \"all\" }")[0];
+    assert!(all.path.is_none() && all.methods.is_empty() && all.headers.is_empty());
+    assert!(matches("{ name = \"a\", methods = [\"*\"] }")[0].methods.is_empty());
+}
+
+#[test]
+fn headers_are_a_table_or_a_list_of_tables_and_lower_case() {
+    for headers in
+        ["{ Host = 'store', User-Agent = '.*' }", "[{ host = 'store' }, { user-agent = '.*' }]"]
+    {
+        let one = &matches(&format!("{{ name = \"a\", headers = {headers} }}"))[0];
+        let names: Vec<&str> = one.headers.keys().map(|name| &**name).collect();
+        assert_eq!(names, ["host", "user-agent"]);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_match_is_told() {
+    for (text, expected) in [
+        ("", "error[IM0304]: `matches` is empty"),
+        ("{ path_regex = '/' }", "error[IM0103]: a match needs `name`"),
+        ("{ name = 'a' }, { name = 'a' }", "error[IM0202]: match `a` is defined twice"),
+        ("{ name = 'a', methods = [] }", "error[IM0304]: `methods` is empty"),
+        ("{ name = 'a', methods = ['G T'] }", "error[IM0105]: `G T` is not an HTTP method"),
+        ("{ name = 'a', headers = [] }", "error[IM0304]: `headers` is empty"),
+        ("{ name = 'a', headers = {} }", "error[IM0304]: `headers` is empty"),
+        ("{ name = 'a', headers = [{}] }", "error[IM0304]: `headers` is empty"),
+        (
+            "{ name = 'a', headers = { A = '', a = '' } }",
+            "error[IM0202]: header `a` is given twice",
+        ),
+        ("{ name = 'a', headers = { ':path' = '' } }", "error[IM0105]: `:path` is not the name"),
+        ("{ name = 'a', headers = { x = 1 } }", "error[IM0104]: `x` must be a string"),
+        ("{ name = 'a', headers = { x = '(' } }", "error[IM0302]: invalid regular expression"),
+    ] {
+        let told = finding(&group(text));
+        assert!(told.starts_with(expected), "{told}");
+    }
+}
+
+#[test]
+fn a_method_in_lower_case_is_told_with_the_right_one() {
+    assert_eq!(
+        finding(&group("{ name = 'a', methods = ['get', 'POST'] }")),
+        "error[IM0105]: `get` is not an HTTP method (p.toml:3:37) / did you mean `GET`?"
+    );
+}
+
+#[test]
+fn a_bad_regex_is_told_at_its_column_in_the_file() {
+    // The group opens at the 8th character of the expression, which begins at column 40.
+    let literal = finding(&group("{ name = 'a', path_regex = '/books/(x' }"));
+    assert_eq!(literal, "error[IM0302]: invalid regular expression: unclosed group (p.toml:3:47)");
+    // With an escape, the whole string is meant.
+    let escaped = finding(&group("{ name = 'a', path_regex = \"/b\\u006Fks/(x\" }"));
+    assert!(escaped.ends_with("(p.toml:3:39)"), "{escaped}");
+}
+
+#[test]
+fn an_expression_that_no_path_matches_is_a_warning() {
+    let loaded = load_one(&group("{ name = 'a', path_regex = 'books/.*' }"));
+    assert_eq!(
+        lines(&loaded),
+        ["warning[IM0302]: no path matches `books/.*`: paths begin with `/` (p.toml:3:40) / \
+          write `/books/.*`"]
+    );
+    assert!(loaded.specification.is_some());
+}

@@ -1,0 +1,81 @@
+use super::*;
+
+#[test]
+fn all_syntax_errors_of_all_files_are_told() {
+    let loaded = load_documents([
+        Document::new("b.toml", "[[service]]\nname = \n"),
+        Document::new("a.toml", "[[service]\nname = \"a\"\n[[service]]\nname = \"b\nports = 1 2\n"),
+    ]);
+    let lines = lines(&loaded);
+    assert!(lines.len() >= 4, "{lines:#?}");
+    assert!(lines.iter().all(|line| line.starts_with("error[IM0101]")), "{lines:#?}");
+    for spot in ["a.toml:1:", "a.toml:4:", "a.toml:5:", "b.toml:2:"] {
+        assert!(lines.iter().any(|line| line.contains(spot)), "{spot} in {lines:#?}");
+    }
+    assert!(loaded.specification.is_none());
+}
+
+#[test]
+fn a_table_away_from_the_syntax_error_is_checked_all_the_same() {
+    let text = "[[service]]\nname = \n\n[[service]]\nname = \"b\"\nnamespce = \"x\"\n";
+    let codes: Vec<u16> = load_one(text).findings.iter().map(|finding| finding.code.0).collect();
+    assert_eq!(codes, [101, 102]);
+}
+
+#[test]
+fn what_a_broken_document_may_define_is_not_said_to_be_missing() {
+    let broken = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = http }]\n";
+    let split = "[[traffic_split]]\nname = \"s\"\nservice = \"store\"\n\
+                 backends = [{ service = \"store\", weight = 1 }, { service = \"ghost\", weight = 1 }]\n";
+    let loaded = load_documents([Document::new("a.toml", broken), Document::new("b.toml", split)]);
+    let missing: Vec<&Finding> =
+        loaded.findings.iter().filter(|finding| finding.code == crate::codes::NOT_FOUND).collect();
+    assert_eq!(missing.len(), 1, "{missing:#?}");
+    assert!(missing[0].message.contains("ghost"));
+}
+
+#[test]
+fn an_unknown_key_is_told_with_the_nearest_known_one() {
+    assert_eq!(
+        finding("[[service]]\nname = \"a\"\nservice_acount = \"b\"\n"),
+        "error[IM0102]: a service has no key `service_acount` (p.toml:3:1) / did you mean `service_account`?"
+    );
+    assert_eq!(
+        finding("[[service]]\nname = \"a\"\ncolour = \"b\"\n"),
+        "error[IM0102]: a service has no key `colour` (p.toml:3:1) / its keys are `name`, \
+         `namespace`, `service_account`, `ports` and `endpoints`"
+    );
+}
+
+#[test]
+fn an_unknown_kind_is_told_and_what_it_names_is_not_missing() {
+    let text = "[[servcie]]\nname = \"a\"\n[[traffic_split]]\nname = \"s\"\nservice = \"a\"\n\
+                backends = [{ service = \"a\", weight = 1 }]\n";
+    assert_eq!(
+        finding(text),
+        "error[IM0102]: there is no kind `servcie` (p.toml:1:3) / did you mean `service`?"
+    );
+    assert!(finding("[[TrafficTarget]]\n").ends_with("did you mean `traffic_target`?"));
+    assert!(finding("[[tcp_route]]\n").starts_with("error[IM0108]"));
+}
+
+#[test]
+fn one_table_is_told_to_be_a_list_of_tables() {
+    assert_eq!(
+        finding("[service]\nname = \"a\"\n"),
+        "error[IM0104]: `service` must be an array of tables, not a table (p.toml:1:1) / write `[[service]]`"
+    );
+    assert_eq!(
+        finding("service = 1\n"),
+        "error[IM0104]: `service` must be an array, not an integer (p.toml:1:11)"
+    );
+}
+
+#[test]
+fn a_bad_name_is_told_with_the_reason() {
+    assert_eq!(
+        finding("[[service]]\nname = \"Book_Store\"\n"),
+        "error[IM0106]: `name` may only have `a-z`, `0-9` and `-`: `Book_Store` (p.toml:2:8) / \
+         did you mean `book-store`?"
+    );
+}

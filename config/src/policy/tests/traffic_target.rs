@@ -1,0 +1,71 @@
+use super::*;
+
+/// A target with `rest` instead of the keys that it names, and all that it refers to.
+fn with(rest: &[(&str, &str)]) -> String {
+    let mut keys = vec![
+        ("destination", "{ name = \"store\" }"),
+        ("sources", "[{ name = \"buyer\" }]"),
+        ("rules", "[{ kind = \"HTTPRouteGroup\", name = \"books\" }]"),
+    ];
+    keys.retain(|(key, _)| rest.iter().all(|(other, _)| other != key));
+    keys.extend(rest);
+    let keys: Vec<String> = keys.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+    let others = "[[service]]\nname = \"store\"\n[[service]]\nname = \"buyer\"\n\
+                  [[http_route_group]]\nname = \"books\"\nmatches = [{ name = \"buy\" }]\n";
+    format!("[[traffic_target]]\nname = \"t\"\n{}{others}", keys.concat())
+}
+
+#[test]
+fn omitted_matches_mean_all_and_repeats_are_dropped() {
+    let specification = specification(&with(&[(
+        "sources",
+        "[{ name = \"buyer\" }, { kind = \"ServiceAccount\", name = \"buyer\", namespace = \"default\" }]",
+    )]));
+    let target = specification.traffic_targets.values().next().unwrap();
+    assert_eq!(target.sources.len(), 1);
+    assert_eq!(target.rules[0].matches, None);
+    assert_eq!(target.destination.to_string(), "default/store");
+}
+
+#[test]
+fn an_empty_list_is_refused_since_it_never_means_anyone() {
+    for (key, value) in [
+        ("sources", "[]"),
+        ("rules", "[]"),
+        ("rules", "[{ kind = \"HTTPRouteGroup\", name = \"books\", matches = [] }]"),
+    ] {
+        let told = finding(&with(&[(key, value)]));
+        assert!(told.starts_with("error[IM0304]"), "{told}");
+    }
+    let told = finding(&with(&[("sources", "[]")]));
+    assert!(told.ends_with("an empty list never means anyone: name who may call"), "{told}");
+}
+
+#[test]
+fn only_accounts_call_and_only_route_groups_are_rules() {
+    let told = finding(&with(&[("sources", "[{ kind = \"Group\", name = \"buyer\" }]")]));
+    assert!(told.starts_with("error[IM0105]: `kind` must be `ServiceAccount` here"), "{told}");
+    let told = finding(&with(&[("rules", "[{ kind = \"TCPRoute\", name = \"x\" }]")]));
+    assert!(told.starts_with("error[IM0108]: rules of kind `TCPRoute` are not served"), "{told}");
+    let told = finding(&with(&[("rules", "[{ name = \"books\" }]")]));
+    assert!(told.starts_with("error[IM0103]: a rule needs `kind`"), "{told}");
+}
+
+#[test]
+fn a_target_lives_where_its_destination_lives() {
+    let text = with(&[("destination", "{ name = \"store\", namespace = \"shop\" }")])
+        + "[[service]]\nname = \"store\"\nnamespace = \"shop\"\n";
+    let told = finding(&text);
+    assert!(told.starts_with("error[IM0105]: a traffic target in namespace `default`"), "{told}");
+    assert!(told.ends_with("give the target itself `namespace = \"shop\"`"), "{told}");
+}
+
+#[test]
+fn all_that_is_wrong_with_one_target_is_told_at_once() {
+    let all = findings(
+        "[[traffic_target]]\nnane = \"t\"\nnamespace = \"No\"\ndestination = 1\nsources = []\n\
+         rules = [{ kind = \"x\", name = \"y\", colour = 1 }]\n",
+    );
+    let codes: Vec<&str> = all.iter().filter_map(|line| line.get(6..12)).collect();
+    assert_eq!(codes, ["IM0103", "IM0102", "IM0106", "IM0104", "IM0304", "IM0105", "IM0102"]);
+}

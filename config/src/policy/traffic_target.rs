@@ -1,0 +1,148 @@
+//! `[[traffic_target]]`: these sources may call this destination in these ways.
+
+use ironmesh_catalog::{Finding, Name, RouteRule, ServiceAccount, Spot, TrafficTarget};
+
+use super::draft::{Draft, Id, Reference, Wanted};
+use crate::codes;
+use crate::suggest::did_you_mean;
+use crate::table::{Table, Told, Value};
+
+/// Reads one traffic target into `draft`.
+pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
+    let id = Id::read(&mut table, draft);
+    let home = id.as_ref().ok().map(|id| &id.namespace);
+    let mut references = Vec::new();
+    let destination = table.required("destination", |value| {
+        let account = read_account(value, home, &mut references)?;
+        same_namespace(value, account, home)
+    });
+    let sources = table.required("sources", |value| {
+        let meaning = "an empty list never means anyone: name who may call";
+        value.at_least_one(meaning, |item| read_account(item, home, &mut references))
+    });
+    let rules = table.required("rules", |value| {
+        let meaning = "an empty list never means anything: name what may be called";
+        value.at_least_one(meaning, |item| read_rule(item, home, &mut references))
+    });
+    if let Ok(id) = id {
+        draft.references.extend(references);
+        let target = target(&id, destination, sources, rules);
+        draft.traffic_targets.insert("traffic target", &id, target, &table);
+    }
+    table.finish();
+}
+
+fn target(
+    id: &Id,
+    destination: Result<ServiceAccount, Told>,
+    sources: Result<Vec<ServiceAccount>, Told>,
+    rules: Result<Vec<RouteRule>, Told>,
+) -> Result<TrafficTarget, Told> {
+    Ok(TrafficTarget {
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+        destination: destination?,
+        sources: without_repeats(sources?),
+        rules: rules?,
+        spot: id.spot.clone(),
+    })
+}
+
+/// Reads an account. Its namespace is `home` unless it says another; `home` is `None` if it could
+/// not be read.
+fn read_account(
+    value: Value<'_>,
+    home: Option<&Name>,
+    references: &mut Vec<Reference>,
+) -> Result<ServiceAccount, Told> {
+    let mut table = value.table("an account")?;
+    let kind = table.optional("kind", |value| only_kind(value, "ServiceAccount"));
+    let name = table.required("name", |value| Ok((value.name()?, value.spot())));
+    let namespace = table.optional("namespace", Value::name);
+    table.finish();
+    let (name, spot) = name?;
+    let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
+    let account = ServiceAccount::new(namespace, name);
+    references.push(Reference { wanted: Wanted::Account(account.clone()), spot });
+    kind.map(|_| account)
+}
+
+/// SMI: a target lives where its destination lives, so that a namespace's owner alone decides who
+/// may call into it.
+fn same_namespace(
+    value: Value<'_>,
+    account: ServiceAccount,
+    home: Option<&Name>,
+) -> Result<ServiceAccount, Told> {
+    match home {
+        Some(home) if account.namespace != *home => {
+            let message = format!(
+                "a traffic target in namespace `{home}` cannot allow calls into namespace `{}`",
+                account.namespace
+            );
+            let finding = value.error(codes::INVALID_VALUE, message).label("another namespace");
+            let help = format!("give the target itself `namespace = \"{}\"`", account.namespace);
+            Err(value.tell(finding.help(help)))
+        }
+        _ => Ok(account),
+    }
+}
+
+fn read_rule(
+    value: Value<'_>,
+    home: Option<&Name>,
+    references: &mut Vec<Reference>,
+) -> Result<RouteRule, Told> {
+    let mut table = value.table("a rule")?;
+    let kind = table.required("kind", |value| match value.string()? {
+        kind @ ("TCPRoute" | "UDPRoute") => {
+            let message = format!("rules of kind `{kind}` are not served by this version");
+            let finding = value.error(codes::NOT_SERVED, message).label("not served");
+            Err(value.tell(finding.help("this version serves rules of kind `HTTPRouteGroup`")))
+        }
+        _ => only_kind(value, "HTTPRouteGroup"),
+    });
+    let group = table.required("name", |value| Ok((value.name()?, value.spot())));
+    let matches = table.optional("matches", |value| {
+        let meaning = "leave `matches` out to allow all matches of the group";
+        value.at_least_one(meaning, |item| Ok((item.name()?, item.spot())))
+    });
+    table.finish();
+    let (group, spot) = group?;
+    // A rule of another kind names something else than a group.
+    kind?;
+    if let Some(home) = home {
+        let key = (home.clone(), group.clone());
+        references.push(Reference { wanted: Wanted::Group(key.clone()), spot: spot.clone() });
+        references.extend(matches.iter().flatten().flatten().map(|(name, spot)| Reference {
+            wanted: Wanted::Match(key.clone(), name.clone()),
+            spot: spot.clone(),
+        }));
+    }
+    let names = |matches: Vec<(Name, Spot)>| {
+        without_repeats(matches.into_iter().map(|(name, _)| name).collect())
+    };
+    Ok(RouteRule { group, matches: matches?.map(names), spot })
+}
+
+/// A `kind` that has one legal value.
+fn only_kind(value: Value<'_>, kind: &str) -> Result<(), Told> {
+    let text = value.string()?;
+    if text == kind {
+        return Ok(());
+    }
+    let message = format!("`kind` must be `{kind}` here: `{text}`");
+    let finding: Finding = value.error(codes::INVALID_VALUE, message).label("another kind");
+    Err(value.tell(finding.help(did_you_mean(kind))))
+}
+
+/// The items in their order, each once: what is said twice is no other policy.
+fn without_repeats<T: PartialEq>(items: Vec<T>) -> Vec<T> {
+    let mut once = Vec::with_capacity(items.len());
+    for item in items {
+        if !once.contains(&item) {
+            once.push(item);
+        }
+    }
+    once
+}

@@ -1,0 +1,96 @@
+use super::*;
+use crate::policy::load_documents;
+
+fn drawn(documents: &[Document]) -> String {
+    let loaded = load_documents(documents.to_vec());
+    render(&loaded.findings, &loaded.documents, false)
+}
+
+#[test]
+fn a_finding_is_drawn_with_its_line_its_label_and_its_help() {
+    let document =
+        Document::new("shop.toml", "[[service]]\nname = \"a\"\nservice_acount = \"b\"\n");
+    assert_eq!(
+        drawn(&[document]),
+        "\
+error[IM0102]: a service has no key `service_acount`
+ --> shop.toml:3:1
+  |
+3 | service_acount = \"b\"
+  | ^^^^^^^^^^^^^^ unknown key
+  |
+  = help: did you mean `service_account`?
+"
+    );
+}
+
+#[test]
+fn a_place_in_another_file_is_drawn_from_that_file() {
+    let first = Document::new("a.toml", "# first\n[[service]]\nname = \"store\"\n");
+    let second = Document::new("b.toml", "[[service]]\nname = \"store\"\n");
+    assert_eq!(
+        drawn(&[first, second]),
+        "\
+error[IM0202]: service `store` is defined twice in namespace `default`
+ --> b.toml:2:8
+  |
+2 | name = \"store\"
+  |        ^^^^^^^ defined again
+  |
+ ::: a.toml:3:8
+  |
+3 | name = \"store\"
+  |        ------- first defined here
+"
+    );
+}
+
+#[test]
+fn a_place_in_the_same_file_is_drawn_in_the_same_excerpt() {
+    let text = "[[service]]\nname = \"a\"\nports = []\n\n\n\n[[service]]\nname = \"a\"\n";
+    assert_eq!(
+        drawn(&[Document::new("a.toml", text)]),
+        "\
+error[IM0202]: service `a` is defined twice in namespace `default`
+ --> a.toml:8:8
+  |
+2 | name = \"a\"
+  |        --- first defined here
+...
+8 | name = \"a\"
+  |        ^^^ defined again
+"
+    );
+}
+
+#[test]
+fn findings_are_parted_by_an_empty_line_and_colour_is_asked_for() {
+    let loaded = load_documents([Document::new("a.toml", "x = 1\ny = 2\n")]);
+    let plain = render(&loaded.findings, &loaded.documents, false);
+    assert_eq!(plain.matches("\n\nerror[IM0102]").count(), 1);
+    assert!(!plain.contains('\u{1b}'));
+    assert!(render(&loaded.findings, &loaded.documents, true).contains('\u{1b}'));
+    assert_eq!(render(&[], &[], true), "");
+}
+
+#[test]
+fn a_file_without_text_and_an_error_at_the_end_of_one_are_drawn_too() {
+    let spot = Spot::new(&"gone.toml".into(), "", 0..0);
+    let finding = Finding::error(crate::codes::UNREADABLE_FILE, Some(spot), "it is gone");
+    assert_eq!(render(&[finding], &[], false), "error[IM0107]: it is gone\n--> gone.toml\n");
+    for text in ["a = ", "a = [", "[", "ü = \"", "x\n\n\n", "\n\n["] {
+        assert!(drawn(&[Document::new("a.toml", text)]).contains("a.toml"), "{text}");
+    }
+}
+
+#[test]
+fn no_damaged_document_is_too_broken_to_draw() {
+    let text = include_str!("../policy/tests/bookstore.toml").replace("buy", "büy");
+    for (at, character) in text.char_indices() {
+        let (before, after) = text.split_at(at);
+        drawn(&[Document::new("a.toml", before)]);
+        // One character left out, and one too many.
+        drawn(&[Document::new("a.toml", format!("{before}{}", &after[character.len_utf8()..]))]);
+        drawn(&[Document::new("a.toml", format!("{before}\"{after}"))]);
+    }
+}

@@ -1,0 +1,245 @@
+//! The settings of the control plane, `ironmesh.toml`. Pure: text in, settings or findings out. What
+//! is left out has the defaults of design §10.
+
+mod duration;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ironmesh_catalog::{Domain, Finding, Name, TrustDomain};
+use toml::de::DeTable;
+
+use crate::codes;
+use crate::document::Document;
+use crate::suggest::{closest, did_you_mean};
+use crate::table::{Reader, Table, Told, Value};
+
+/// The settings of the control plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// What the mesh is called.
+    pub mesh: Name,
+    /// Below which services have their hostnames.
+    pub domain: Domain,
+    /// The root of identities; the domain unless it is given.
+    pub trust_domain: TrustDomain,
+    /// What becomes of traffic that no policy allows.
+    pub mode: Mode,
+    /// The folder of the state that survives. Paths are as written.
+    pub state: Option<PathBuf>,
+    /// The policy folder.
+    pub policy: Option<PathBuf>,
+    /// The file of the key that encrypts keys at rest.
+    pub key_encryption_key: Option<PathBuf>,
+    /// Where the control plane listens.
+    pub listen: Listen,
+    /// Where proxies find the control plane, `host:port` each, written into their bootstraps.
+    pub advertise: Vec<String>,
+    /// Certificates.
+    pub certificates: Certificates,
+}
+
+/// What becomes of traffic that no policy allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It is denied.
+    Strict,
+}
+
+/// Where the control plane listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen {
+    /// xDS, with mutual TLS.
+    pub xds: SocketAddr,
+    /// The admin API. Invariant: a loopback address, since it asks nobody who they are.
+    pub admin: SocketAddr,
+}
+
+/// Settings of certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Certificates {
+    /// How long a service certificate is valid.
+    pub service_lifetime: Duration,
+}
+
+/// Reads the settings out of `text`, the content of the file that findings call `path`. All that is
+/// wrong is told at once, in order.
+pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
+    let document = Document::new(path, text);
+    let (root, errors) = DeTable::parse_recoverable(&document.text);
+    let reader = Reader::new(&document);
+    if !errors.is_empty() {
+        // What is recovered around an error of syntax is a guess, and this file is short.
+        for error in errors {
+            let span = error.span().unwrap_or(text.len()..text.len());
+            let spot = Some(reader.spot(span));
+            reader.tell(Finding::error(codes::SYNTAX, spot, error.message()).label("here"));
+        }
+        return Err(in_order(reader));
+    }
+    let mut table = Table::new(&reader, root.get_ref(), 0..0, "the settings file");
+    let settings = read(&mut table);
+    table.finish();
+    let findings = in_order(reader);
+    match settings {
+        Ok(settings) if findings.is_empty() => Ok(settings),
+        _ => Err(findings),
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let domain = Domain::default();
+        Self {
+            mesh: Name::default_namespace(),
+            trust_domain: TrustDomain::new(domain.clone()),
+            domain,
+            mode: Mode::Strict,
+            state: None,
+            policy: None,
+            key_encryption_key: None,
+            listen: Listen::default(),
+            advertise: Vec::new(),
+            certificates: Certificates::default(),
+        }
+    }
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self {
+            xds: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15128),
+            admin: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15014),
+        }
+    }
+}
+
+impl Default for Certificates {
+    fn default() -> Self {
+        Self { service_lifetime: Duration::from_secs(24 * 60 * 60) }
+    }
+}
+
+fn in_order(reader: Reader<'_>) -> Vec<Finding> {
+    let mut findings = reader.into_findings();
+    findings.sort_by(Finding::order);
+    findings
+}
+
+fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
+    let default = Settings::default();
+    let mesh = table.optional("mesh", Value::name);
+    let domain = table.optional("domain", read_domain);
+    let trust_domain = table.optional("trust_domain", read_domain);
+    let mode = table.optional("mode", read_mode);
+    let state = table.optional("state", read_path);
+    let policy = table.optional("policy", read_path);
+    let key_encryption_key = table.optional("key_encryption_key", read_path);
+    let listen = table.optional("listen", read_listen);
+    let advertise = table.optional("advertise", |value| value.each(read_authority));
+    let certificates = table.optional("certificates", read_certificates);
+
+    let domain = domain?.unwrap_or(default.domain);
+    Ok(Settings {
+        mesh: mesh?.unwrap_or(default.mesh),
+        trust_domain: TrustDomain::new(trust_domain?.unwrap_or_else(|| domain.clone())),
+        domain,
+        mode: mode?.unwrap_or(default.mode),
+        state: state?,
+        policy: policy?,
+        key_encryption_key: key_encryption_key?,
+        listen: listen?.unwrap_or(default.listen),
+        advertise: advertise?.unwrap_or(default.advertise),
+        certificates: certificates?.unwrap_or(default.certificates),
+    })
+}
+
+fn read_domain(value: Value<'_>) -> Result<Domain, Told> {
+    let text = value.string()?;
+    Domain::new(text).map_err(|invalid| {
+        let message = format!("a part of `{}` {}: `{text}`", value.key(), invalid.problem);
+        let finding = value.error(codes::INVALID_NAME, message).label("not a domain");
+        value.tell(finding.help("write a domain as in `mesh.internal`"))
+    })
+}
+
+fn read_mode(value: Value<'_>) -> Result<Mode, Told> {
+    let finding = match value.string()? {
+        "strict" => return Ok(Mode::Strict),
+        mode @ ("permissive" | "audit") => {
+            let message = format!("mode `{mode}` is not served by this version");
+            let finding = value.error(codes::NOT_SERVED, message).label("not served");
+            finding.help("this version knows `strict`: what no policy allows is denied")
+        }
+        mode => {
+            let finding = value.error(codes::INVALID_VALUE, format!("there is no mode `{mode}`"));
+            let near = closest(&mode.to_lowercase(), ["strict"]).map(did_you_mean);
+            finding.label("unknown mode").help(near.unwrap_or_else(|| "write `strict`".to_owned()))
+        }
+    };
+    Err(value.tell(finding))
+}
+
+fn read_path(value: Value<'_>) -> Result<PathBuf, Told> {
+    let text = value.string()?;
+    if text.is_empty() || text.contains('\0') {
+        let message = format!("`{}` must be a path", value.key());
+        return Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not a path")));
+    }
+    Ok(text.into())
+}
+
+fn read_listen(value: Value<'_>) -> Result<Listen, Told> {
+    const ADDRESS: &str = "an address with a port, such as `127.0.0.1:15014`";
+    let mut table = value.table("`listen`")?;
+    let xds = table.optional("xds", |value| value.parsed(ADDRESS));
+    let admin = table.optional("admin", |value| {
+        let address: SocketAddr = value.parsed(ADDRESS)?;
+        if address.ip().is_loopback() {
+            return Ok(address);
+        }
+        let message = format!("`admin` must be a loopback address: `{address}`");
+        let finding = value.error(codes::INVALID_VALUE, message).label("reachable by others");
+        let help = "the admin API asks nobody who they are: listen on 127.0.0.1 or [::1], and put \
+                    something that does in front";
+        Err(value.tell(finding.help(help)))
+    });
+    table.finish();
+    let default = Listen::default();
+    Ok(Listen { xds: xds?.unwrap_or(default.xds), admin: admin?.unwrap_or(default.admin) })
+}
+
+/// `host:port`, where the host is a name or an address, an IPv6 one in brackets.
+fn read_authority(value: Value<'_>) -> Result<String, Told> {
+    let text = value.string()?;
+    let in_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    let is_host = |host: &str| {
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        address.map_or_else(
+            || !host.is_empty() && host.bytes().all(in_a_name),
+            |address| address.parse::<Ipv6Addr>().is_ok(),
+        )
+    };
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|number| number > 0);
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_host(host) && is_port(port) => Ok(text.to_owned()),
+        _ => {
+            let message = format!("`advertise` must list `host:port`: `{text}`");
+            let finding = value.error(codes::INVALID_VALUE, message).label("not `host:port`");
+            Err(value.tell(finding.help("write it as in `control-plane.example.com:15128`")))
+        }
+    }
+}
+
+fn read_certificates(value: Value<'_>) -> Result<Certificates, Told> {
+    let mut table = value.table("`certificates`")?;
+    let range = Duration::from_secs(5 * 60)..=Duration::from_secs(30 * 24 * 60 * 60);
+    let service_lifetime =
+        table.optional("service_lifetime", |value| duration::read(value, &range));
+    table.finish();
+    let default = Certificates::default();
+    Ok(Certificates { service_lifetime: service_lifetime?.unwrap_or(default.service_lifetime) })
+}

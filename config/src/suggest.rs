@@ -1,0 +1,36 @@
+//! "Did you mean": the nearest of the words that would have been right.
+
+/// The candidate nearest to `wanted`, if one is near enough to have been meant.
+pub(crate) fn closest<'a>(
+    wanted: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    // A third of the word may be wrong; of a short word, one letter.
+    let most = (wanted.chars().count() / 3).max(1);
+    candidates
+        .into_iter()
+        // Cheap first: a policy may name thousands of things that are not there.
+        .filter(|candidate| candidate.len().abs_diff(wanted.len()) <= most)
+        .map(|candidate| (strsim::osa_distance(wanted, candidate), candidate))
+        .filter(|(distance, _)| *distance <= most)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// The question that a finding asks about `candidate`.
+pub(crate) fn did_you_mean(candidate: &str) -> String {
+    format!("did you mean `{candidate}`?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_near_word_is_suggested_and_the_nearest_of_several() {
+        let words = ["protocol", "port", "ports"];
+        assert_eq!(closest("protocal", words), Some("protocol"));
+        assert_eq!(closest("prot", words), Some("port"));
+        assert_eq!(closest("weight", words), None);
+    }
+}

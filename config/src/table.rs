@@ -1,0 +1,183 @@
+//! The table reader: takes a parsed TOML table key by key, and tells all that is wrong with its
+//! shape. It knows no key by itself, and never stops at the first problem: what could not be read is
+//! a [`Told`], which the caller passes on once everything else has been read.
+
+mod value;
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use ironmesh_catalog::{Finding, Spot};
+use toml::de::DeTable;
+
+use crate::codes;
+use crate::document::{Document, Source};
+use crate::suggest::{closest, did_you_mean};
+
+pub(crate) use value::Value;
+
+/// Stands for something that could not be read, and says that a finding tells why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told;
+
+/// The reading of one document: where spots come from, and where findings go.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    source: Source<'a>,
+    findings: RefCell<Vec<Finding>>,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of `document`.
+    pub(crate) fn new(document: &'a Document) -> Self {
+        Self { source: Source::new(document), findings: RefCell::default() }
+    }
+
+    /// The text that is read.
+    pub(crate) fn text(&self) -> &'a str {
+        self.source.text()
+    }
+
+    /// The spot of `bytes`.
+    pub(crate) fn spot(&self, bytes: Range<usize>) -> Spot {
+        self.source.spot(bytes)
+    }
+
+    /// Takes a finding.
+    pub(crate) fn tell(&self, finding: Finding) -> Told {
+        self.findings.borrow_mut().push(finding);
+        Told
+    }
+
+    /// All findings that were told.
+    pub(crate) fn into_findings(self) -> Vec<Finding> {
+        self.findings.into_inner()
+    }
+}
+
+/// One table, while its keys are taken.
+///
+/// [`Table::finish`] must be called once all keys have been asked for: it tells the unknown ones.
+#[derive(Debug)]
+pub(crate) struct Table<'a> {
+    reader: &'a Reader<'a>,
+    entries: &'a DeTable<'a>,
+    span: Range<usize>,
+    /// What the table is, with its article: `a service`.
+    what: &'static str,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Table<'a> {
+    /// The table of `entries`, which is written at `span` and is `what`.
+    pub(crate) fn new(
+        reader: &'a Reader<'a>,
+        entries: &'a DeTable<'a>,
+        span: Range<usize>,
+        what: &'static str,
+    ) -> Self {
+        Self { reader, entries, span, what, known: Vec::new() }
+    }
+
+    /// Where the table is written: its header, or the whole of an inline table.
+    pub(crate) fn spot(&self) -> Spot {
+        self.reader.spot(self.span.clone())
+    }
+
+    /// Takes a finding.
+    pub(crate) fn tell(&self, finding: Finding) -> Told {
+        self.reader.tell(finding)
+    }
+
+    /// The value of `key`, if it is given.
+    pub(crate) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
+        self.entries.get(key).map(|inner| Value::new(self.reader, key, inner))
+    }
+
+    /// Reads a key that may be left out.
+    pub(crate) fn optional<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(Value<'a>) -> Result<T, Told>,
+    ) -> Result<Option<T>, Told> {
+        self.get(key).map(read).transpose()
+    }
+
+    /// Reads a key that must be given.
+    pub(crate) fn required<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(Value<'a>) -> Result<T, Told>,
+    ) -> Result<T, Told> {
+        match self.get(key) {
+            Some(value) => read(value),
+            None => Err(self.missing(key)),
+        }
+    }
+
+    /// Tells that `key` must be given.
+    pub(crate) fn missing(&self, key: &str) -> Told {
+        let message = format!("{} needs `{key}`", self.what);
+        let finding = Finding::error(codes::MISSING_KEY, Some(self.spot()), message);
+        self.tell(finding.label(format!("`{key}` is missing")))
+    }
+
+    /// Refuses keys of Ironmesh's language that this version does not serve.
+    pub(crate) fn not_served(&mut self, keys: &[&'static str], served: &str) -> Result<(), Told> {
+        let mut result = Ok(());
+        for key in keys {
+            let Some((written, _)) = self.entries.get_key_value(*key) else { continue };
+            let message = format!("`{key}` is not served by this version");
+            let spot = self.reader.spot(written.span());
+            let finding = Finding::error(codes::NOT_SERVED, Some(spot), message);
+            result = Err(self.tell(finding.label("not served").help(served)));
+        }
+        // They are not offered as suggestions, and are told once.
+        let refused = self.entries.iter().filter(|(key, _)| keys.contains(&&**key.get_ref()));
+        self.known
+            .extend(refused.filter_map(|(key, _)| keys.iter().find(|k| **k == &**key.get_ref())));
+        result
+    }
+
+    /// Tells the keys that nobody asked for.
+    pub(crate) fn finish(self) {
+        for (key, _) in self.entries {
+            let written: &str = key.get_ref();
+            if self.known.contains(&written) {
+                continue;
+            }
+            let message = format!("{} has no key `{written}`", self.what);
+            let spot = self.reader.spot(key.span());
+            let finding =
+                Finding::error(codes::UNKNOWN_KEY, Some(spot), message).label("unknown key");
+            // A key that is there already cannot have been meant.
+            let free =
+                self.known.iter().copied().filter(|known| !self.entries.contains_key(*known));
+            self.tell(match closest(written, free) {
+                Some(candidate) => finding.help(did_you_mean(candidate)),
+                None => finding.help(format!("its keys are {}", list(&self.known))),
+            });
+        }
+    }
+
+    /// All keys with their values, for tables whose keys are the user's own words.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Spot, Value<'a>)> {
+        let reader = self.reader;
+        self.entries.iter().map(move |(key, inner)| {
+            (reader.spot(key.span()), Value::new(reader, key.get_ref(), inner))
+        })
+    }
+}
+
+/// Words as a list in a sentence: `a`, `b` and `c`.
+pub(crate) fn list(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        None => "none".to_owned(),
+        Some((only, [])) => only.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+    }
+}

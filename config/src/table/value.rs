@@ -1,0 +1,178 @@
+//! One value of a table: checks of its type, with the spot for what is wrong inside it.
+
+use std::ops::{Range, RangeInclusive};
+
+use ironmesh_catalog::{Code, Finding, Name, Spot};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::{Reader, Table, Told};
+use crate::codes;
+use crate::suggest::did_you_mean;
+
+/// One value, with the key that it stands under.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Value<'a> {
+    reader: &'a Reader<'a>,
+    key: &'a str,
+    inner: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Value<'a> {
+    /// The value `inner` of `key`.
+    pub(crate) fn new(
+        reader: &'a Reader<'a>,
+        key: &'a str,
+        inner: &'a Spanned<DeValue<'a>>,
+    ) -> Self {
+        Self { reader, key, inner }
+    }
+
+    /// The key that it stands under.
+    pub(crate) fn key(self) -> &'a str {
+        self.key
+    }
+
+    /// Where it is written.
+    pub(crate) fn spot(self) -> Spot {
+        self.reader.spot(self.inner.span())
+    }
+
+    /// Where the bytes `part` of the string are written; the whole string where escapes make that
+    /// hard to say.
+    pub(crate) fn part(self, part: Range<usize>) -> Spot {
+        let span = self.inner.span();
+        let written = self.reader.text().get(span.clone()).unwrap_or("");
+        let found = self.inner.get_ref().as_str().and_then(|text| written.find(text));
+        match found {
+            Some(at) => self.reader.spot(span.start + at + part.start..span.start + at + part.end),
+            None => self.spot(),
+        }
+    }
+
+    /// Takes a finding.
+    pub(crate) fn tell(self, finding: Finding) -> Told {
+        self.reader.tell(finding)
+    }
+
+    /// An error at this value.
+    pub(crate) fn error(self, code: Code, message: impl Into<String>) -> Finding {
+        Finding::error(code, Some(self.spot()), message)
+    }
+
+    /// A string.
+    pub(crate) fn string(self) -> Result<&'a str, Told> {
+        self.inner.get_ref().as_str().ok_or_else(|| self.wrong_type("a string"))
+    }
+
+    /// The string, if it is one; tells nothing.
+    pub(crate) fn string_if_any(self) -> Option<&'a str> {
+        self.inner.get_ref().as_str()
+    }
+
+    /// The tables, if it is one or a list of them; tells nothing.
+    pub(crate) fn tables_if_any(self) -> Vec<Table<'a>> {
+        let table = |inner: &'a Spanned<DeValue<'a>>| {
+            let entries = inner.get_ref().as_table()?;
+            Some(Table::new(self.reader, entries, inner.span(), ""))
+        };
+        match self.inner.get_ref() {
+            DeValue::Array(items) => items.iter().filter_map(table).collect(),
+            _ => table(self.inner).into_iter().collect(),
+        }
+    }
+
+    /// A name.
+    pub(crate) fn name(self) -> Result<Name, Told> {
+        let text = self.string()?;
+        Name::new(text).map_err(|invalid| {
+            let message = format!("`{}` {}: `{text}`", self.key, invalid.problem);
+            let finding = self.error(codes::INVALID_NAME, message).label("not a name");
+            let mended = text.to_lowercase().replace(['_', '.', ' '], "-");
+            self.tell(match Name::new(&mended) {
+                Ok(mended) => finding.help(did_you_mean(mended.as_str())),
+                Err(_) => finding.help("a name has 1 to 63 of `a-z`, `0-9` and `-`"),
+            })
+        })
+    }
+
+    /// A whole number within `range`; `code` is that of a number out of it.
+    pub(crate) fn integer(self, code: Code, range: RangeInclusive<u32>) -> Result<u32, Told> {
+        let DeValue::Integer(integer) = self.inner.get_ref() else {
+            return Err(self.wrong_type("an integer"));
+        };
+        i128::from_str_radix(integer.as_str(), integer.radix())
+            .ok()
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| {
+                let (low, high) = range.into_inner();
+                let message = format!("`{}` must be from {low} to {high}: `{integer}`", self.key);
+                self.tell(self.error(code, message).label("out of range"))
+            })
+    }
+
+    /// The number of a port.
+    pub(crate) fn port(self) -> Result<u16, Told> {
+        let number = self.integer(codes::INVALID_VALUE, 1..=u32::from(u16::MAX))?;
+        u16::try_from(number).map_err(|_| Told)
+    }
+
+    /// A text that parses as `T`, which is `what`, with its article.
+    pub(crate) fn parsed<T: std::str::FromStr>(self, what: &str) -> Result<T, Told> {
+        let text = self.string()?;
+        text.parse().map_err(|_| {
+            let message = format!("`{}` must be {what}: `{text}`", self.key);
+            self.tell(self.error(codes::INVALID_VALUE, message).label("invalid"))
+        })
+    }
+
+    /// A table, which is `what`, with its article.
+    pub(crate) fn table(self, what: &'static str) -> Result<Table<'a>, Told> {
+        match self.inner.get_ref() {
+            DeValue::Table(entries) => {
+                Ok(Table::new(self.reader, entries, self.inner.span(), what))
+            }
+            _ => Err(self.wrong_type("a table")),
+        }
+    }
+
+    /// Whether it is a table.
+    pub(crate) fn is_table(self) -> bool {
+        self.inner.get_ref().is_table()
+    }
+
+    /// An array. Each item stands under the array's key.
+    pub(crate) fn items(self) -> Result<impl ExactSizeIterator<Item = Self>, Told> {
+        match self.inner.get_ref() {
+            DeValue::Array(items) => Ok(items.iter().map(move |inner| Self { inner, ..self })),
+            _ => Err(self.wrong_type("an array")),
+        }
+    }
+
+    /// An array, all items of which are read before the first that could not be is passed on.
+    pub(crate) fn each<T>(self, read: impl FnMut(Self) -> Result<T, Told>) -> Result<Vec<T>, Told> {
+        let read: Vec<Result<T, Told>> = self.items()?.map(read).collect();
+        read.into_iter().collect()
+    }
+
+    /// As [`Value::each`], of at least one item; `meaning` says what an empty list does not mean.
+    pub(crate) fn at_least_one<T>(
+        self,
+        meaning: &str,
+        read: impl FnMut(Self) -> Result<T, Told>,
+    ) -> Result<Vec<T>, Told> {
+        if self.items()?.len() == 0 {
+            let finding = self.error(codes::EMPTY_LIST, format!("`{}` is empty", self.key));
+            return Err(self.tell(finding.label("empty list").help(meaning)));
+        }
+        self.each(read)
+    }
+
+    fn wrong_type(self, expected: &str) -> Told {
+        let found = self.inner.get_ref().type_str();
+        let article = if matches!(found, "array" | "integer") { "an" } else { "a" };
+        let message = format!("`{}` must be {expected}, not {article} {found}", self.key);
+        self.tell(self.error(codes::WRONG_TYPE, message).label(format!("{article} {found}")))
+    }
+}

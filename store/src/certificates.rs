@@ -1,0 +1,47 @@
+//! Keeping certificates: whatever holds a private key is sealed whole.
+//!
+//! Never looks into a certificate.
+
+use ironmesh_catalog::{CertificateStore, ServiceCertificate, StoreError};
+use zeroize::Zeroizing;
+
+use crate::database::{AUTHORITY, Failure, SERVICE_CERTIFICATES, Store};
+
+/// The one key in the authority's table.
+const CURRENT: &str = "current";
+
+impl CertificateStore for Store {
+    fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        let read = || -> Result<_, Failure> {
+            let Some(sealed) = self.get(AUTHORITY, CURRENT)? else { return Ok(None) };
+            Ok(Some(self.unseal(AUTHORITY, CURRENT, &sealed)?.to_vec()))
+        };
+        read().map_err(|e| StoreError::new("read the certification authority", e))
+    }
+
+    fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
+        self.put_sealed(AUTHORITY, CURRENT, material)
+            .map_err(|e| StoreError::new("keep the certification authority", e))
+    }
+
+    fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
+        let read = || -> Result<_, Failure> {
+            let mut certificates = Vec::new();
+            for (account, sealed) in self.all(SERVICE_CERTIFICATES)? {
+                let json = self.unseal(SERVICE_CERTIFICATES, &account, &sealed)?;
+                certificates.push(serde_json::from_slice(&json)?);
+            }
+            Ok(certificates)
+        };
+        read().map_err(|e| StoreError::new("read the service certificates", e))
+    }
+
+    fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
+        let account = certificate.account.to_string();
+        let write = || -> Result<_, Failure> {
+            let json = Zeroizing::new(serde_json::to_vec(certificate)?);
+            self.put_sealed(SERVICE_CERTIFICATES, &account, &json)
+        };
+        write().map_err(|e| StoreError::new(format!("keep the certificate of `{account}`"), e))
+    }
+}

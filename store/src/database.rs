@@ -1,0 +1,106 @@
+//! The database: its tables, and reading and writing of single values.
+//!
+//! Knows how values are kept, not what they mean.
+
+use std::error::Error;
+use std::fmt;
+
+use redb::{
+    Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableHandle as _,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
+
+use crate::seal::Sealer;
+
+/// The embedded state store: one file, held by one process at a time.
+pub struct Store {
+    database: Database,
+    sealer: Sealer,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+pub(crate) type Table = TableDefinition<'static, &'static str, &'static [u8]>;
+
+/// Why an operation failed; the caller says which one it was.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+/// What the database says of itself: its format, the canary, the mesh.
+pub(crate) const META: Table = TableDefinition::new("meta");
+/// The certification authority's material, sealed.
+pub(crate) const AUTHORITY: Table = TableDefinition::new("authority");
+/// Service certificates by account, sealed.
+pub(crate) const SERVICE_CERTIFICATES: Table = TableDefinition::new("service_certificates");
+/// Join records by the proxy's UUID.
+pub(crate) const JOIN_RECORDS: Table = TableDefinition::new("join_records");
+/// The last good policy.
+pub(crate) const POLICY: Table = TableDefinition::new("policy");
+
+/// All tables. They are made with the database: a new one is a new format.
+pub(crate) const TABLES: [Table; 5] = [META, AUTHORITY, SERVICE_CERTIFICATES, JOIN_RECORDS, POLICY];
+
+impl Store {
+    pub(crate) fn new(database: Database, sealer: Sealer) -> Self {
+        Self { database, sealer }
+    }
+
+    pub(crate) fn get(&self, table: Table, key: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let table = self.database.begin_read()?.open_table(table)?;
+        Ok(table.get(key)?.map(|value| value.value().to_vec()))
+    }
+
+    /// All values of `table` with their keys, in the order of the keys.
+    pub(crate) fn all(&self, table: Table) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        let table = self.database.begin_read()?.open_table(table)?;
+        let mut all = Vec::new();
+        for entry in table.iter()? {
+            let (key, value) = entry?;
+            all.push((key.value().to_owned(), value.value().to_vec()));
+        }
+        Ok(all)
+    }
+
+    /// Keeps one value in a transaction of its own, which is durable when this returns.
+    pub(crate) fn put(&self, table: Table, key: &str, value: &[u8]) -> Result<(), Failure> {
+        let transaction = self.database.begin_write()?;
+        transaction.open_table(table)?.insert(key, value)?;
+        Ok(transaction.commit()?)
+    }
+
+    pub(crate) fn get_json<T: DeserializeOwned>(
+        &self,
+        table: Table,
+        key: &str,
+    ) -> Result<Option<T>, Failure> {
+        let json = self.get(table, key)?;
+        Ok(json.map(|json| serde_json::from_slice(&json)).transpose()?)
+    }
+
+    pub(crate) fn put_json<T: Serialize + ?Sized>(
+        &self,
+        table: Table,
+        key: &str,
+        value: &T,
+    ) -> Result<(), Failure> {
+        self.put(table, key, &serde_json::to_vec(value)?)
+    }
+
+    pub(crate) fn put_sealed(&self, table: Table, key: &str, plain: &[u8]) -> Result<(), Failure> {
+        self.put(table, key, &self.sealer.seal(table.name(), key, plain)?)
+    }
+
+    pub(crate) fn unseal(
+        &self,
+        table: Table,
+        key: &str,
+        sealed: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        Ok(self.sealer.unseal(table.name(), key, sealed)?)
+    }
+}

@@ -1,0 +1,171 @@
+//! The key-encryption key: where it is kept, and how it comes to be.
+//!
+//! It is made once, at the first start. It is never replaced by a new one where a database exists,
+//! since everything that the old one sealed would be lost.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::rand;
+use zeroize::Zeroizing;
+
+use crate::private_file;
+
+/// The key under which private keys are sealed in the store. Kept as 64 hexadecimal digits in a
+/// file that only its owner may read.
+pub struct KeyEncryptionKey {
+    bytes: Zeroizing<[u8; Self::LENGTH]>,
+    path: PathBuf,
+}
+
+impl KeyEncryptionKey {
+    /// Its length in bytes: that of a key of AES-256.
+    pub const LENGTH: usize = 32;
+
+    /// Reads the key from `path`. Makes it there first when it is missing and there is no database
+    /// yet that another key may have sealed (see [`Store::database_exists`]).
+    ///
+    /// [`Store::database_exists`]: crate::Store::database_exists
+    pub fn load_or_create(path: &Path, database_exists: bool) -> Result<Self, KeyError> {
+        let unusable = |source| KeyError::Unusable { path: path.to_owned(), source };
+        match fs_err::File::open(path) {
+            Ok(file) => Self::read(file, path),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unusable(error)),
+            Err(_) if database_exists => Err(KeyError::Missing { path: path.to_owned() }),
+            Err(_) => {
+                create(path)?;
+                // What counts is what is in the file: another start may have been first.
+                Self::read(fs_err::File::open(path).map_err(unusable)?, path)
+            }
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; Self::LENGTH] {
+        &self.bytes
+    }
+
+    /// Where it is kept; the key itself is wiped.
+    pub(crate) fn into_path(self) -> PathBuf {
+        self.path
+    }
+
+    fn read(file: fs_err::File, path: &Path) -> Result<Self, KeyError> {
+        let unusable = |source| KeyError::Unusable { path: path.to_owned(), source };
+        if let Some(mode) = private_file::open_to_others(path).map_err(unusable)? {
+            return Err(KeyError::OpenToOthers { path: path.to_owned(), mode });
+        }
+        // A little more than a key, so that a file which is too long is seen to be.
+        let mut text = Zeroizing::new(String::with_capacity(READ_AT_MOST));
+        match file.take(READ_AT_MOST as u64).read_to_string(&mut text) {
+            Err(error) if error.kind() != io::ErrorKind::InvalidData => Err(unusable(error)),
+            _ => Ok(()),
+        }?;
+        let bytes =
+            from_hex(text.trim()).ok_or_else(|| KeyError::Malformed { path: path.to_owned() })?;
+        Ok(Self { bytes, path: path.to_owned() })
+    }
+}
+
+impl fmt::Debug for KeyEncryptionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyEncryptionKey").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// The key-encryption key could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// There is a database, and not the key that sealed it.
+    #[error(
+        "key-encryption key is missing, and the state that it sealed is there: restore it from \
+         your backup, since a new key cannot open what the old one sealed: `{}`", path.display()
+    )]
+    Missing {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// Others than its owner may read or change it.
+    #[error(
+        "key-encryption key is open to others than its owner (mode {mode:04o}): \
+         run `chmod 600 {}`", path.display()
+    )]
+    OpenToOthers {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It is not what this program writes.
+    #[error("key-encryption key is not a line of 64 hexadecimal digits: `{}`", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be read or made.
+    #[error("key-encryption key cannot be read or made: `{}`", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The operating system gave no random bytes.
+    #[error("no random bytes for a key-encryption key")]
+    Random,
+}
+
+/// Makes a key at `path`, unless another start makes one first.
+fn create(path: &Path) -> Result<(), KeyError> {
+    let mut bytes = Zeroizing::new([0; KeyEncryptionKey::LENGTH]);
+    rand::fill(&mut *bytes).map_err(|_| KeyError::Random)?;
+    let unique = unique_name().ok_or(KeyError::Random)?;
+    let write = || -> io::Result<()> {
+        if let Some(folder) = path.parent() {
+            private_file::create_folder(folder)?;
+        }
+        let draft = private_file::draft_of(path, &unique);
+        let mut file = private_file::create_file(&draft)?;
+        let written = file.write_all(to_hex(&*bytes).as_bytes()).and_then(|()| file.sync_all());
+        if let Err(error) = written {
+            fs_err::remove_file(&draft)?;
+            return Err(error);
+        }
+        private_file::publish(&draft, path)
+    };
+    write().map_err(|source| KeyError::Unusable { path: path.to_owned(), source })
+}
+
+/// A name that no other start of this program comes up with.
+pub(crate) fn unique_name() -> Option<String> {
+    let mut bytes = [0; 8];
+    rand::fill(&mut bytes).ok()?;
+    Some(to_hex(&bytes).trim_end().to_owned())
+}
+
+/// `bytes` as a line of hexadecimal digits.
+fn to_hex(bytes: &[u8]) -> Zeroizing<String> {
+    // All of the capacity at once: growing would leave copies of a key behind.
+    let mut text = Zeroizing::new(String::with_capacity(bytes.len() * 2 + 1));
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\n');
+    text
+}
+
+fn from_hex(text: &str) -> Option<Zeroizing<[u8; KeyEncryptionKey::LENGTH]>> {
+    let mut bytes = Zeroizing::new([0; KeyEncryptionKey::LENGTH]);
+    if text.len() != bytes.len() * 2 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+const READ_AT_MOST: usize = 128;

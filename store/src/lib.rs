@@ -1,0 +1,29 @@
+//! The state that must survive a restart of the control plane, in one file on its own disk.
+//!
+//! This crate owns the state folder: its database, the permissions of both, and the sealing of
+//! everything that holds a private key. It never issues or checks a certificate, never decides what
+//! a record means, and reads no clock. What it keeps for others it keeps behind traits of the
+//! catalog, so that etcd can take its place.
+//!
+//! ```text
+//! KeyEncryptionKey ──► Store::open ──► join records, mesh, last good policy   (as they are)
+//!                                  └─► authority, service certificates        (sealed)
+//! ```
+//!
+//! Calls block on the disk: each write is one transaction that is durable when the call returns.
+//! Start reading at [`Store::open`].
+
+mod certificates;
+mod database;
+mod key;
+mod open;
+mod private_file;
+mod records;
+mod seal;
+
+pub use database::Store;
+pub use key::{KeyEncryptionKey, KeyError};
+pub use open::OpenError;
+
+#[cfg(test)]
+mod tests;

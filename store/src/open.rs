@@ -1,0 +1,203 @@
+//! Opening the state folder: who may, and what must hold before anything is read from it.
+//!
+//! Nothing is changed in a store that is refused. A new database appears whole, with its canary,
+//! or not at all.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use redb::{Database, DatabaseError, StorageError, TableHandle as _};
+
+use crate::database::{Failure, META, Store, TABLES};
+use crate::key::{self, KeyEncryptionKey};
+use crate::private_file;
+use crate::seal::Sealer;
+
+impl Store {
+    /// Whether there is a database in `folder`. A folder that does not let itself be looked into
+    /// counts as one that has it, so that no second key is made for it.
+    pub fn database_exists(folder: &Path) -> bool {
+        folder.join(DATABASE).try_exists().unwrap_or(true)
+    }
+
+    /// Opens the state in `folder`, or makes it at the first start.
+    pub fn open(folder: &Path, kek: KeyEncryptionKey) -> Result<Self, OpenError> {
+        let unusable = |source| OpenError::Unusable { folder: folder.to_owned(), source };
+        private_file::create_folder(folder).map_err(unusable)?;
+        shut_folder(folder)?;
+        let path = folder.join(DATABASE);
+        let damaged = |source| OpenError::Damaged { path: path.clone(), source };
+        let sealer = Sealer::new(&kek).map_err(|e| damaged(e.into()))?;
+        // The cipher has it now: our copy is wiped.
+        let key = kek.into_path();
+
+        if !path.try_exists().map_err(unusable)? {
+            create(&path, &sealer).map_err(|failure| unusable(io::Error::other(failure)))?;
+        }
+        if private_file::open_to_others(&path).map_err(unusable)?.is_some() {
+            private_file::tighten(&path).map_err(unusable)?;
+        }
+        let database = builder().open(&path).map_err(|error| match error {
+            DatabaseError::DatabaseAlreadyOpen => OpenError::InUse { folder: folder.to_owned() },
+            DatabaseError::Storage(StorageError::Io(source))
+                if source.kind() != io::ErrorKind::InvalidData =>
+            {
+                unusable(source)
+            }
+            other => damaged(other.into()),
+        })?;
+
+        let store = Self::new(database, sealer);
+        match store.format().map_err(damaged)? {
+            Some(FORMAT) => {}
+            Some(found) if found > FORMAT => {
+                return Err(OpenError::NewerFormat { path, found, known: FORMAT });
+            }
+            _ => return Err(damaged("it does not say its format".into())),
+        }
+        let canary = store.get(META, CANARY).map_err(damaged)?;
+        let canary = canary.ok_or_else(|| damaged("its canary is missing".into()))?;
+        if store.unseal(META, CANARY, &canary).is_err() {
+            return Err(OpenError::WrongKey { path, key });
+        }
+        Ok(store)
+    }
+
+    fn format(&self) -> Result<Option<u32>, Failure> {
+        let text = self.get(META, FORMAT_KEY)?;
+        Ok(text.and_then(|text| str::from_utf8(&text).ok()?.parse().ok()))
+    }
+}
+
+/// The state could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The folder or the database in it cannot be made, read or written.
+    #[error(
+        "state folder cannot be made, read or written: give it to the user that runs \
+         `ironmesh serve`, or choose another: `{}`", folder.display()
+    )]
+    Unusable {
+        /// The folder.
+        folder: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Others may look into the folder, and it is not only ours to shut.
+    #[error(
+        "state folder is open to others than its owner (mode {mode:04o}) and has other files in \
+         it: run `chmod 700 {}`, or choose another", folder.display()
+    )]
+    OpenToOthers {
+        /// The folder.
+        folder: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Another process has it open.
+    #[error("another `ironmesh serve` has this state folder: `{}`", folder.display())]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A newer version of this program wrote it.
+    #[error(
+        "state has format {found}, and this version knows formats up to {known}: run the version \
+         that wrote it, or a newer one: `{}`", path.display()
+    )]
+    NewerFormat {
+        /// The database.
+        path: PathBuf,
+        /// The format that it has.
+        found: u32,
+        /// The newest format that is known.
+        known: u32,
+    },
+    /// The key-encryption key is not the one that sealed it.
+    #[error(
+        "state in `{}` was sealed under another key than the key-encryption key in `{}`: restore \
+         the file that belongs to it; nothing was changed", path.display(), key.display()
+    )]
+    WrongKey {
+        /// The database.
+        path: PathBuf,
+        /// The file with the key that does not fit.
+        key: PathBuf,
+    },
+    /// It is no database of this program, or no longer.
+    #[error("state cannot be read: restore it from your backup: `{}`", path.display())]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Shuts others out of a folder that is ours alone, such as one that an installer made too open.
+/// One that holds anything else is its owner's to change: it may be a home, or `/tmp`.
+fn shut_folder(folder: &Path) -> Result<(), OpenError> {
+    let unusable = |source| OpenError::Unusable { folder: folder.to_owned(), source };
+    let Some(mode) = private_file::open_to_others(folder).map_err(unusable)? else { return Ok(()) };
+    let mut ours = folder.join(DATABASE).exists();
+    if !ours {
+        let names: Result<Vec<_>, _> = fs_err::read_dir(folder)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
+        ours = names
+            .map_err(unusable)?
+            .iter()
+            .all(|name| OURS.iter().any(|our| name.as_encoded_bytes().starts_with(our.as_bytes())));
+    }
+    if ours && private_file::tighten(folder).is_ok() {
+        return Ok(());
+    }
+    Err(OpenError::OpenToOthers { folder: folder.to_owned(), mode })
+}
+
+/// Makes a new database at `path`, unless another start makes one first.
+fn create(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
+    let unique = key::unique_name().ok_or("no random bytes")?;
+    let draft = private_file::draft_of(path, &unique);
+    let written = write_new(&draft, sealer);
+    if written.is_err() {
+        // The first failure is the one to tell; there may not even be a draft.
+        let _ = fs_err::remove_file(&draft);
+    }
+    written?;
+    Ok(private_file::publish(&draft, path)?)
+}
+
+/// Writes a new database with its tables, format and canary.
+fn write_new(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
+    let (file, _) = private_file::create_file(path)?.into_parts();
+    let database = builder().create_file(file)?;
+    let transaction = database.begin_write()?;
+    for table in TABLES {
+        transaction.open_table(table)?;
+    }
+    {
+        let mut meta = transaction.open_table(META)?;
+        meta.insert(FORMAT_KEY, FORMAT.to_string().as_bytes())?;
+        meta.insert(CANARY, sealer.seal(META.name(), CANARY, b"canary")?.as_slice())?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    // The whole state of a large mesh is some tens of megabytes, read once at start.
+    builder.set_cache_size(8 * 1024 * 1024);
+    builder
+}
+
+/// The database's name in the state folder.
+pub(crate) const DATABASE: &str = "state.redb";
+/// What the names of our own files in the state folder begin with.
+const OURS: [&str; 3] = [DATABASE, "kek", "admin.sock"];
+/// The format that this version writes.
+pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT_KEY: &str = "format";
+/// A sealed value without meaning, which tells a wrong key before anything is done with it.
+const CANARY: &str = "canary";

@@ -1,0 +1,60 @@
+//! Files and folders that nobody but their owner may read, and that appear whole or not at all.
+//!
+//! Knows nothing of what is in them.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use fs_err::os::unix::fs::OpenOptionsExt;
+
+/// The bits that let others than the owner in.
+const OTHERS: u32 = 0o077;
+
+/// Makes `folder` and what is missing above it, for its owner alone.
+pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Makes the new file `path`, for its owner alone.
+pub(crate) fn create_file(path: &Path) -> io::Result<fs_err::File> {
+    fs_err::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// The permissions of `path`, when they let others in.
+pub(crate) fn open_to_others(path: &Path) -> io::Result<Option<u32>> {
+    let mode = fs_err::metadata(path)?.permissions().mode() & 0o7777;
+    Ok((mode & OTHERS != 0).then_some(mode))
+}
+
+/// Shuts others out of `path`.
+pub(crate) fn tighten(path: &Path) -> io::Result<()> {
+    let mut permissions = fs_err::metadata(path)?.permissions();
+    permissions.set_mode(permissions.mode() & !OTHERS);
+    fs_err::set_permissions(path, permissions)
+}
+
+/// A name beside `path` to prepare its content under. No two starts prepare the same one, so that
+/// neither can publish what the other half wrote.
+pub(crate) fn draft_of(path: &Path, unique: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{unique}.new"));
+    PathBuf::from(name)
+}
+
+/// Gives the finished `draft` the name `path`, durably, and removes the draft's own name.
+///
+/// A link, not a rename: when another start was first, its file stays and ours is thrown away.
+pub(crate) fn publish(draft: &Path, path: &Path) -> io::Result<()> {
+    let linked = match fs_err::hard_link(draft, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    };
+    fs_err::remove_file(draft)?;
+    linked?;
+    match path.parent() {
+        // The name itself is only durable once its folder is.
+        Some(folder) if !folder.as_os_str().is_empty() => fs_err::File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,65 @@
+//! What is kept as it is, since it holds no key: join records, the last good policy, the mesh.
+
+use ironmesh_catalog::{Domain, JoinRecord, StoreError, TrustDomain};
+
+use crate::database::{Failure, JOIN_RECORDS, META, POLICY, Store};
+
+const MESH: &str = "mesh";
+const LAST_GOOD: &str = "last_good";
+
+impl Store {
+    /// Keeps a join record, in place of the proxy's last one.
+    pub fn put_join_record(&self, record: &JoinRecord) -> Result<(), StoreError> {
+        let id = record.id.to_string();
+        self.put_json(JOIN_RECORDS, &id, record)
+            .map_err(|e| StoreError::new(format!("keep the join record of proxy `{id}`"), e))
+    }
+
+    /// All join records, by the proxies' ids.
+    pub fn join_records(&self) -> Result<Vec<JoinRecord>, StoreError> {
+        let read = || -> Result<_, Failure> {
+            let mut records = Vec::new();
+            // The keys are UUIDs as text of one form, whose order is that of the ids.
+            for (_, json) in self.all(JOIN_RECORDS)? {
+                records.push(serde_json::from_slice(&json)?);
+            }
+            Ok(records)
+        };
+        read().map_err(|e| StoreError::new("read the join records", e))
+    }
+
+    /// Keeps the documents of a policy that passed validation, each with its path.
+    pub fn put_last_good_policy(&self, documents: &[(String, String)]) -> Result<(), StoreError> {
+        self.put_json(POLICY, LAST_GOOD, documents)
+            .map_err(|e| StoreError::new("keep the last good policy", e))
+    }
+
+    /// The documents of the last policy that passed validation, for a start when what is in the
+    /// policy folder does not (invariants 1 and 11).
+    pub fn last_good_policy(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
+        self.get_json(POLICY, LAST_GOOD)
+            .map_err(|e| StoreError::new("read the last good policy", e))
+    }
+
+    /// What the mesh is called, since its first start. The caller compares it with what is
+    /// configured.
+    pub fn mesh(&self) -> Result<Option<(Domain, TrustDomain)>, StoreError> {
+        self.get_json(META, MESH).map_err(|e| StoreError::new("read what the mesh is called", e))
+    }
+
+    /// Keeps what the mesh is called. Once kept it cannot become something else: every certificate
+    /// and every proxy's bootstrap says it.
+    pub fn put_mesh(&self, domain: &Domain, trust_domain: &TrustDomain) -> Result<(), StoreError> {
+        const OPERATION: &str = "keep what the mesh is called";
+        match self.mesh()? {
+            None => self
+                .put_json(META, MESH, &(domain, trust_domain))
+                .map_err(|e| StoreError::new(OPERATION, e)),
+            Some((d, t)) if (&d, &t) == (domain, trust_domain) => Ok(()),
+            Some((d, t)) => Err(StoreError::new(
+                OPERATION,
+                format!("it is fixed since the first start: domain `{d}`, trust domain `{t}`"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,323 @@
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ironmesh_catalog::{
+    CertificateStore, Domain, JoinRecord, Participation, ProxyId, Secret, ServiceCertificate,
+    TrustDomain,
+};
+use jiff::Timestamp;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+use crate::database::{AUTHORITY, META, SERVICE_CERTIFICATES};
+
+const PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n";
+
+/// A state folder that does not exist yet, and goes with the test.
+struct State(TempDir);
+
+impl State {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+
+    fn database(&self) -> PathBuf {
+        self.folder().join("state.redb")
+    }
+
+    fn kek(&self) -> PathBuf {
+        self.folder().join("kek")
+    }
+
+    fn key(&self) -> Result<KeyEncryptionKey, KeyError> {
+        KeyEncryptionKey::load_or_create(&self.kek(), Store::database_exists(&self.folder()))
+    }
+
+    fn open(&self) -> Result<Store, OpenError> {
+        Store::open(&self.folder(), self.key().unwrap())
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs_err::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn certificate(account: &str, serial: &str) -> ServiceCertificate {
+    ServiceCertificate {
+        account: account.parse().unwrap(),
+        chain: "-----BEGIN CERTIFICATE-----".to_owned(),
+        key: Secret::new(PEM.to_owned()),
+        serial: serial.to_owned(),
+        not_before: Timestamp::UNIX_EPOCH,
+        not_after: Timestamp::UNIX_EPOCH,
+        renew_at: Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn record(id: u128) -> JoinRecord {
+    let service = "shop/bookstore".parse().unwrap();
+    JoinRecord {
+        id: ProxyId(Uuid::from_u128(id)),
+        mesh_address: "[2001:db8::1]:15003".parse().unwrap(),
+        joined_at: "2026-11-21T07:00:00Z".parse().unwrap(),
+        certificate_expires_at: "2027-11-21T07:00:00Z".parse().unwrap(),
+        claimed_at: (id == 1).then_some(Timestamp::UNIX_EPOCH),
+        participation: Participation(
+            [(ironmesh_catalog::ServiceName::clone(&service), 14001)].into(),
+        ),
+        services: vec![service],
+    }
+}
+
+fn copy(store: &Store, from: (database::Table, &str), to: (database::Table, &str)) {
+    let value = store.get(from.0, from.1).unwrap().unwrap();
+    store.put(to.0, to.1, &value).unwrap();
+}
+
+#[test]
+fn everything_survives_a_restart() {
+    let state = State::new();
+    let mesh = (Domain::default(), TrustDomain::new(Domain::new("example.org").unwrap()));
+    let policy = vec![("shop/a.toml".to_owned(), "[[service]]\n".to_owned())];
+    {
+        let store = state.open().unwrap();
+        assert_eq!(store.mesh().unwrap(), None);
+        assert_eq!(store.authority().unwrap(), None);
+        assert_eq!(store.last_good_policy().unwrap(), None);
+        assert!(store.service_certificates().unwrap().is_empty());
+        assert!(store.join_records().unwrap().is_empty());
+        store.put_mesh(&mesh.0, &mesh.1).unwrap();
+        store.put_authority(b"material").unwrap();
+        store.put_last_good_policy(&policy).unwrap();
+        store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
+        store.put_service_certificate(&certificate("shop/b", "2")).unwrap();
+        store.put_service_certificate(&certificate("shop/a", "3")).unwrap();
+        for id in [300, 2, 1 << 100, 1] {
+            store.put_join_record(&record(id)).unwrap();
+        }
+        store.put_join_record(&record(2)).unwrap();
+    }
+    let store = state.open().unwrap();
+    assert_eq!(store.mesh().unwrap(), Some(mesh));
+    assert_eq!(store.authority().unwrap().unwrap(), b"material");
+    assert_eq!(store.last_good_policy().unwrap(), Some(policy));
+    let kept = [certificate("shop/a", "3"), certificate("shop/b", "2")];
+    assert_eq!(store.service_certificates().unwrap(), kept);
+    assert_eq!(store.join_records().unwrap(), [1, 2, 300, 1 << 100].map(record));
+}
+
+#[test]
+fn the_mesh_cannot_be_called_something_else_later() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    let (domain, other) = (Domain::default(), Domain::new("other.internal").unwrap());
+    let trust_domain = TrustDomain::new(domain.clone());
+    store.put_mesh(&domain, &trust_domain).unwrap();
+    store.put_mesh(&domain, &trust_domain).unwrap();
+    assert!(store.put_mesh(&other, &trust_domain).is_err());
+    assert!(store.put_mesh(&domain, &TrustDomain::new(other)).is_err());
+    assert_eq!(store.mesh().unwrap(), Some((domain, trust_domain)));
+}
+
+#[test]
+fn a_wrong_key_is_refused_and_the_right_one_still_opens() {
+    let state = State::new();
+    state.open().unwrap().put_authority(b"material").unwrap();
+    let wrong = state.0.path().join("wrong");
+    let key = KeyEncryptionKey::load_or_create(&wrong, false).unwrap();
+    let error = Store::open(&state.folder(), key).unwrap_err();
+    assert!(matches!(&error, OpenError::WrongKey { key, .. } if *key == wrong), "{error}");
+    assert!(error.to_string().contains(wrong.to_str().unwrap()), "{error}");
+    assert_eq!(state.open().unwrap().authority().unwrap().unwrap(), b"material");
+}
+
+#[test]
+fn a_missing_key_is_never_replaced_where_there_is_a_database() {
+    let state = State::new();
+    drop(state.open().unwrap());
+    fs_err::remove_file(state.kek()).unwrap();
+    let error = state.key().unwrap_err();
+    assert!(matches!(error, KeyError::Missing { .. }), "{error}");
+    assert!(!state.kek().exists());
+}
+
+#[test]
+fn a_key_that_others_can_read_or_that_is_no_key_is_refused() {
+    let state = State::new();
+    state.key().unwrap();
+    set_mode(&state.kek(), 0o640);
+    let error = state.key().unwrap_err();
+    assert!(matches!(error, KeyError::OpenToOthers { mode: 0o640, .. }), "{error}");
+    assert!(error.to_string().contains("chmod 600"), "{error}");
+    set_mode(&state.kek(), 0o400);
+    state.key().unwrap();
+    set_mode(&state.kek(), 0o600);
+    let text = fs_err::read_to_string(state.kek()).unwrap();
+    for bad in ["", &text[1..], &format!("{text}00"), &text.replacen(&text[..2], "+f", 1), "ü"] {
+        fs_err::write(state.kek(), bad).unwrap();
+        let error = state.key().unwrap_err();
+        assert!(matches!(error, KeyError::Malformed { .. }), "{bad:?}: {error}");
+    }
+    fs_err::write(state.kek(), [0xff; 64]).unwrap();
+    assert!(matches!(state.key().unwrap_err(), KeyError::Malformed { .. }));
+    fs_err::write(state.kek(), text.to_uppercase().trim_end()).unwrap();
+    state.key().unwrap();
+}
+
+#[test]
+fn the_key_is_the_same_at_every_start_and_another_one_elsewhere() {
+    let (one, other) = (State::new(), State::new());
+    assert_eq!(one.key().unwrap().bytes(), one.key().unwrap().bytes());
+    assert_ne!(one.key().unwrap().bytes(), other.key().unwrap().bytes());
+    assert!(!format!("{:?}", one.key().unwrap()).contains("bytes"));
+}
+
+#[test]
+fn a_folder_that_is_in_use_is_refused() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    let error = state.open().unwrap_err();
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("another `ironmesh serve`"), "{error}");
+    drop(store);
+    state.open().unwrap();
+}
+
+#[test]
+fn no_private_key_is_readable_in_the_files() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    store.put_authority(PEM.as_bytes()).unwrap();
+    store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
+    store.put_last_good_policy(&[("a.toml".to_owned(), "in the clear".to_owned())]).unwrap();
+    drop(store);
+    let raw = fs_err::read(state.database()).unwrap();
+    let has = |text: &[u8]| raw.windows(text.len()).any(|window| window == text);
+    assert!(has(b"in the clear"), "the search itself works");
+    assert!(!has(b"PRIVATE KEY"));
+    assert!(!has(b"MIGHAgEAMBMGByqGSM49"));
+}
+
+#[test]
+fn files_are_their_owners_alone_and_no_drafts_stay() {
+    let state = State::new();
+    drop(state.open().unwrap());
+    assert_eq!(mode(&state.folder()), 0o700);
+    let mut names: Vec<_> =
+        fs_err::read_dir(state.folder()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["kek", "state.redb"]);
+    for name in names {
+        assert_eq!(mode(&state.folder().join(name)), 0o600);
+    }
+}
+
+#[test]
+fn what_is_ours_and_too_open_is_tightened() {
+    let state = State::new();
+    fs_err::create_dir(state.folder()).unwrap();
+    set_mode(&state.folder(), 0o755);
+    drop(state.open().unwrap());
+    assert_eq!(mode(&state.folder()), 0o700);
+    set_mode(&state.folder(), 0o750);
+    set_mode(&state.database(), 0o664);
+    drop(state.open().unwrap());
+    assert_eq!((mode(&state.folder()), mode(&state.database())), (0o700, 0o600));
+}
+
+#[test]
+fn an_open_folder_with_other_files_is_refused_and_left_alone() {
+    let state = State::new();
+    fs_err::create_dir(state.folder()).unwrap();
+    set_mode(&state.folder(), 0o755);
+    fs_err::write(state.folder().join("notes.txt"), "mine").unwrap();
+    let error = state.open().unwrap_err();
+    assert!(matches!(error, OpenError::OpenToOthers { mode: 0o755, .. }), "{error}");
+    assert!(error.to_string().contains("chmod 700"), "{error}");
+    assert_eq!(mode(&state.folder()), 0o755);
+    assert!(!state.database().exists());
+}
+
+#[test]
+fn a_sealed_value_does_not_open_in_another_place() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
+    copy(&store, (SERVICE_CERTIFICATES, "shop/a"), (SERVICE_CERTIFICATES, "shop/b"));
+    let error = store.service_certificates().unwrap_err();
+    assert!(error.source.to_string().contains("moved"), "{:?}", error.source);
+    copy(&store, (SERVICE_CERTIFICATES, "shop/a"), (AUTHORITY, "current"));
+    assert!(store.authority().is_err());
+    store.put(AUTHORITY, "current", b"short").unwrap();
+    assert!(store.authority().is_err());
+    // The same plain text twice is not the same sealed.
+    store.put_authority(b"m").unwrap();
+    let first = store.get(AUTHORITY, "current").unwrap();
+    store.put_authority(b"m").unwrap();
+    assert_ne!(store.get(AUTHORITY, "current").unwrap(), first);
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    store.put(META, open::FORMAT_KEY, (open::FORMAT + 1).to_string().as_bytes()).unwrap();
+    drop(store);
+    let error = state.open().unwrap_err();
+    assert!(matches!(error, OpenError::NewerFormat { found: 2, known: 1, .. }), "{error}");
+}
+
+#[test]
+fn what_is_no_database_of_ours_is_refused_and_left_alone() {
+    let state = State::new();
+    state.key().unwrap();
+    for content in [&b""[..], b"not a database"] {
+        fs_err::write(state.database(), content).unwrap();
+        let error = state.open().unwrap_err();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        assert_eq!(fs_err::read(state.database()).unwrap(), content);
+    }
+    fs_err::remove_file(state.database()).unwrap();
+    drop(redb::Database::create(state.database()).unwrap());
+    assert!(matches!(state.open().unwrap_err(), OpenError::Damaged { .. }));
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named_with_what_to_do() {
+    // Below a regular file, which stops root as well.
+    let state = State::new();
+    let key = state.key().unwrap();
+    let folder = state.kek().join("state");
+    let error = Store::open(&folder, key).unwrap_err();
+    assert!(matches!(error, OpenError::Unusable { .. }), "{error}");
+    assert!(error.to_string().contains(folder.to_str().unwrap()), "{error}");
+    let error = KeyEncryptionKey::load_or_create(&folder.join("kek"), false).unwrap_err();
+    assert!(matches!(error, KeyError::Unusable { .. }), "{error}");
+}
+
+#[test]
+fn several_first_starts_at_once_agree_on_one_key_and_one_database() {
+    let state = State::new();
+    let start = || match state.open() {
+        Ok(store) => Some(store),
+        Err(OpenError::InUse { .. }) => None,
+        Err(other) => panic!("{other}: {:?}", std::error::Error::source(&other)),
+    };
+    // What was opened is held until every start is over, so that only one can have it.
+    let opened: Vec<Store> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(opened.len(), 1);
+    drop(opened);
+    state.open().unwrap();
+}

@@ -1,0 +1,227 @@
+//! The bookstore: two versions behind one name, a buyer, and a thief.
+
+use std::net::SocketAddr;
+
+use ironmesh_config::{Document, load_documents};
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, Response, eventually, get_once,
+};
+
+/// The running bookstore.
+pub(crate) struct Bookstore {
+    pub(crate) mesh: Mesh,
+    pub(crate) buyer: Envoy,
+    pub(crate) v1: Envoy,
+    pub(crate) v2: Envoy,
+    pub(crate) app_v1: App,
+    pub(crate) app_v2: App,
+}
+
+/// How one calls the bookstore by name.
+pub(crate) const HOST: &str = "bookstore.default.mesh.internal";
+/// The bookstore's port, and the local port by which the buyer and the thief have declared it.
+pub(crate) const PORT: u16 = 14001;
+
+pub(crate) const SERVICES: &str = r#"
+[[service]]
+name = "bookstore"
+ports = [{ name = "web", port = 14001, protocol = "http" }]
+
+[[service]]
+name = "bookstore-v1"
+service_account = "bookstore"
+ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
+
+[[service]]
+name = "bookstore-v2"
+service_account = "bookstore"
+ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
+
+[[service]]
+name = "bookbuyer"
+
+[[service]]
+name = "bookthief"
+
+[[service]]
+name = "bookwarehouse"
+ports = [{ name = "ledger", port = 14002, protocol = "grpc", target_port = 8080 }]
+"#;
+
+/// The thief may see the front page, so that its sidecar knows the store and the store's own
+/// sidecar has to turn it away from the rest.
+pub(crate) const THIEF: &str = r#"
+[[http_route_group]]
+name = "front"
+[[http_route_group.matches]]
+name = "home"
+path_regex = "/$"
+methods = ["GET"]
+
+[[traffic_target]]
+name = "thieves"
+destination = { name = "bookstore" }
+sources = [{ name = "bookthief" }]
+rules = [{ kind = "HTTPRouteGroup", name = "front", matches = ["home"] }]
+"#;
+
+/// The file `buyers.toml`: what the buyer may ask for.
+pub(crate) fn buyers(path_regex: &str) -> String {
+    format!(
+        r#"
+[[http_route_group]]
+name = "bookstore"
+[[http_route_group.matches]]
+name = "buy"
+path_regex = "{path_regex}"
+methods = ["GET"]
+
+[[traffic_target]]
+name = "buyers"
+destination = {{ name = "bookstore" }}
+sources = [{{ name = "bookbuyer" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "bookstore", matches = ["buy"] }}]
+"#
+    )
+}
+
+/// The file `split.toml`: how the bookstore's traffic is divided.
+pub(crate) fn split(v1: u32, v2: u32) -> String {
+    format!(
+        r#"
+[[traffic_split]]
+name = "bookstore"
+service = "bookstore"
+backends = [
+  {{ service = "bookstore-v1", weight = {v1} }},
+  {{ service = "bookstore-v2", weight = {v2} }},
+]
+"#
+    )
+}
+
+impl Bookstore {
+    /// Starts it with the split 90/10, and waits until the buyer reaches both versions. `None`
+    /// when a program is missing and the test is to be skipped.
+    pub(crate) async fn open() -> Option<Self> {
+        Self::open_with(&[], &[]).await
+    }
+
+    /// The same with further policy files, and upstreams of the buyer.
+    pub(crate) async fn open_with(policy: &[(&str, &str)], upstreams: &[&str]) -> Option<Self> {
+        let programs = Programs::find()?;
+        let (buyers, split) = (buyers("/books/.*"), split(90, 10));
+        let first = [
+            ("services.toml", SERVICES),
+            ("buyers.toml", &buyers),
+            ("split.toml", &split),
+            ("thief.toml", THIEF),
+        ];
+        let mesh = Mesh::start(&programs, &[&first, policy].concat()).await;
+        let app_v1 = App::http1("bookstore-v1", mesh.loopback().socket(21, 8080)).await;
+        let app_v2 = App::http1("bookstore-v2", mesh.loopback().socket(22, 8080)).await;
+        let v1 = mesh.envoy(&ProxyOptions::new("default/bookstore-v1", 21)).await;
+        let v2 = mesh.envoy(&ProxyOptions::new("default/bookstore-v2", 22)).await;
+        let mut buyer = ProxyOptions::new("default/bookbuyer", 11).upstream(UPSTREAM);
+        for upstream in upstreams {
+            buyer = buyer.upstream(upstream);
+        }
+        let buyer = mesh.envoy(&buyer).await;
+        for version in ["v1", "v2"] {
+            endpoint_known(&buyer, &format!("default/bookstore-{version}|{PORT}")).await;
+        }
+        let store = Self { mesh, buyer, v1, v2, app_v1, app_v2 };
+        eventually("the buyer to be served", async || expect(&store.buy("/books/1").await?, 200))
+            .await;
+        Some(store)
+    }
+
+    /// Starts the thief's sidecar, and waits until it may see the front page.
+    pub(crate) async fn thief(&self) -> Envoy {
+        let options = ProxyOptions::new("default/bookthief", 12).upstream(UPSTREAM);
+        let thief = self.mesh.envoy(&options).await;
+        eventually("the thief to see the front page", async || {
+            expect(&get_once(thief.socket(PORT), "/", &[]).await?, 200)
+        })
+        .await;
+        thief
+    }
+
+    /// Where the buyer's application finds the store.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.buyer.socket(PORT)
+    }
+
+    /// One request by the buyer.
+    pub(crate) async fn buy(&self, path: &str) -> anyhow::Result<Response> {
+        get_once(self.local(), path, &[]).await
+    }
+
+    /// How many of `count` requests by the buyer came to the second version. None may fail.
+    pub(crate) async fn served_by_v2(&self, count: u64) -> u64 {
+        let mut connection = Http1Connection::connect(self.local()).await.unwrap();
+        let before = (self.app_v1.requests(), self.app_v2.requests());
+        let mut second = 0;
+        for _ in 0..count {
+            let response = connection.get("/books/1", HOST).await.unwrap();
+            assert_eq!(response.status, 200, "{}", response.text());
+            second += u64::from(response.header("x-app") == Some("bookstore-v2"));
+        }
+        let (v1, v2) = (self.app_v1.requests() - before.0, self.app_v2.requests() - before.1);
+        assert_eq!((v1 + v2, v2), (count, second), "the applications saw the same requests");
+        second
+    }
+
+    /// How many requests both applications have seen.
+    pub(crate) fn seen(&self) -> u64 {
+        self.app_v1.requests() + self.app_v2.requests()
+    }
+
+    /// How many requests the sidecars of the store have turned away.
+    pub(crate) async fn denied_by_store(&self) -> u64 {
+        self.v1.sum(DENIED).await + self.v2.sum(DENIED).await
+    }
+
+    /// Nothing was refused or waited for in vain, anywhere.
+    pub(crate) async fn assert_calm(&self) {
+        for envoy in [&self.buyer, &self.v1, &self.v2] {
+            envoy.assert_calm().await;
+        }
+    }
+}
+
+/// Waits until `envoy` has an endpoint in `cluster`.
+pub(crate) async fn endpoint_known(envoy: &Envoy, cluster: &str) {
+    let stat = format!("cluster.{cluster}.membership_healthy");
+    eventually(&format!("an endpoint of {cluster}"), async || {
+        let stats = envoy.stats(r"^cluster\..*\.membership_healthy$").await;
+        if stats.get(&stat).is_some_and(|count| *count > 0) {
+            Ok(())
+        } else {
+            Err(format!("{stats:?}"))
+        }
+    })
+    .await;
+}
+
+/// `Err` with the whole answer, unless it has this status.
+pub(crate) fn expect(response: &Response, status: u16) -> anyhow::Result<()> {
+    anyhow::ensure!(response.status == status, "{}: {}", response.status, response.text());
+    Ok(())
+}
+
+/// A mistake in the files above would look like one of the mesh, half a minute later.
+#[test]
+fn the_bookstores_policy_has_no_findings() {
+    let (buyers, split) = (buyers("/books/.*"), split(90, 10));
+    let all = [SERVICES, &buyers, &split, THIEF, crate::restart::WAREHOUSE];
+    let without_buyers = [SERVICES, &split, THIEF];
+    for texts in [&all[..], &without_buyers] {
+        let documents = texts.iter().map(|text| Document::new("policy.toml", *text));
+        let loaded = load_documents(documents);
+        assert!(loaded.findings.is_empty(), "{:#?}", loaded.findings);
+    }
+}
+
+const UPSTREAM: &str = "default/bookstore=14001";
+const DENIED: &str = r"^http\..*\.rbac\.denied$";

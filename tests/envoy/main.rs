@@ -1,0 +1,11 @@
+//! The whole mesh with real Envoys: what an operator would see.
+//!
+//! Each test has a control plane, Envoys and applications of its own, on addresses of its own.
+//! Without Envoy or our binary they are skipped for a person, and fail under `CI=true`.
+
+#![expect(clippy::unwrap_used, reason = "test code: a panic is a failed test")]
+
+mod bookstore;
+mod first_light;
+mod harness;
+mod restart;

@@ -1,0 +1,109 @@
+//! Our own restart is no event (invariant 8): neither for traffic nor for what Envoy holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ironmesh_tests::{App, Envoy, Load, ProxyOptions, eventually};
+
+use crate::bookstore::{Bookstore, HOST, endpoint_known, expect};
+
+/// Besides [`crate::bookstore`], a service whose calls are long streams.
+pub(crate) const WAREHOUSE: &str = r#"
+[[http_route_group]]
+name = "warehouse"
+[[http_route_group.matches]]
+name = "ledger"
+path_regex = "/.*"
+
+[[traffic_target]]
+name = "ledger"
+destination = { name = "bookwarehouse" }
+sources = [{ name = "bookbuyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "warehouse", matches = ["ledger"] }]
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_own_restart_is_no_event() {
+    let policy = [("warehouse.toml", WAREHOUSE)];
+    let upstreams = ["default/bookwarehouse=14002"];
+    let Some(mut store) = Bookstore::open_with(&policy, &upstreams).await else { return };
+    let _ledger = App::http2("bookwarehouse", store.mesh.loopback().socket(31, 8080)).await;
+    let warehouse = store.mesh.envoy(&ProxyOptions::new("default/bookwarehouse", 31)).await;
+    endpoint_known(&store.buyer, "default/bookwarehouse|14002").await;
+    let ledger_address = store.buyer.socket(14002);
+    let mut load = None;
+    eventually("the long stream to open", async || {
+        let started = Load::start(store.local(), HOST, "/books/1");
+        load = Some(started.with_stream(ledger_address, "bookwarehouse").await?);
+        anyhow::Ok(())
+    })
+    .await;
+    let load = load.unwrap();
+    some_more(&load).await;
+    let before = held(&[&store.buyer, &store.v1, &store.v2, &warehouse]).await;
+
+    store.mesh.kill_control_plane().await;
+    some_more(&load).await;
+    for envoy in [&store.buyer, &store.v1, &store.v2, &warehouse] {
+        connected(envoy, 0).await;
+    }
+    store.mesh.restart_control_plane().await;
+    for envoy in [&store.buyer, &store.v1, &store.v2, &warehouse] {
+        connected(envoy, 1).await;
+    }
+    some_more(&load).await;
+
+    let report = load.finish().await;
+    report.assert_undisturbed();
+    assert!(report.stream_messages > 0);
+    let retries = store.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
+    eprintln!(
+        "{} requests and {} messages, none failed; upstream_rq_retry: {retries}",
+        report.requests, report.stream_messages
+    );
+    assert_eq!(retries, 0);
+    let after = held(&[&store.buyer, &store.v1, &store.v2, &warehouse]).await;
+    assert_eq!(after, before, "the restart changed what Envoys hold");
+    expect(&store.buy("/books/1").await.unwrap(), 200).unwrap();
+    store.assert_calm().await;
+}
+
+/// What an Envoy holds, and how often it was told something about it.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    serials: BTreeSet<String>,
+    stats: BTreeMap<String, u64>,
+}
+
+async fn held(envoys: &[&Envoy]) -> Vec<Held> {
+    let mut held = Vec::new();
+    for envoy in envoys {
+        let (serials, stats) = (envoy.serials().await, envoy.stats(UPDATES).await);
+        assert!(!serials.is_empty() && !stats.is_empty(), "{serials:?} {stats:?}");
+        held.push(Held { serials, stats });
+    }
+    held
+}
+
+/// Waits for some hundred requests of the load.
+async fn some_more(load: &Load) {
+    let before = load.requests();
+    eventually("more load", async || match load.requests() - before {
+        count if count >= 500 => Ok(()),
+        count => Err(format!("{count} requests")),
+    })
+    .await;
+}
+
+/// Waits until Envoy has as many streams to the control plane.
+async fn connected(envoy: &Envoy, streams: u64) {
+    eventually("the state of the connection", async || {
+        match envoy.stat("control_plane.connected_state").await {
+            now if now == streams => Ok(()),
+            now => Err(format!("connected_state: {now}")),
+        }
+    })
+    .await;
+}
+
+/// Counters that move when a resource is sent, added, changed or removed.
+const UPDATES: &str = r"(^cluster_manager\.(cluster_(added|modified|removed)|cds\.update_success)|^listener_manager\.(listener_(added|modified|removed|in_place_updated)|lds\.update_success)|^sds\..*\.update_success|\.sds\..*\.update_success|\.rds\..*\.update_success|^cluster\..*\|\d+\.update_success)$";

@@ -1,0 +1,68 @@
+//! Loopback addresses that belong to one test alone.
+//!
+//! Ports such as 15003 and 15000 are fixed by the design and cannot all be chosen by the system.
+//! All of 127.0.0.0/8 is on the loopback interface, so each test gets a network of its own in it
+//! and uses the fixed ports there, beside any other test on the machine.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+
+use uuid::Uuid;
+
+/// One network 127.A.B.0/24, for as long as this value lives.
+#[derive(Debug)]
+pub struct Loopback {
+    network: [u8; 2],
+    /// Holds the network: whoever else wants it fails to listen here. The system lets go of it
+    /// even if this process is killed.
+    _claim: TcpListener,
+}
+
+impl Loopback {
+    /// Claims a network that no other test on this machine has.
+    pub fn claim() -> Self {
+        for _ in 0..1000 {
+            let [first, second, ..] = *Uuid::new_v4().as_bytes();
+            let network = [FIRST + first % (LAST - FIRST + 1), second];
+            if let Ok(claim) = TcpListener::bind((address(network, CLAIM_HOST), CLAIM_PORT)) {
+                return Self { network, _claim: claim };
+            }
+        }
+        panic!("no free network found in 127.{FIRST}.0.0 to 127.{LAST}.255.0");
+    }
+
+    /// The address of host `n` of the network, 1 to 253.
+    pub fn host(&self, n: u8) -> IpAddr {
+        address(self.network, n)
+    }
+
+    /// Port `port` at host `n`.
+    pub fn socket(&self, n: u8, port: u16) -> SocketAddr {
+        SocketAddr::new(self.host(n), port)
+    }
+}
+
+fn address([a, b]: [u8; 2], n: u8) -> IpAddr {
+    IpAddr::from([127, a, b, n])
+}
+
+/// Below are the networks that people and their tools use by hand.
+const FIRST: u8 = 64;
+const LAST: u8 = 250;
+const CLAIM_HOST: u8 = 254;
+/// Not below 1024, so that an ordinary user may have it.
+const CLAIM_PORT: u16 = 61000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_claims_never_share_a_network() {
+        let held: Vec<Loopback> = (0..20).map(|_| Loopback::claim()).collect();
+        for (index, one) in held.iter().enumerate() {
+            assert!(held.iter().skip(index + 1).all(|other| other.network != one.network));
+            assert!(TcpListener::bind((one.host(CLAIM_HOST), CLAIM_PORT)).is_err());
+            assert!(TcpListener::bind(one.socket(1, 15003)).is_ok());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Small applications for sidecars to stand in front of.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+
+/// An application: it answers 200 to everything, with what it was asked as JSON and its name in
+/// the header `x-app`. It ends when this is dropped.
+#[derive(Debug)]
+pub struct App {
+    address: SocketAddr,
+    seen: Arc<Seen>,
+    task: AbortHandle,
+}
+
+impl App {
+    /// Starts one that speaks HTTP/1.1 alone.
+    pub async fn http1(name: &str, address: SocketAddr) -> Self {
+        Self::start(name, address, Protocol::Http1).await
+    }
+
+    /// Starts one that speaks HTTP/2 alone, in plaintext. At `/echo` it sends every piece of the
+    /// request's body back as it comes.
+    pub async fn http2(name: &str, address: SocketAddr) -> Self {
+        Self::start(name, address, Protocol::Http2).await
+    }
+
+    async fn start(name: &str, address: SocketAddr, protocol: Protocol) -> Self {
+        let listener = TcpListener::bind(address)
+            .await
+            .unwrap_or_else(|error| panic!("{name} cannot listen on {address}: {error}"));
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Seen { name: name.to_owned(), ..Seen::default() });
+        let task = tokio::spawn(accept(listener, protocol, Arc::clone(&seen))).abort_handle();
+        Self { address, seen, task }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many requests have reached it.
+    pub fn requests(&self) -> u64 {
+        self.seen.requests.load(Ordering::Relaxed)
+    }
+
+    /// How many connections have reached it.
+    pub fn connections(&self) -> u64 {
+        self.seen.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    name: String,
+    requests: AtomicU64,
+    connections: AtomicU64,
+}
+
+/// Takes connections until it is aborted, which ends them all.
+async fn accept(listener: TcpListener, protocol: Protocol, seen: Arc<Seen>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        seen.connections.fetch_add(1, Ordering::Relaxed);
+        while connections.try_join_next().is_some() {}
+        connections.spawn(serve(stream, protocol, Arc::clone(&seen)));
+    }
+}
+
+async fn serve(stream: TcpStream, protocol: Protocol, seen: Arc<Seen>) {
+    // Without this every answer would take 40 ms.
+    let _ = stream.set_nodelay(true);
+    let stream = TokioIo::new(stream);
+    let service = service_fn(|request| answer(Arc::clone(&seen), request, protocol));
+    // How a connection ends is the client's affair.
+    let _ = match protocol {
+        Protocol::Http1 => http1::Builder::new().serve_connection(stream, service).await,
+        Protocol::Http2 => {
+            http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await
+        }
+    };
+}
+
+async fn answer(
+    seen: Arc<Seen>,
+    request: Request<Incoming>,
+    protocol: Protocol,
+) -> Result<Response<BoxBody<Bytes, hyper::Error>>, Infallible> {
+    seen.requests.fetch_add(1, Ordering::Relaxed);
+    let (head, body) = request.into_parts();
+    let body = if matches!(protocol, Protocol::Http2) && head.uri.path() == "/echo" {
+        body.boxed()
+    } else {
+        // Read to the end, so that the connection can be used again.
+        let _ = body.collect().await;
+        let headers: BTreeMap<&str, String> = head
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into()))
+            .collect();
+        let answer = json!({
+            "app": seen.name,
+            "method": head.method.as_str(),
+            "path": head.uri.path_and_query().map(ToString::to_string),
+            "headers": headers,
+        });
+        Full::from(answer.to_string()).map_err(|never| match never {}).boxed()
+    };
+    let response = Response::builder()
+        .header("x-app", &seen.name)
+        .header("content-type", "application/json")
+        .body(body);
+    Ok(response.expect("the name of an app is a valid header value"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Http1Connection, Http2Connection};
+
+    fn any_port() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    }
+
+    #[tokio::test]
+    async fn an_app_tells_what_it_was_asked() {
+        let app = App::http1("shop", any_port()).await;
+        let mut connection = Http1Connection::connect(app.address()).await.unwrap();
+        for count in 1..=2 {
+            let response = connection.get("/books/../1?x=%2f", "bookstore").await.unwrap();
+            assert_eq!(response.header("x-app"), Some("shop"));
+            assert_eq!(response.json()["path"], "/books/../1?x=%2f");
+            assert_eq!(response.json()["headers"]["host"], "bookstore");
+            assert_eq!((app.requests(), app.connections()), (count, 1));
+        }
+        let app = App::http2("shop", any_port()).await;
+        let mut connection = Http2Connection::connect(app.address()).await.unwrap();
+        assert_eq!(connection.get("/", "bookstore").await.unwrap().json()["method"], "GET");
+    }
+
+    #[tokio::test]
+    async fn an_echo_stream_stays_open_in_both_directions() {
+        let app = App::http2("ledger", any_port()).await;
+        let mut connection = Http2Connection::connect(app.address()).await.unwrap();
+        let mut stream = connection.open_echo("/echo", "ledger").await.unwrap();
+        for _ in 0..3 {
+            stream.exchange(Bytes::from_static(b"entry")).await.unwrap();
+        }
+        drop(app);
+        let broken = crate::eventually("the end of the stream", async || {
+            stream.exchange(Bytes::from_static(b"entry")).await.err().ok_or("still open")
+        });
+        broken.await;
+    }
+}

@@ -1,0 +1,251 @@
+//! HTTP clients on single connections that the test holds in its hand.
+//!
+//! Nothing reconnects or retries here: whether a connection survived is often what a test asks.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode, Uri, header};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// An answer, read to its end.
+#[derive(Debug, Clone)]
+pub struct Response {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl Response {
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("no JSON: {error}: {}", self.text()))
+    }
+
+    /// The header `name` as text, if there is one.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// One kept-alive HTTP/1.1 connection.
+#[derive(Debug)]
+pub struct Http1Connection {
+    sender: http1::SendRequest<Body>,
+}
+
+impl Http1Connection {
+    /// Connects to `address` in plaintext.
+    pub async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
+        Self::over(dial(address).await?).await
+    }
+
+    /// Speaks HTTP/1.1 on a connection that there is already, such as one with TLS.
+    pub async fn over(stream: impl Stream) -> anyhow::Result<Self> {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Self { sender })
+    }
+
+    /// `GET path` with this `Host`.
+    pub async fn get(&mut self, path: &str, host: &str) -> anyhow::Result<Response> {
+        self.request(Method::GET, path, &[("host", host)]).await
+    }
+
+    /// A request without a body. `target` is sent as it is: a path, or a whole URL as to a proxy.
+    ///
+    /// A connection that the other side has closed is an error.
+    pub async fn request(
+        &mut self,
+        method: Method,
+        target: &str,
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<Response> {
+        let request = build(method, target.parse()?, headers.iter().copied())?;
+        bounded(async {
+            self.sender.ready().await.context("the connection is closed")?;
+            read(self.sender.send_request(request).await?).await
+        })
+        .await
+    }
+
+    /// Whether the other side has closed it.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+/// One HTTP/2 connection, with prior knowledge. Requests on it may run at the same time.
+#[derive(Debug, Clone)]
+pub struct Http2Connection {
+    sender: http2::SendRequest<Body>,
+}
+
+impl Http2Connection {
+    /// Connects to `address` in plaintext.
+    pub async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
+        Self::over(dial(address).await?).await
+    }
+
+    /// Speaks HTTP/2 on a connection that there is already, such as one with TLS.
+    pub async fn over(stream: impl Stream) -> anyhow::Result<Self> {
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(Self { sender })
+    }
+
+    /// `GET path` with this `:authority`.
+    pub async fn get(&mut self, path: &str, host: &str) -> anyhow::Result<Response> {
+        self.request(Method::GET, path, &[("host", host)]).await
+    }
+
+    /// A request without a body. A header `host` becomes the `:authority`.
+    pub async fn request(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<Response> {
+        let host = headers.iter().find(|(name, _)| *name == "host").map(|(_, value)| *value);
+        let others = headers.iter().copied().filter(|(name, _)| *name != "host");
+        let request = build(method, uri(host.context("no host")?, path)?, others)?;
+        bounded(async {
+            self.sender.ready().await.context("the connection is closed")?;
+            read(self.sender.send_request(request).await?).await
+        })
+        .await
+    }
+
+    /// Opens one long stream whose two directions stay open, as a gRPC stream's do. What answers
+    /// must echo, as an [`App`](crate::App) with HTTP/2 does at `/echo`.
+    pub async fn open_echo(&mut self, path: &str, host: &str) -> anyhow::Result<EchoStream> {
+        let (sender, receiver) = mpsc::channel(1);
+        let frames = ReceiverStream::new(receiver).map(|chunk| Ok(Frame::data(chunk)));
+        let mut request = Request::new(BodyExt::boxed(StreamBody::new(frames)));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri(host, path)?;
+        request.headers_mut().insert(header::TE, "trailers".parse()?);
+        request.headers_mut().insert(header::CONTENT_TYPE, "application/grpc".parse()?);
+        bounded(async {
+            self.sender.ready().await.context("the connection is closed")?;
+            let response = self.sender.send_request(request).await?;
+            if response.status() != StatusCode::OK {
+                bail!("the stream was refused: {}", response.status());
+            }
+            Ok(EchoStream { sender, body: response.into_body() })
+        })
+        .await
+    }
+
+    /// Whether the other side has closed it.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+/// A stream that is open in both directions.
+#[derive(Debug)]
+pub struct EchoStream {
+    sender: mpsc::Sender<Bytes>,
+    body: Incoming,
+}
+
+impl EchoStream {
+    /// Sends `message` and waits until as many bytes have come back.
+    pub async fn exchange(&mut self, message: Bytes) -> anyhow::Result<()> {
+        bounded(async {
+            let mut missing = message.len();
+            self.sender.send(message).await.context("the stream is closed")?;
+            while missing > 0 {
+                let frame = self.body.frame().await.context("the stream has ended")??;
+                let data = frame.into_data().ok().context("the stream ended with trailers")?;
+                missing = missing.checked_sub(data.len()).context("more came than was sent")?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// One `GET` on an HTTP/1.1 connection of its own.
+pub async fn get_once(
+    address: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> anyhow::Result<Response> {
+    let mut connection = Http1Connection::connect(address).await?;
+    if headers.iter().any(|(name, _)| *name == "host") {
+        return connection.request(Method::GET, path, headers).await;
+    }
+    let host = address.to_string();
+    let headers = [headers, &[("host", host.as_str())]].concat();
+    connection.request(Method::GET, path, &headers).await
+}
+
+/// What HTTP can be spoken on.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
+
+/// A TCP connection to `address` that sends small pieces at once: with Nagle's algorithm a request
+/// takes 40 ms.
+pub(crate) async fn dial(address: SocketAddr) -> anyhow::Result<TcpStream> {
+    let stream = bounded(async { Ok(TcpStream::connect(address).await?) })
+        .await
+        .with_context(|| format!("connecting to {address}"))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn uri(host: &str, path: &str) -> anyhow::Result<Uri> {
+    Ok(Uri::builder().scheme("http").authority(host).path_and_query(path).build()?)
+}
+
+fn build<'a>(
+    method: Method,
+    uri: Uri,
+    headers: impl Iterator<Item = (&'a str, &'a str)>,
+) -> anyhow::Result<Request<Body>> {
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    Ok(request.body(BodyExt::boxed(Empty::new()))?)
+}
+
+async fn read(response: http::Response<Incoming>) -> anyhow::Result<Response> {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await?.to_bytes();
+    Ok(Response { status: head.status, headers: head.headers, body })
+}
+
+/// No request waits for ever, or a test would hang instead of failing.
+async fn bounded<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    timeout(REQUEST_TIMEOUT, work).await.context("no answer in time")?
+}
+
+type Body = BoxBody<Bytes, Infallible>;
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,41 @@
+//! The one way to wait in a test: look at the state again until it is as wanted, or give up.
+//!
+//! It is level-triggered, so that nothing is missed that happened between two looks, and a test
+//! that gives up says what it saw last.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Calls `look` until it gives `Ok`, and returns that. An `Err` tells what is still missing.
+///
+/// # Panics
+///
+/// After [`patience`], with `what` was waited for and the last `Err`.
+pub async fn eventually<T, E: Display>(
+    what: &str,
+    mut look: impl AsyncFnMut() -> Result<T, E>,
+) -> T {
+    let deadline = Instant::now() + patience();
+    let mut last = "nothing: the first look did not come back".to_owned();
+    loop {
+        let Ok(seen) = timeout_at(deadline, look()).await else {
+            panic!("waited {:?} for {what}; last seen: {last}", patience());
+        };
+        match seen {
+            Ok(value) => return value,
+            Err(state) => last = state.to_string(),
+        }
+        // The only sleep in the test suites: between two looks.
+        sleep(INTERVAL).await;
+    }
+}
+
+/// How long a test waits for anything: `IRONMESH_TEST_PATIENCE` in seconds, else 30 s.
+pub fn patience() -> Duration {
+    let seconds = std::env::var("IRONMESH_TEST_PATIENCE").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(30))
+}
+
+const INTERVAL: Duration = Duration::from_millis(10);

@@ -1,0 +1,39 @@
+//! What the test suites share: addresses, processes, a whole mesh with real Envoys, and the
+//! clients, applications and load that act in it.
+//!
+//! It never sleeps: waiting is looking again until a deadline, in [`eventually()`]. It ends only
+//! processes that it started. Start reading at [`Mesh`].
+//!
+//! ```text
+//! Programs → Mesh (control plane) → Envoy, as many as the test has proxies
+//!                                   ↑ Http1Connection, Http2Connection, Load
+//!                                   ↓ App
+//! ```
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "test code: a panic is a failed test, and what it prints belongs to its report"
+)]
+
+pub mod addresses;
+pub mod app;
+pub mod client;
+pub mod envoy;
+pub mod eventually;
+pub mod load;
+pub mod mesh;
+pub mod process;
+pub mod programs;
+pub mod tls;
+
+pub use addresses::Loopback;
+pub use app::App;
+pub use client::{Http1Connection, Http2Connection, Response, get_once};
+pub use envoy::Envoy;
+pub use eventually::eventually;
+pub use load::{Load, LoadReport};
+pub use mesh::{Mesh, ProxyOptions};
+pub use programs::Programs;

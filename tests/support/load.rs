@@ -1,0 +1,234 @@
+//! Traffic that goes on while something happens to the mesh.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode, header};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{Http1Connection, Http2Connection, Response};
+
+/// Running load. It is bounded by the test: dropping it ends it.
+#[derive(Debug)]
+pub struct Load {
+    report: Arc<Mutex<LoadReport>>,
+    begin: Instant,
+    stop: CancellationToken,
+    workers: JoinSet<()>,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Default)]
+pub struct LoadReport {
+    /// How many requests were answered or failed.
+    pub requests: u64,
+    /// How many messages went over the long stream and back.
+    pub stream_messages: u64,
+    /// What was not a 200, in words; the first hundred.
+    pub failures: Vec<String>,
+    /// How many were not a 200.
+    pub failed: u64,
+    /// How many answers had which status.
+    pub by_status: BTreeMap<u16, u64>,
+    /// How often a connection was closed in good order and so had to be opened again.
+    pub reconnects: u64,
+    /// How long it ran.
+    pub duration: Duration,
+}
+
+impl LoadReport {
+    /// Fails the test unless every request got a 200 on the connections of the beginning, at 200
+    /// a second or more.
+    pub fn assert_undisturbed(&self) {
+        assert!(
+            self.failed == 0,
+            "{} of {} failed: {:#?}",
+            self.failed,
+            self.requests,
+            self.failures
+        );
+        assert_eq!(self.reconnects, 0, "connections were closed under load");
+        let wanted = u64::try_from(self.duration.as_millis()).unwrap() * REQUESTS_PER_SECOND / 1000;
+        assert!(self.requests >= wanted, "the load was too light to tell: {self:?}");
+    }
+}
+
+impl Load {
+    /// Starts asking `address` for `path` of `host`, at least 200 times a second, over kept
+    /// HTTP/1.1 and HTTP/2 connections.
+    pub fn start(address: SocketAddr, host: &str, path: &str) -> Self {
+        let mut load = Self {
+            report: Arc::default(),
+            begin: Instant::now(),
+            stop: CancellationToken::new(),
+            workers: JoinSet::new(),
+        };
+        for index in 0..WORKERS {
+            let worker = Worker {
+                address,
+                host: host.to_owned(),
+                path: path.to_owned(),
+                http2: index % 2 == 1,
+                report: Arc::clone(&load.report),
+                stop: load.stop.clone(),
+            };
+            load.workers.spawn(worker.run());
+        }
+        load
+    }
+
+    /// Adds one long stream to `/echo` of `host`, over which a message goes and returns 50 times a
+    /// second. Returns when it is open.
+    pub async fn with_stream(mut self, address: SocketAddr, host: &str) -> anyhow::Result<Self> {
+        let mut connection = Http2Connection::connect(address).await?;
+        let mut stream = connection.open_echo("/echo", host).await?;
+        let (report, stop) = (Arc::clone(&self.report), self.stop.clone());
+        self.workers.spawn(async move {
+            let mut pace = interval(Duration::from_millis(20));
+            while !stop.is_cancelled() {
+                pace.tick().await;
+                let outcome = stream.exchange(Bytes::from_static(b"one message")).await;
+                let mut report = report.lock().unwrap();
+                if let Err(error) = outcome {
+                    report.fail(format!("the long stream: {error:#}"));
+                    return;
+                }
+                report.stream_messages += 1;
+            }
+            drop(connection);
+        });
+        Ok(self)
+    }
+
+    /// How many requests there have been so far.
+    pub fn requests(&self) -> u64 {
+        self.report.lock().unwrap().requests
+    }
+
+    /// Ends it; requests on their way are waited for.
+    pub async fn finish(mut self) -> LoadReport {
+        self.stop.cancel();
+        while let Some(worker) = self.workers.join_next().await {
+            worker.unwrap();
+        }
+        let mut report = self.report.lock().unwrap().clone();
+        report.duration = self.begin.elapsed();
+        report
+    }
+}
+
+impl LoadReport {
+    fn fail(&mut self, failure: String) {
+        self.failed += 1;
+        if self.failures.len() < MOST_FAILURES {
+            self.failures.push(failure);
+        }
+    }
+
+    fn record(&mut self, outcome: &anyhow::Result<Response>) {
+        self.requests += 1;
+        match outcome {
+            Ok(response) => {
+                *self.by_status.entry(response.status.as_u16()).or_default() += 1;
+                if response.status != StatusCode::OK {
+                    self.fail(format!("{}: {}", response.status, response.text()));
+                }
+            }
+            Err(error) => self.fail(format!("{error:#}")),
+        }
+    }
+}
+
+/// One connection's worth of load.
+struct Worker {
+    address: SocketAddr,
+    host: String,
+    path: String,
+    http2: bool,
+    report: Arc<Mutex<LoadReport>>,
+    stop: CancellationToken,
+}
+
+impl Worker {
+    async fn run(self) {
+        let mut pace = interval(Duration::from_millis(1000 * WORKERS / PACE_PER_SECOND));
+        // What was late is made up for, so that a pause of the machine does not lower the rate.
+        pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let mut connection = None;
+        while !self.stop.is_cancelled() {
+            pace.tick().await;
+            let outcome = self.request(&mut connection).await;
+            self.report.lock().unwrap().record(&outcome);
+            match outcome {
+                // A failure may have left the connection unusable.
+                Err(_) => connection = None,
+                // The server asks for it to be left: a good client does so, and it is no failure.
+                Ok(response) if response.header(header::CONNECTION.as_str()) == Some("close") => {
+                    connection = None;
+                    self.report.lock().unwrap().reconnects += 1;
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    async fn request(&self, kept: &mut Option<Connection>) -> anyhow::Result<Response> {
+        // An HTTP/2 connection that was sent away takes no new requests: see the header above.
+        if matches!(kept, Some(Connection::Http2(connection)) if connection.is_closed()) {
+            *kept = None;
+            self.report.lock().unwrap().reconnects += 1;
+        }
+        let connection = match kept {
+            Some(connection) => connection,
+            None if self.http2 => {
+                kept.insert(Connection::Http2(Http2Connection::connect(self.address).await?))
+            }
+            None => kept.insert(Connection::Http1(Http1Connection::connect(self.address).await?)),
+        };
+        let headers = [("host", self.host.as_str())];
+        match connection {
+            Connection::Http1(http1) => http1.request(Method::GET, &self.path, &headers).await,
+            Connection::Http2(http2) => http2.request(Method::GET, &self.path, &headers).await,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Connection {
+    Http1(Http1Connection),
+    Http2(Http2Connection),
+}
+
+/// What "under load" means at least (design §11), and what is aimed at for it.
+const REQUESTS_PER_SECOND: u64 = 200;
+const PACE_PER_SECOND: u64 = 250;
+const WORKERS: u64 = 4;
+const MOST_FAILURES: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::App;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn load_counts_what_fails() {
+        // HTTP/1.1 alone, so that what asks by HTTP/2 fails.
+        let app = App::http1("shop", SocketAddr::from(([127, 0, 0, 1], 0))).await;
+        let load = Load::start(app.address(), "bookstore", "/");
+        crate::eventually("some load", async || match load.requests() {
+            count if count >= 50 => Ok(()),
+            count => Err(count),
+        })
+        .await;
+        let report = load.finish().await;
+        assert!(report.by_status[&200] > 0, "{report:?}");
+        assert_eq!(report.by_status[&200] + report.failed, report.requests, "{report:?}");
+        assert!(report.failed > 0, "{report:?}");
+    }
+}

@@ -1,0 +1,267 @@
+//! A whole mesh for one test: a control plane on addresses of its own, and proxies that join it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use fs_err as fs;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::addresses::Loopback;
+use crate::client::get_once;
+use crate::envoy::Envoy;
+use crate::eventually::{eventually, patience};
+use crate::process::Child;
+use crate::programs::Programs;
+
+/// A running control plane with its policy folder. All of it goes away when this is dropped; when
+/// that is because the test failed, its folder stays and is named.
+#[derive(Debug)]
+pub struct Mesh {
+    programs: Programs,
+    /// Before the folder, so that it has ended when that is removed.
+    control_plane: Option<Child>,
+    loopback: Loopback,
+    folder: TempDir,
+}
+
+impl Mesh {
+    /// Starts a control plane with these policy files (name and text), and waits until it is ready.
+    pub async fn start(programs: &Programs, policy: &[(&str, &str)]) -> Self {
+        let mesh = Self {
+            programs: programs.clone(),
+            control_plane: None,
+            loopback: Loopback::claim(),
+            folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
+        };
+        fs::create_dir_all(mesh.policy_folder()).unwrap();
+        fs::create_dir_all(mesh.folder.path().join("proxies")).unwrap();
+        for (file, text) in policy {
+            mesh.write_policy(file, text);
+        }
+        let xds = mesh.loopback.socket(CONTROL_PLANE_HOST, 15128);
+        let config = config(mesh.folder(), xds, mesh.admin());
+        fs::write(mesh.config_file(), config).unwrap();
+        let mut mesh = mesh;
+        mesh.restart_control_plane().await;
+        mesh
+    }
+
+    /// The addresses of this mesh. Host 1 is the control plane's.
+    pub fn loopback(&self) -> &Loopback {
+        &self.loopback
+    }
+
+    /// The folder of this test.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Puts a policy file in place as an editor would: whole, by a rename.
+    pub fn write_policy(&self, file: &str, text: &str) {
+        // The part file lies outside of the policy folder, where it cannot be taken for policy.
+        let part = self.folder.path().join("policy.part");
+        fs::write(&part, text).unwrap();
+        fs::rename(&part, self.policy_folder().join(file)).unwrap();
+    }
+
+    /// Removes a policy file.
+    pub fn remove_policy(&self, file: &str) {
+        fs::remove_file(self.policy_folder().join(file)).unwrap();
+    }
+
+    /// Starts the control plane again, after [`Self::kill_control_plane`], [`Self::stop`], or
+    /// while it runs: then it is asked to end first. Waits until it is ready.
+    pub async fn restart_control_plane(&mut self) {
+        self.stop().await;
+        let mut command = self.ironmesh(&["serve"]);
+        let log = self.folder.path().join("control-plane.log");
+        self.control_plane = Some(Child::start("ironmesh serve", &mut command, &log));
+        let admin = self.admin();
+        let child = self.control_plane.as_mut().unwrap();
+        eventually("the control plane to be ready", async || {
+            child.assert_running();
+            let response = get_once(admin, "/readyz", &[]).await?;
+            anyhow::ensure!(response.status == 200, "{} {}", response.status, response.text());
+            Ok(())
+        })
+        .await;
+    }
+
+    /// SIGKILL.
+    pub async fn kill_control_plane(&mut self) {
+        let mut child = self.control_plane.take().expect("the control plane runs");
+        child.kill_hard().await;
+    }
+
+    /// Ends the control plane in good order, if it runs.
+    ///
+    /// # Panics
+    ///
+    /// If it reports a failure by its exit code.
+    pub async fn stop(&mut self) {
+        if let Some(mut child) = self.control_plane.take() {
+            let status = child.terminate().await;
+            assert!(status.success(), "the control plane ended with {status}");
+        }
+    }
+
+    /// What `/readyz` says.
+    pub async fn readyz(&self) -> Value {
+        self.admin_get("/readyz").await
+    }
+
+    /// What the control plane knows of its proxies.
+    pub async fn proxies(&self) -> Value {
+        self.admin_get("/v1/proxies").await
+    }
+
+    /// `GET path` on the control plane's admin port, as JSON.
+    pub async fn admin_get(&self, path: &str) -> Value {
+        get_once(self.admin(), path, &[]).await.unwrap().json()
+    }
+
+    /// Where the control plane answers operators.
+    pub fn admin(&self) -> SocketAddr {
+        self.loopback.socket(CONTROL_PLANE_HOST, 15014)
+    }
+
+    /// Lets a proxy join by `ironmesh proxy bootstrap`; returns the folder with its files.
+    pub async fn bootstrap(&self, options: &ProxyOptions) -> PathBuf {
+        let address = self.loopback.host(options.host);
+        let app_address = options.app_address.unwrap_or(address).to_string();
+        let address = address.to_string();
+        let folder = self.folder.path().join("proxies").join(options.name());
+        let out = folder.to_str().unwrap();
+        let mut arguments = vec!["proxy", "bootstrap", "--service", &options.service];
+        arguments.extend(["--address", &address, "--app-address", &app_address, "--out", out]);
+        for upstream in &options.upstreams {
+            arguments.extend(["--upstream", upstream]);
+        }
+        let output = self.run(&arguments).await;
+        assert!(
+            output.status.success(),
+            "`ironmesh {}` ended with {}:\n{}",
+            arguments.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stderr),
+        );
+        folder
+    }
+
+    /// Lets a proxy join and starts its Envoy; returns when that has its first configuration.
+    pub async fn envoy(&self, options: &ProxyOptions) -> Envoy {
+        let folder = self.bootstrap(options).await;
+        let name = options.name();
+        let address = self.loopback.host(options.host);
+        Envoy::start(&self.programs.envoy, &name, &folder, address).await
+    }
+
+    /// Runs `ironmesh` with these arguments and this mesh's configuration until it ends.
+    pub async fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = self.ironmesh(arguments);
+        let output = command.kill_on_drop(true).output();
+        timeout(patience(), output)
+            .await
+            .unwrap_or_else(|_| panic!("`ironmesh {}` does not end", arguments.join(" ")))
+            .unwrap()
+    }
+
+    fn ironmesh(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.programs.ironmesh);
+        command.args(arguments).arg("--config").arg(self.config_file());
+        command
+    }
+
+    fn config_file(&self) -> PathBuf {
+        self.folder.path().join("ironmesh.toml")
+    }
+
+    fn policy_folder(&self) -> PathBuf {
+        self.folder.path().join("policy")
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.folder.disable_cleanup(true);
+            eprintln!("--- the mesh of this test is kept in {}", self.folder.path().display());
+        }
+    }
+}
+
+/// A proxy that is to join.
+#[derive(Debug, Clone)]
+pub struct ProxyOptions {
+    service: String,
+    host: u8,
+    upstreams: Vec<String>,
+    app_address: Option<IpAddr>,
+}
+
+impl ProxyOptions {
+    /// One of `service` (as `namespace/name`), at host `host` of the mesh's addresses. Its
+    /// application is at the same address, unless said otherwise.
+    pub fn new(service: &str, host: u8) -> Self {
+        Self { service: service.to_owned(), host, upstreams: Vec::new(), app_address: None }
+    }
+
+    /// Gives it a local port for a service: `namespace/name=port`.
+    #[must_use]
+    pub fn upstream(mut self, upstream: &str) -> Self {
+        self.upstreams.push(upstream.to_owned());
+        self
+    }
+
+    /// Says where its application is.
+    #[must_use]
+    pub fn app_address(mut self, address: IpAddr) -> Self {
+        self.app_address = Some(address);
+        self
+    }
+
+    /// Names its folder and its log.
+    fn name(&self) -> String {
+        format!("{}-{}", self.service.replace('/', "-"), self.host)
+    }
+}
+
+fn config(folder: &Path, xds: SocketAddr, admin: SocketAddr) -> String {
+    let folder = folder.display();
+    format!(
+        r#"
+state = "{folder}/state"
+policy = "{folder}/policy"
+advertise = ["{xds}"]
+
+[listen]
+xds = "{xds}"
+admin = "{admin}"
+"#
+    )
+}
+
+/// The control plane's place among the addresses of a mesh.
+const CONTROL_PLANE_HOST: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_of_a_test_are_settings() {
+        let (xds, admin) = (([127, 64, 0, 1], 15128).into(), ([127, 64, 0, 1], 15014).into());
+        let settings = ironmesh_config::load_settings(
+            &config(Path::new("/mesh"), xds, admin),
+            "ironmesh.toml",
+        )
+        .unwrap();
+        assert_eq!((settings.listen.xds, settings.listen.admin), (xds, admin));
+        assert_eq!(settings.policy.as_deref(), Some(Path::new("/mesh/policy")));
+        assert_eq!(settings.advertise, [xds.to_string()]);
+    }
+}

@@ -1,0 +1,108 @@
+//! Processes that a test starts, and that end with it.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+
+use fs_err::OpenOptions;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::eventually::patience;
+
+/// A running process. It is killed when this is dropped; when that is because the test failed, the
+/// end of its log is printed.
+#[derive(Debug)]
+pub struct Child {
+    name: String,
+    process: tokio::process::Child,
+    log: PathBuf,
+}
+
+impl Child {
+    /// Starts `command`; what it prints is appended to the file `log`.
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> Self {
+        let output = OpenOptions::new().create(true).append(true).open(log).unwrap().into_parts().0;
+        let process = command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name} does not start ({command:?}): {error}"));
+        Self { name: name.to_owned(), process, log: log.to_owned() }
+    }
+
+    /// Fails the test if the process has ended by itself.
+    pub fn assert_running(&mut self) {
+        if let Some(status) = self.process.try_wait().unwrap() {
+            panic!("{} has ended: {status}", self.name);
+        }
+    }
+
+    /// SIGKILL: it gets no chance to say goodbye. Returns when it is gone.
+    pub async fn kill_hard(&mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// SIGTERM: it is asked to end. Returns when it has.
+    pub async fn terminate(&mut self) -> ExitStatus {
+        // Without an id it has ended, and been waited for.
+        if let Some(id) = self.process.id() {
+            let pid = Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
+            kill_process(pid, Signal::TERM).unwrap();
+        }
+        self.wait().await
+    }
+
+    /// Waits until it ends by itself.
+    pub async fn wait(&mut self) -> ExitStatus {
+        timeout(patience(), self.process.wait())
+            .await
+            .unwrap_or_else(|_| panic!("{} does not end", self.name))
+            .unwrap()
+    }
+
+    /// The last lines that it has printed.
+    pub fn log_tail(&self) -> String {
+        let text = fs_err::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines.get(lines.len().saturating_sub(TAIL_LINES)..).unwrap_or_default().join("\n")
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the end of the log of {}\n{}", self.name, self.log_tail());
+        }
+    }
+}
+
+const TAIL_LINES: usize = 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_ends_as_it_is_told_and_leaves_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do read -t 0.1 x; done";
+        let mut child = Child::start("bash", Command::new("bash").args(["-c", script]), &log);
+        crate::eventually("its first words", async || match child.log_tail() {
+            tail if tail.contains("ready") => Ok(()),
+            tail => Err(tail),
+        })
+        .await;
+        child.assert_running();
+        assert_eq!(child.terminate().await.code(), Some(3));
+        assert_eq!(child.log_tail(), "ready\nbye");
+
+        let mut child = Child::start("sleep", Command::new("sleep").arg("600"), &log);
+        child.kill_hard().await;
+        assert_eq!(child.wait().await.code(), None);
+    }
+}

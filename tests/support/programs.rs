@@ -1,0 +1,48 @@
+//! The programs that tests of the whole mesh run, and what happens when one is missing.
+
+use std::path::{Path, PathBuf};
+
+/// Where the programs are.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// Envoy: `ENVOY_BIN`, else what `scripts/get-envoy.sh` fetched.
+    pub envoy: PathBuf,
+    /// Our own binary: `IRONMESH_BIN`, else the one built beside this test.
+    pub ironmesh: PathBuf,
+}
+
+impl Programs {
+    /// Finds both. If one is missing, a person is told and the test is to be skipped: `None`.
+    ///
+    /// # Panics
+    ///
+    /// If one is missing and `CI=true`, because there a skipped test would look like a passed one.
+    pub fn find() -> Option<Self> {
+        Some(Self { envoy: require_envoy()?, ironmesh: require_ironmesh()? })
+    }
+}
+
+/// The path of Envoy, or `None` as in [`Programs::find`].
+pub fn require_envoy() -> Option<PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
+    require("ENVOY_BIN", fetched, "`make envoy` fetches it")
+}
+
+/// The path of our own binary, or `None` as in [`Programs::find`].
+pub fn require_ironmesh() -> Option<PathBuf> {
+    // A test binary is `<target>/<profile>/deps/<name>`; the binary lies in `<target>/<profile>`.
+    let test = std::env::current_exe().unwrap();
+    let built = test.ancestors().nth(2).unwrap().join("ironmesh");
+    require("IRONMESH_BIN", built, "`cargo build --workspace --bins` builds it")
+}
+
+fn require(variable: &str, otherwise: PathBuf, remedy: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable).map_or(otherwise, PathBuf::from);
+    if path.exists() {
+        return Some(path);
+    }
+    let missing = format!("{} is missing ({variable}); {remedy}", path.display());
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
+    eprintln!("SKIPPED: {missing}");
+    None
+}

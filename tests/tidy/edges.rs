@@ -1,0 +1,128 @@
+//! Who may import whom. A new edge is an edit of a table below, with the reason in the commit.
+//!
+//! Only normal dependencies count: what a crate's own tests use shapes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::workspace::{metadata, named_dependencies, normal_graph};
+
+/// The crates that wire or test the others, and so may import them all.
+const MAY_IMPORT_ALL: &[&str] = &["ironmesh", "ironmesh-tests", "xtask"];
+
+/// For every other crate of ours, those of ours that it may import.
+const ALLOWED_EDGES: &[(&str, &[&str])] = &[
+    ("ironmesh-admin", &["ironmesh-catalog"]),
+    ("ironmesh-catalog", &[]),
+    ("ironmesh-cert", &["ironmesh-catalog"]),
+    ("ironmesh-config", &["ironmesh-catalog"]),
+    ("ironmesh-providers", &["ironmesh-catalog"]),
+    ("ironmesh-sidecar", &["ironmesh-catalog"]),
+    ("ironmesh-store", &["ironmesh-catalog"]),
+    ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-xds-wire"]),
+    ("ironmesh-xds-server", &["ironmesh-xds-wire"]),
+    ("ironmesh-xds-wire", &[]),
+];
+
+/// Crates of others that only some of ours may name, besides the tests and `xtask`.
+const RESERVED: &[(&str, &[&str], &str)] = &[
+    ("anyhow", &["ironmesh"], "errors of a library are types that a caller can match"),
+    ("envoy-types", &["ironmesh-xds-wire"], "Envoy's messages stay behind one door"),
+    ("rcgen", &["ironmesh-cert"], "certificates are made in one place"),
+    ("toml", &["ironmesh-config"], "files are read in one place"),
+];
+
+/// The crates that must stay free of IO, and what they may not name for it.
+const PURE: &[&str] = &["ironmesh-catalog", "ironmesh-xds-compile"];
+const IO: &[&str] = &[
+    "tokio",
+    "tokio-util",
+    "tokio-stream",
+    "tonic",
+    "hyper",
+    "mio",
+    "socket2",
+    "fs-err",
+    "rustix",
+];
+
+/// The one crate through which a pure crate may have tokio below it: `envoy-types` brings tonic
+/// along with its messages, and nobody but `xds-wire` can name what is in there.
+const OPAQUE: &str = "envoy-types";
+
+#[test]
+fn the_allowed_edges_between_crates() {
+    let metadata = metadata();
+    let packages = metadata.workspace_packages();
+    let ours: BTreeSet<&str> = packages.iter().map(|package| package.name.as_str()).collect();
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED_EDGES.iter().copied().collect();
+    let mut problems = Vec::new();
+
+    for package in &packages {
+        let name = package.name.as_str();
+        if MAY_IMPORT_ALL.contains(&name) {
+            continue;
+        }
+        let Some(allowed) = allowed.get(name) else {
+            problems.push(format!("`{name}` is not in the table of allowed edges"));
+            continue;
+        };
+        for imported in named_dependencies(package).intersection(&ours) {
+            if !allowed.contains(imported) {
+                problems.push(format!("`{name}` may not import `{imported}`"));
+            }
+        }
+    }
+    for name in allowed.keys().chain(MAY_IMPORT_ALL) {
+        if !ours.contains(name) {
+            problems.push(format!("`{name}` is in the table, but not in the workspace"));
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+#[test]
+fn crates_with_a_keeper_are_named_by_it_alone() {
+    let metadata = metadata();
+    let mut problems = Vec::new();
+    for package in metadata.workspace_packages() {
+        let name = package.name.as_str();
+        let named = named_dependencies(package);
+        for (reserved, keepers, reason) in RESERVED {
+            let excepted = keepers.contains(&name) || ["ironmesh-tests", "xtask"].contains(&name);
+            if named.contains(reserved) && !excepted {
+                problems.push(format!("`{name}` may not name `{reserved}`: {reason}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+#[test]
+fn the_catalog_and_the_compiler_see_no_io() {
+    let metadata = metadata();
+    let graph = normal_graph(&metadata);
+    let mut problems = Vec::new();
+    for package in metadata.workspace_packages() {
+        if !PURE.contains(&package.name.as_str()) {
+            continue;
+        }
+        for named in named_dependencies(package) {
+            if IO.contains(&named) {
+                problems.push(format!("`{}` may not name `{named}`", package.name));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        let mut open = vec![&package.id];
+        while let Some(id) = open.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            match metadata[id].name.as_str() {
+                "tokio" => problems.push(format!("`{}` has tokio below it", package.name)),
+                OPAQUE => {}
+                _ => open.extend(graph.get(id).into_iter().flatten()),
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}

@@ -1,0 +1,10 @@
+//! The shape of the workspace, held by tests: who may import whom, and what files look like.
+//!
+//! Nothing here runs our code. What fails is mended by moving code, or by an edit of a table here,
+//! in a commit of its own that gives the reason.
+
+#![expect(clippy::unwrap_used, reason = "test code: a panic is a failed test")]
+
+mod edges;
+mod files;
+mod workspace;
