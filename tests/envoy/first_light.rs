@@ -158,7 +158,6 @@ async fn a_path_in_disguise_passes_no_grant() {
         "/books/%2E%2E/admin",
         "/books/..%2fadmin",
         "/books/..%5cadmin",
-        "//books//..//admin",
         "/books/./../admin",
         "/admin?/books/1",
     ] {
@@ -178,6 +177,9 @@ async fn a_path_in_disguise_passes_no_grant() {
     // It is the path that counts in the end, not how it is written.
     assert_eq!(store.buy("//books//1").await.unwrap().status, 200);
     assert_eq!(store.buy("/magazines/../books/1").await.unwrap().status, 200);
+    // `..` takes away the empty segment before it: what is judged is what the application is sent.
+    let response = store.buy("//books//..//admin").await.unwrap();
+    assert!(response.text().contains(r#""path":"/books/admin""#), "{}", response.text());
 }
 
 #[tokio::test(flavor = "multi_thread")]
