@@ -8,6 +8,7 @@ use imbl::OrdMap;
 
 use crate::certificate::{ServiceCertificate, TrustBundle};
 use crate::endpoint::{Discovered, Endpoint, MeshEndpoint};
+use crate::finding::{Code, Finding};
 use crate::identity::TrustDomain;
 use crate::name::{Domain, ServiceAccount, ServiceName, ServicePort};
 use crate::proxy::{JoinRecord, ProxyId};
@@ -41,7 +42,15 @@ pub struct Snapshot {
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     /// What peers are checked against.
     pub trust_bundle: Arc<TrustBundle>,
+    /// Endpoints that get no traffic, and why.
+    pub findings: Vec<Finding>,
 }
+
+/// An endpoint in front of which there is no proxy.
+const ENDPOINT_WITHOUT_PROXY: Code = Code(404);
+
+/// An endpoint in front of which there may be several proxies.
+const ENDPOINT_WITH_SEVERAL_PROXIES: Code = Code(405);
 
 impl Snapshot {
     /// Puts the parts together: who of the `discovered` takes part, and where it is dialled.
@@ -70,12 +79,14 @@ impl Snapshot {
             local_endpoints: OrdMap::new(),
             certificates,
             trust_bundle,
+            findings: Vec::new(),
         };
         let none = Arc::default();
         for (name, service) in &Arc::clone(&snapshot.specification).services {
             let endpoints = discovered.0.get(name).unwrap_or(&none);
             let records = by_service.get(name).map_or(&[][..], Vec::as_slice);
             snapshot.place(service, endpoints, records);
+            snapshot.findings.extend(endpoints.iter().filter_map(|e| misplaced(name, e, records)));
         }
         snapshot
     }
@@ -124,16 +135,49 @@ impl Snapshot {
     }
 }
 
-/// The proxy in front of an endpoint: the one that the provider names, else the only one of the
+/// The proxies that may be in front of an endpoint: the one that the provider names, else those of the
 /// service with its address.
-fn proxy_of<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Option<&'a JoinRecord> {
-    let mut candidates = records.iter().filter(|record| match endpoint.proxy {
+fn candidates<'a>(
+    endpoint: &Endpoint,
+    records: &[&'a JoinRecord],
+) -> impl Iterator<Item = &'a JoinRecord> {
+    records.iter().copied().filter(|record| match endpoint.proxy {
         Some(id) => record.id == id,
         None => record.mesh_address.ip() == endpoint.address,
-    });
-    match (candidates.next(), candidates.next()) {
-        (Some(record), None) => Some(record),
-        _ => None,
+    })
+}
+
+/// The proxy in front of an endpoint, if there is one and no other may be.
+fn proxy_of<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Option<&'a JoinRecord> {
+    let mut candidates = candidates(endpoint, records);
+    candidates.next().filter(|_| candidates.next().is_none())
+}
+
+fn misplaced(
+    service: &ServiceName,
+    endpoint: &Endpoint,
+    records: &[&JoinRecord],
+) -> Option<Finding> {
+    let candidates: Vec<_> = candidates(endpoint, records).map(|r| r.id.to_string()).collect();
+    let address = endpoint.address;
+    match candidates.as_slice() {
+        [] => {
+            let message = format!(
+                "endpoint {address} of service `{service}` gets no traffic: no proxy joined as this service at its address"
+            );
+            let help = format!(
+                "let one in: `ironmesh proxy bootstrap --service {service} --address {address} …`"
+            );
+            Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help))
+        }
+        [_] => None,
+        several => {
+            let message = format!(
+                "endpoint {address} of service `{service}` gets no traffic: several proxies joined as this service at its address: {}",
+                several.join(", ")
+            );
+            Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
+        }
     }
 }
 

@@ -84,7 +84,9 @@ fn only_a_proxy_with_the_port_in_force_is_dialled() {
 fn two_proxies_at_one_address_make_no_participant_unless_the_provider_names_one() {
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
     let here = endpoint("10.0.0.1", None, 1);
-    assert!(dialled(&assemble(vec![here.clone()], &records)).is_empty());
+    let snapshot = assemble(vec![here.clone()], &records);
+    assert!(dialled(&snapshot).is_empty());
+    assert_eq!(snapshot.findings.len(), 1, "{:?}", snapshot.findings);
     let named = Endpoint { proxy: Some(records[1].id), ..here };
     assert_eq!(dialled(&assemble(vec![named], &records)).len(), 1);
 }

@@ -7,17 +7,14 @@ use ironmesh_catalog::{ProxyId, ProxyStatement, TrustDomain};
 use ironmesh_cert::peer::proxy_identity;
 use ironmesh_xds_server::{Admission, ClientKey, Peer, Refusal};
 use ironmesh_xds_wire::{EnvoyVersion, Node};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::register::Register;
+use super::register::{Register, is_forfeit};
 use crate::exit::chain;
 
 /// Older Envoys have holes in what we rely on: RBAC could be passed by path parameters and by headers
 /// with several values, and SAN matching by an embedded NUL (fixed in 1.39).
 const OLDEST_ENVOY: EnvoyVersion = EnvoyVersion { major: 1, minor: 39, patch: 0 };
-
-/// How long a certificate may wait for its first connection (design §4).
-const UNCLAIMED: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Debug)]
 pub(crate) struct ProxyAdmission {
@@ -64,7 +61,7 @@ impl Admission for ProxyAdmission {
             return refuse(format!("proxy {id} has not joined this mesh as {}", identity.service));
         };
         let now = Timestamp::now();
-        if record.claimed_at.is_none() && now.duration_since(record.joined_at) > UNCLAIMED {
+        if is_forfeit(&record, now) {
             return refuse(format!(
                 "the certificate of proxy {id} was not used within a day of {}; join again",
                 record.joined_at

@@ -3,17 +3,21 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context;
 use ironmesh_admin::{FindingView, PolicyView};
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
 use ironmesh_config::{Document, Loaded, load_documents, load_folder, render, watch_folder};
 use ironmesh_store::Store;
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::chain;
+
+/// How often the folder is read where the system does not let it be watched.
+const UNWATCHED: Duration = Duration::from_secs(5);
 
 /// The policy as it stands.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +48,7 @@ impl PolicySource {
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
         let mut source = Self { folder, store, seen: None, state };
-        source.read()?;
+        source.read();
         if source.state.borrow().specification.is_none() {
             source.fall_back()?;
         }
@@ -53,28 +57,38 @@ impl PolicySource {
 
     /// Follows the folder until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let mut watch = watch_folder(self.folder.clone())?;
+        let mut watch = watch_folder(self.folder.clone())
+            .inspect_err(|error| {
+                tracing::warn!(error = chain(error), "reading the policy every 5 s")
+            })
+            .ok();
         loop {
             // Read once more after the watch began: nothing is missed in between.
-            tokio::task::block_in_place(|| self.read())?;
+            tokio::task::block_in_place(|| self.read());
+            let changed = async {
+                match &mut watch {
+                    Some(watch) => watch.changed().await,
+                    None => sleep(UNWATCHED).await,
+                }
+            };
             tokio::select! {
-                () = watch.changed() => {}
+                () = changed => {}
                 () = shutdown.cancelled() => return Ok(()),
             }
         }
     }
 
     /// Reads the folder, and puts into force what passes.
-    fn read(&mut self) -> anyhow::Result<()> {
+    fn read(&mut self) {
         let loaded = match load_folder(&self.folder) {
             Ok(loaded) => loaded,
             Err(error) => {
                 self.unreadable(&chain(&error));
-                return Ok(());
+                return;
             }
         };
         if self.seen.as_ref() == Some(&loaded.revision) {
-            return Ok(());
+            return;
         }
         self.seen = Some(loaded.revision.clone());
         let drawn = render(&loaded.findings, &loaded.documents, false);
@@ -87,18 +101,20 @@ impl PolicySource {
         }
         match &loaded.specification {
             Some(specification) => {
-                self.keep(&loaded)?;
+                self.keep(&loaded);
                 self.put_in_force(specification, &loaded.findings, drawn);
             }
             None => self.refuse(&loaded.findings, drawn),
         }
-        Ok(())
     }
 
-    fn keep(&self, loaded: &Loaded) -> anyhow::Result<()> {
+    /// Keeps the documents for a start with a broken folder. A full disk must not stop the mesh.
+    fn keep(&self, loaded: &Loaded) {
         let documents: Vec<_> =
             loaded.documents.iter().map(|d| (d.path.to_string(), d.text.to_string())).collect();
-        self.store.put_last_good_policy(&documents).context("cannot keep the policy")
+        if let Err(error) = self.store.put_last_good_policy(&documents) {
+            tracing::error!(error = chain(&error), "cannot keep the policy for the next start");
+        }
     }
 
     /// Puts the policy that was last kept into force, beside what is wrong with the folder.

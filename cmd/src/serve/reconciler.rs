@@ -4,7 +4,7 @@
 //! register, the certificates and the clients, and does what is missing. The first change is acted on
 //! at once; those that come in a burst are acted on together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub(crate) struct Reconciler {
     /// What the compiler was made from.
     inputs: Option<(Arc<MeshSpecification>, Vec<JoinRecord>)>,
     compiler: Option<Compiler>,
+    /// The findings of the snapshot that are in the log already.
+    told: BTreeSet<String>,
     /// What each connected client was last given.
     given: BTreeMap<ClientKey, Given>,
 }
@@ -107,6 +109,7 @@ impl Reconciler {
             findings,
             inputs: None,
             compiler: None,
+            told: BTreeSet::new(),
             given: BTreeMap::new(),
         };
         Ok((reconciler, outlook))
@@ -140,7 +143,7 @@ impl Reconciler {
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let clients = self.hub.status();
         self.record_participation(&clients);
-        let records = self.register.records();
+        let records = self.register.records_in_use(now);
         let certificates_changed = self.renew_service_certificates(&specification, &records, now);
         let inputs_changed = self.inputs.as_ref().is_none_or(|(old_specification, old_records)| {
             !Arc::ptr_eq(old_specification, &specification) || *old_records != records
@@ -154,6 +157,12 @@ impl Reconciler {
                 self.certificates.current(),
                 Arc::new(self.authority.lock().trust_bundle()),
             );
+            for finding in &snapshot.findings {
+                if self.told.insert(finding.to_string()) {
+                    tracing::warn!("{finding}");
+                }
+            }
+            self.told.retain(|told| snapshot.findings.iter().any(|f| f.to_string() == *told));
             self.compiler = Some(Compiler::new(Arc::new(snapshot)));
             self.inputs = Some((specification, records));
             self.publish(&clients, true);
@@ -190,7 +199,10 @@ impl Reconciler {
                     tracing::warn!(%client, "{finding}");
                 }
             }
-            self.hub.publish(client, compiled.resources.clone());
+            let published = self.hub.published(client);
+            if !published.is_some_and(|published| published.is_same_as(&compiled.resources)) {
+                self.hub.publish(client, compiled.resources.clone());
+            }
             self.given.insert(Arc::clone(client), Given { proxy, compiled });
         }
         let findings = self.given.values().filter(|given| !given.compiled.findings.is_empty());

@@ -5,9 +5,17 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{JoinRecord, Participation, ProxyId, StoreError};
 use ironmesh_store::Store;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+
+/// How long a certificate may wait for its first connection (design §4).
+const UNCLAIMED: SignedDuration = SignedDuration::from_hours(24);
+
+/// Whether the proxy has never connected, and may no more.
+pub(crate) fn is_forfeit(record: &JoinRecord, now: Timestamp) -> bool {
+    record.claimed_at.is_none() && now.duration_since(record.joined_at) > UNCLAIMED
+}
 
 /// All join records. What is here is in the store: each change is kept first.
 #[derive(Debug)]
@@ -31,6 +39,13 @@ impl Register {
 
     pub(crate) fn records(&self) -> Vec<JoinRecord> {
         self.records.lock().values().cloned().collect()
+    }
+
+    /// The records of proxies that are or may yet be there.
+    pub(crate) fn records_in_use(&self, now: Timestamp) -> Vec<JoinRecord> {
+        let mut records = self.records();
+        records.retain(|record| !is_forfeit(record, now));
+        records
     }
 
     pub(crate) fn get(&self, id: ProxyId) -> Option<JoinRecord> {

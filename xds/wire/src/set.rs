@@ -89,6 +89,11 @@ pub(crate) fn changed_names(old: &ResourceMap, new: &ResourceMap) -> Vec<Arc<str
 }
 
 impl ResourceSet {
+    /// Whether `other` has the same resources in the same versions.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        ResourceType::ALL.into_iter().all(|t| self.changed_since(other, t).is_empty())
+    }
+
     /// The names of a type whose content differs between `older` and this set, each once.
     pub fn changed_since(&self, older: &Self, resource_type: ResourceType) -> Vec<Arc<str>> {
         changed_names(older.of(resource_type), self.of(resource_type))
