@@ -23,7 +23,7 @@ use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -42,6 +42,11 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let is_terminal = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal);
     log.with_writer(std::io::stderr).init();
+    // From the first moment on, a signal ends us in good order.
+    let signals = Signals {
+        terminate: signal(SignalKind::terminate())?,
+        interrupt: signal(SignalKind::interrupt())?,
+    };
     let mut places = Places::find(&arguments.config)?;
     if let Some(policy) = &arguments.policy {
         places.policy.clone_from(policy);
@@ -107,19 +112,24 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         admin = %settings.listen.admin,
         "the control plane has started"
     );
-    supervise(tasks, shutdown).await
+    supervise(tasks, signals, shutdown).await
+}
+
+/// The signals that end the control plane.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
 }
 
 /// Waits until a signal or a failed task ends everything.
 async fn supervise(
     mut tasks: JoinSet<anyhow::Result<()>>,
+    mut signals: Signals,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut result = tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+        _ = signals.terminate.recv() => Ok(()),
+        _ = signals.interrupt.recv() => Ok(()),
         ended = tasks.join_next() => match ended {
             Some(Ok(Err(error))) => Err(error),
             Some(Err(panicked)) => Err(panicked.into()),

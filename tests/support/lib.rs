@@ -36,4 +36,4 @@ pub use envoy::Envoy;
 pub use eventually::eventually;
 pub use load::{Load, LoadReport};
 pub use mesh::{Mesh, ProxyOptions};
-pub use programs::Programs;
+pub use programs::{Programs, require_ironmesh};

@@ -59,7 +59,7 @@ impl PolicySource {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut watch = watch_folder(self.folder.clone())
             .inspect_err(|error| {
-                tracing::warn!(error = chain(error), "reading the policy every 5 s")
+                tracing::warn!(error = chain(error), "reading the policy every 5 s");
             })
             .ok();
         loop {

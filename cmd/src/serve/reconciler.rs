@@ -128,11 +128,13 @@ impl Reconciler {
             // It compiles and may write to the store: other tasks go on on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
             tokio::select! {
+                // At the end of the process the sources go too: that is no failure of theirs.
+                biased;
+                () = shutdown.cancelled() => return Ok(()),
                 changed = generation.changed() => changed?,
                 changed = clients.changed() => changed?,
                 changed = policy.changed() => changed?,
                 () = sleep(TICK) => {}
-                () = shutdown.cancelled() => return Ok(()),
             }
             sleep_until(settled).await;
         }
