@@ -6,6 +6,8 @@
 #![expect(clippy::unwrap_used, reason = "test code: a panic is a failed test")]
 
 mod bookstore;
+mod endpoints;
 mod first_light;
 mod harness;
+mod reload;
 mod restart;

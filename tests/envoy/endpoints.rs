@@ -1,0 +1,105 @@
+//! Where endpoints come from, and what becomes of a refusal by one proxy.
+
+use std::net::TcpListener;
+
+use ironmesh_tests::{App, Mesh, Programs, ProxyOptions, eventually, get_once};
+
+use crate::bookstore::{Bookstore, expect};
+
+fn policy(till: &str, empty: &str) -> String {
+    format!(
+        r#"
+[[service]]
+name = "till"
+ports = [{{ name = "web", port = 80, protocol = "http", target_port = 8080 }}]
+[service.endpoints]
+static = [{{ address = "{till}", port = 9090 }}, {{ address = "{empty}", port = 9090 }}]
+
+[[service]]
+name = "customer"
+
+[[http_route_group]]
+name = "all"
+matches = [{{ name = "all" }}]
+
+[[traffic_target]]
+name = "customers"
+destination = {{ name = "till" }}
+sources = [{{ name = "customer" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
+"#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_endpoint_is_reached_through_its_proxy_at_its_own_port() {
+    let Some(programs) = Programs::find() else { return };
+    let mesh = Mesh::start(&programs, &[]).await;
+    let empty_revision = mesh.readyz().await["policy"]["revision"].clone();
+    let (till, empty) = (mesh.loopback().host(41), mesh.loopback().host(42));
+    mesh.write_policy("till.toml", &policy(&till.to_string(), &empty.to_string()));
+    // Before the proxy joins, the policy must know its service.
+    eventually("the policy", async || {
+        let policy = mesh.readyz().await["policy"].clone();
+        if policy["revision"] == empty_revision { Err(policy.to_string()) } else { Ok(()) }
+    })
+    .await;
+    // The list's port 9090 beats the service's target port 8080.
+    let app = App::http1("till", mesh.loopback().socket(41, 9090)).await;
+    let _till = mesh.envoy(&ProxyOptions::new("default/till", 41)).await;
+    let customer = mesh.envoy(&ProxyOptions::new("default/customer", 51)).await;
+    let by_host = customer.socket(15080);
+    let ask = || get_once(by_host, "/", &[("host", "till")]);
+    eventually("the till to answer", async || expect(&ask().await?, 200)).await;
+    for _ in 0..20 {
+        expect(&ask().await.unwrap(), 200).unwrap();
+    }
+    assert_eq!(app.requests(), 21);
+    // The endpoint without a proxy is left out, and the log says so.
+    let members = customer.stat("cluster.default/till|80.membership_total").await;
+    assert_eq!(members, 1);
+    let log = fs_err::read_to_string(mesh.folder().join("control-plane.log")).unwrap();
+    assert!(
+        log.contains(&format!("endpoint {empty} of service `default/till` gets no traffic")),
+        "{log}"
+    );
+    customer.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_kept_with_envoys_words_and_the_rest_goes_on() {
+    let Some(store) = Bookstore::open().await else { return };
+    let taken = store.mesh.loopback().socket(12, 14009);
+    let _listener = TcpListener::bind(taken).unwrap();
+    let options = ProxyOptions::new("default/bookthief", 12)
+        .upstream("default/bookstore=14009")
+        .upstream("default/bookstore=14001");
+    let thief = store.mesh.envoy(&options).await;
+    let nack = eventually("the refusal", async || {
+        let proxies = store.mesh.proxies().await;
+        let nacks = proxies.as_array().into_iter().flatten().filter_map(|p| p["nacks"].get(0));
+        nacks.cloned().next().ok_or(proxies.to_string())
+    })
+    .await;
+    assert_eq!(nack["resource_type"], "listener");
+    assert_eq!(nack["name"], "upstream|default/bookstore|14001|14009");
+    assert!(nack["message"].as_str().unwrap().contains("Address already in use"), "{nack:#}");
+    let log = fs_err::read_to_string(store.mesh.folder().join("control-plane.log")).unwrap();
+    assert!(log.contains("Address already in use"), "{log}");
+    // What came in the same push is in force.
+    eventually("the other upstream", async || {
+        expect(&get_once(thief.socket(14001), "/", &[]).await?, 200)
+    })
+    .await;
+    // The refused version is not sent again, whatever else changes.
+    let rejected = thief.stat("listener_manager.lds.update_rejected").await;
+    store.mesh.write_policy("split.toml", &crate::bookstore::split(50, 50));
+    eventually("the new split", async || match store.served_by_v2(100).await {
+        many if many > 30 => Ok(()),
+        few => Err(few),
+    })
+    .await;
+    assert_eq!(thief.stat("listener_manager.lds.update_rejected").await, rejected);
+    // Nobody else is concerned.
+    store.assert_calm().await;
+}

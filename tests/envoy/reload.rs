@@ -1,0 +1,107 @@
+//! Policy that changes under a running mesh: swaps, edits, and mistakes.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use fs_err as fs;
+use ironmesh_tests::{Http1Connection, eventually};
+use serde_json::Value;
+
+use crate::bookstore::{Bookstore, HOST, buyers, expect};
+
+/// Waits until the buyer is answered with this status.
+async fn answered(store: &Bookstore, status: u16) {
+    eventually(&format!("an answer {status}"), async || {
+        expect(&store.buy("/books/1").await?, status)
+    })
+    .await;
+}
+
+/// A copy of the policy folder in which the buyer may ask for `path_regex`.
+fn release(store: &Bookstore, name: &str, path_regex: &str) -> std::path::PathBuf {
+    let (policy, copy) = (store.mesh.folder().join("policy"), store.mesh.folder().join(name));
+    fs::create_dir(&copy).unwrap();
+    for entry in fs::read_dir(policy).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    fs::write(copy.join("buyers.toml"), buyers(path_regex)).unwrap();
+    copy
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_swapped_folder_and_a_swapped_link_are_enforced() {
+    let Some(store) = Bookstore::open().await else { return };
+    let policy = store.mesh.folder().join("policy");
+    let denying = release(&store, "denying", "/magazines/.*");
+    let granting = release(&store, "granting", "/books/.*");
+
+    // A folder in the place of another: for a moment there is none, which changes nothing.
+    fs::rename(&policy, store.mesh.folder().join("first")).unwrap();
+    fs::rename(&denying, &policy).unwrap();
+    answered(&store, 403).await;
+
+    // A link in the place of the folder, then a link in the place of a link, as deploy tools do it.
+    let link = |target: &Path| {
+        let new = store.mesh.folder().join("new-link");
+        symlink(target, &new).unwrap();
+        fs::rename(new, &policy).unwrap();
+    };
+    fs::rename(&policy, &denying).unwrap();
+    link(&granting);
+    answered(&store, 200).await;
+    link(&denying);
+    answered(&store, 403).await;
+    link(&granting);
+    answered(&store, 200).await;
+    store.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_file_changes_nothing_that_runs_and_is_told_everywhere() {
+    let Some(mut store) = Bookstore::open().await else { return };
+    let good = store.mesh.readyz().await["policy"]["revision"].clone();
+    let mut connection = Http1Connection::connect(store.local()).await.unwrap();
+
+    // A mistake in a new file, beside a good edit that would withdraw the buyer's grant.
+    store.mesh.write_policy("buyers.toml", &buyers("/magazines/.*"));
+    store.mesh.write_policy("mistake.toml", "[[service]]\nname = \"till\"\nprots = []\n");
+    let finding = eventually("the finding", async || {
+        let policy = store.mesh.readyz().await["policy"].clone();
+        match policy["findings"].as_array().map(Vec::as_slice) {
+            Some([finding]) => Ok((finding.clone(), policy)),
+            _ => Err(policy.to_string()),
+        }
+    })
+    .await;
+    let (finding, policy) = finding;
+    assert_eq!(finding["code"], "IM0102");
+    assert_eq!(finding["file"], "mistake.toml");
+    assert_eq!((&finding["line"], &finding["column"]), (&3.into(), &1.into()));
+    assert!(policy["drawn"].as_str().unwrap().contains("did you mean `ports`"), "{policy:#}");
+    assert_eq!(policy["revision"], good);
+    assert_ne!(policy["stale_since"], Value::Null);
+    let log = fs::read_to_string(store.mesh.folder().join("control-plane.log")).unwrap();
+    for part in ["error[IM0102]", "mistake.toml:3:1", "did you mean `ports`", "stays in force"] {
+        assert!(log.contains(part), "no {part:?} in\n{log}");
+    }
+    assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
+
+    // The folder is still bad when we come back: the last good policy is in force again.
+    store.mesh.kill_control_plane().await;
+    store.mesh.restart_control_plane().await;
+    let policy = store.mesh.readyz().await["policy"].clone();
+    assert_eq!(policy["revision"], good, "{policy:#}");
+    assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
+
+    // Mended, all of it counts.
+    store.mesh.remove_policy("mistake.toml");
+    eventually("the mended policy", async || expect(&connection.get("/books/1", HOST).await?, 403))
+        .await;
+    let policy = store.mesh.readyz().await["policy"].clone();
+    assert_eq!(
+        (&policy["findings"], &policy["stale_since"]),
+        (&Value::Array(vec![]), &Value::Null)
+    );
+    store.assert_calm().await;
+}
