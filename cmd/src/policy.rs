@@ -32,19 +32,26 @@ pub(crate) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Resul
             }
             if let Some(specification) = &loaded.specification {
                 println!(
-                    "revision {}: {} services, {} traffic targets, {} route groups, {} splits; {warnings} warnings",
+                    "revision {}: {}, {}, {}, {}; {}",
                     loaded.revision,
-                    specification.services.len(),
-                    specification.traffic_targets.len(),
-                    specification.http_route_groups.len(),
-                    specification.traffic_splits.len(),
+                    counted(specification.services.len(), "service"),
+                    counted(specification.traffic_targets.len(), "traffic target"),
+                    counted(specification.http_route_groups.len(), "route group"),
+                    counted(specification.traffic_splits.len(), "traffic split"),
+                    counted(warnings, "warning"),
                 );
             }
         }
     }
     if loaded.findings.iter().any(Finding::is_error) {
         let path = arguments.path.display();
-        anyhow::bail!(Found(format!("`{path}` is refused: {errors} errors, {warnings} warnings")));
+        let (errors, warnings) = (counted(errors, "error"), counted(warnings, "warning"));
+        anyhow::bail!(Found(format!("`{path}` is refused: {errors}, {warnings}")));
     }
     Ok(())
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }

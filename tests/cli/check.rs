@@ -27,7 +27,7 @@ fn a_good_policy_is_counted_and_exits_with_0() {
     place.write("policy/a.toml", GOOD);
     let run = place.run(&["policy", "check", "policy"]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains("1 services, 0 traffic targets"), "{run:?}");
+    assert!(run.stdout.contains("1 service, 0 traffic targets"), "{run:?}");
     assert_eq!(run.stderr, "");
 }
 
