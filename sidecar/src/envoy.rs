@@ -4,11 +4,8 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use ironmesh_catalog::{ProxyId, ProxyStatement, ServiceName, SpiffeId};
+use ironmesh_catalog::{Proxy, ProxyId, ProxyStatement, ServiceName, SpiffeId};
 use serde_json::{Value, json};
-
-/// The port of Envoy's own admin interface (design §10).
-pub const ADMIN_PORT: u16 = 15000;
 
 /// The largest RE2 program that Envoy takes. Its default, 100, refuses `[^/]{1,64}`.
 const RE2_PROGRAM_SIZE: u32 = 1000;
@@ -93,7 +90,7 @@ impl Bootstrap<'_> {
                 "cluster": self.service.to_string(),
                 "metadata": { "ironmesh": self.statement },
             },
-            "admin": { "address": socket(&self.admin_address.to_string(), ADMIN_PORT) },
+            "admin": { "address": socket(&self.admin_address.to_string(), Proxy::ADMIN_PORT) },
             "dynamic_resources": {
                 "ads_config": {
                     "api_type": "DELTA_GRPC",

@@ -48,8 +48,10 @@ sources = [{ name = "ben" }]
 rules = [{ kind = "HTTPRouteGroup", name = "store", matches = ["exact", "vip", "at-home"] }]
 "#;
 
-/// One request: who, by which method, for which path, with which further header, and the answer.
-const REQUESTS: [(&str, &str, &str, (&str, &str), u16); 22] = [
+/// Who, by which method, for which path, with which further header, and the answer.
+type Request = (&'static str, &'static str, &'static str, (&'static str, &'static str), u16);
+
+const REQUESTS: [Request; 22] = [
     ("anna", "GET", "/osm", NONE, 200),
     ("anna", "GET", "/osm/deep", NONE, 200),
     ("anna", "POST", "/osm", NONE, 200),

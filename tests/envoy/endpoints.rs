@@ -77,8 +77,8 @@ async fn a_refusal_is_kept_with_envoys_words_and_the_rest_goes_on() {
     let thief = store.mesh.envoy(&options).await;
     let nack = eventually("the refusal", async || {
         let proxies = store.mesh.proxies().await;
-        let nacks = proxies.as_array().into_iter().flatten().filter_map(|p| p["nacks"].get(0));
-        nacks.cloned().next().ok_or(proxies.to_string())
+        let mut nacks = proxies.as_array().into_iter().flatten().filter_map(|p| p["nacks"].get(0));
+        nacks.next().cloned().ok_or_else(|| proxies.to_string())
     })
     .await;
     assert_eq!(nack["resource_type"], "listener");

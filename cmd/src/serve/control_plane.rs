@@ -1,5 +1,6 @@
 //! The running control plane, as the admin API sees it.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use ironmesh_admin::{
     BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, NackView, ProxyView, Readiness,
     Refusal,
 };
-use ironmesh_catalog::{JoinRecord, Mesh, Participation, ProxyId, ServiceName};
+use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId, ServiceName};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
@@ -19,9 +20,6 @@ use super::policy_source::PolicyState;
 use super::reconciler::Outlook;
 use super::register::Register;
 use crate::exit::chain;
-
-/// The port of the mesh on every machine (design §10).
-const MESH_PORT: u16 = 15003;
 
 #[derive(Debug)]
 pub(crate) struct RunningControlPlane {
@@ -98,7 +96,7 @@ impl ControlPlane for RunningControlPlane {
         let record = JoinRecord {
             id,
             services: request.services.clone(),
-            mesh_address: SocketAddr::new(request.address, MESH_PORT),
+            mesh_address: SocketAddr::new(request.address, Proxy::MESH_PORT),
             joined_at: now,
             certificate_expires_at: certificate.not_after,
             claimed_at: None,
@@ -124,6 +122,10 @@ impl RunningControlPlane {
         let refuse = |reason: String| Err(Refusal::Request(reason));
         if request.services.is_empty() {
             return refuse("a proxy serves one service at least".to_owned());
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = request.services.iter().find(|service| !seen.insert(*service)) {
+            return refuse(format!("the service `{twice}` is named twice"));
         }
         if request.address.is_unspecified() || request.address.is_multicast() {
             return refuse(format!("nobody can dial a proxy at {}", request.address));

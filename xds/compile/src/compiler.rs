@@ -83,7 +83,11 @@ impl Compiler {
                 None => compiled.findings.push(unknown_service(proxy, name)),
             }
         }
-        if let Some(account) = served.first().map(|service| &service.account) {
+        let first = proxy.record.services.first().and_then(|name| services.get(name));
+        if let Some(account) = first.map(|service| &service.account)
+            // Without its certificate it could show nobody who it is.
+            && self.certificate(account).is_some()
+        {
             let scope = self.scope(account);
             compiled.resources = scope.resources.clone();
             compiled.resources.insert(encode(&outbound::by_host_listener(proxy)));
@@ -131,7 +135,7 @@ impl Compiler {
         compiled: &mut Compiled,
     ) {
         let snapshot = Arc::clone(&self.snapshot);
-        let mut taken = BTreeSet::from([Proxy::OUTBOUND_HTTP_PORT]);
+        let mut taken = upstream::own_ports(proxy);
         for declared in &proxy.statement.upstreams {
             if !taken.insert(declared.local_port) {
                 compiled.findings.push(upstream::port_taken(proxy, declared));
@@ -226,7 +230,11 @@ impl Compiled {
     /// Puts a resource in without which the proxy does not take part.
     fn needs(&mut self, resource: Arc<Resource>) {
         let name = Arc::clone(resource.name());
-        self.takes_part_with.push((resource.resource_type(), name, resource.version()));
+        let needed = (resource.resource_type(), name, resource.version());
+        // Several services may share a certificate.
+        if !self.takes_part_with.contains(&needed) {
+            self.takes_part_with.push(needed);
+        }
         self.resources.insert(resource);
     }
 }

@@ -18,6 +18,8 @@ mod index;
 mod outbound;
 mod secret;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod upstream;
 

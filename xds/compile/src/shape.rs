@@ -68,17 +68,21 @@ pub(crate) fn ads() -> Option<ConfigSource> {
     })
 }
 
-pub(crate) fn address(ip: IpAddr, port: u16) -> Option<Address> {
-    let socket = SocketAddress {
+fn socket_address(ip: IpAddr, port: u16) -> SocketAddress {
+    SocketAddress {
         address: ip.to_string(),
         port_specifier: Some(PortSpecifier::PortValue(port.into())),
         ..SocketAddress::default()
-    };
-    Some(Address { address: Some(address::Address::SocketAddress(socket)) })
+    }
+}
+
+fn socket(address: SocketAddress) -> Option<Address> {
+    Some(Address { address: Some(address::Address::SocketAddress(address)) })
 }
 
 pub(crate) fn lb_endpoint(at: SocketAddr, weight: u32) -> LbEndpoint {
-    let endpoint = Endpoint { address: address(at.ip(), at.port()), ..Endpoint::default() };
+    let address = socket(socket_address(at.ip(), at.port()));
+    let endpoint = Endpoint { address, ..Endpoint::default() };
     LbEndpoint {
         load_balancing_weight: number(weight),
         host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(endpoint)),
@@ -102,7 +106,10 @@ pub(crate) fn transport_socket(config: Any) -> Option<TransportSocket> {
 /// With Envoy's default (`SO_REUSEPORT`) two Envoys of one user bind the same port without an error
 /// and share its connections, so a mistake would go unseen.
 pub(crate) fn listener(name: String, ip: IpAddr, port: u16) -> Listener {
-    Listener { name, address: address(ip, port), enable_reuse_port: no(), ..Listener::default() }
+    // "All addresses" of IPv6 are those of IPv4 too; Envoy would leave these out.
+    let ipv4_compat = ip.is_ipv6() && ip.is_unspecified();
+    let address = socket(SocketAddress { ipv4_compat, ..socket_address(ip, port) });
+    Listener { name, address, enable_reuse_port: no(), ..Listener::default() }
 }
 
 /// No limits of Envoy's own: its defaults (1,024 connections, requests and pending requests) are

@@ -1,5 +1,7 @@
 //! Declared upstreams (way A of design §5): a local port that stands for one service port.
 
+use std::collections::BTreeSet;
+
 use ironmesh_catalog::{
     Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Upstream,
 };
@@ -13,7 +15,7 @@ use crate::shape::listener;
 /// An upstream that names no service port.
 const UPSTREAM_UNKNOWN: Code = Code(401);
 
-/// Two upstreams of one proxy at one local port.
+/// An upstream at a local port that another one has, or the proxy itself.
 const UPSTREAM_PORT_TAKEN: Code = Code(402);
 
 /// The service port that an upstream stands for.
@@ -40,20 +42,36 @@ pub(crate) fn service_port<'a>(
     };
     let Some(port) = port else {
         let ports: Vec<_> = service.ports.iter().map(|port| port.number.to_string()).collect();
-        return Err(problem(
-            "does not name one of its service's ports".to_owned(),
-            &format!("the service has the ports: {}", ports.join(", ")),
-        ));
+        let help = match ports.as_slice() {
+            [] => "the service has no ports, so nothing can call it".to_owned(),
+            ports => format!("the service has the ports: {}", ports.join(", ")),
+        };
+        return Err(problem("does not name one of its service's ports".to_owned(), &help));
     };
     Ok((service, ServicePort::new(service.name.clone(), port.number)))
 }
 
-/// Two upstreams at one local port: the later is left out.
+/// The local ports that no upstream can have, because the proxy itself listens there: Envoy
+/// would refuse the listener.
+pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
+    // 0 is no port: Envoy would listen at one that nobody knows.
+    let mut ports = BTreeSet::from([0, Proxy::ADMIN_PORT, Proxy::OUTBOUND_HTTP_PORT]);
+    let bind = proxy.bind();
+    if bind == proxy.local_address() || bind.is_unspecified() {
+        ports.insert(proxy.record.mesh_address.port());
+    }
+    ports
+}
+
+/// An upstream at a port that is taken: it is left out.
 pub(crate) fn port_taken(proxy: &Proxy, upstream: &Upstream) -> Finding {
     let (service, port, id) = (&upstream.service, upstream.local_port, proxy.record.id);
-    let message =
-        format!("upstream `{service}` of proxy {id} has the local port of another one: {port}");
-    Finding::error(UPSTREAM_PORT_TAKEN, None, message).help("give each upstream a port of its own")
+    let message = format!("upstream `{service}` of proxy {id} cannot have the local port {port}");
+    let own: Vec<_> = own_ports(proxy).iter().map(u16::to_string).collect();
+    Finding::error(UPSTREAM_PORT_TAKEN, None, message).help(format!(
+        "give each upstream a port of its own, and none of the proxy's: {}",
+        own.join(", ")
+    ))
 }
 
 pub(crate) fn upstream_listener(proxy: &Proxy, port: &ServicePort, local_port: u16) -> Listener {

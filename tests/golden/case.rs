@@ -1,0 +1,165 @@
+//! A case: its policy, its proxies, and what is compiled from them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fs_err as fs;
+use ironmesh_catalog::{
+    Domain, Finding, JoinRecord, Mesh, Participation, Proxy, ProxyId, ProxyStatement, ServiceName,
+    Snapshot, TrustDomain, Upstream,
+};
+use ironmesh_config::{Loaded, load_folder, render};
+use ironmesh_providers::discover;
+use ironmesh_xds_compile::{Compiled, Compiler};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::certificates;
+
+/// One folder below `cases/`.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    folder: PathBuf,
+    loaded: Loaded,
+    proxies: Vec<Labelled>,
+}
+
+/// A proxy of a case, by the name that its files have.
+struct Labelled {
+    label: String,
+    proxy: Proxy,
+}
+
+/// What the compiler made for one proxy.
+pub(crate) struct CompiledProxy {
+    pub(crate) label: String,
+    pub(crate) proxy: Proxy,
+    pub(crate) compiled: Compiled,
+}
+
+impl Case {
+    /// All cases, by name.
+    pub(crate) fn all() -> Vec<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/cases");
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let folders: BTreeSet<_> = entries.filter(|path| path.is_dir()).collect();
+        assert!(folders.len() > 10, "most cases are gone: {folders:?}");
+        folders.into_iter().map(Self::load).collect()
+    }
+
+    fn load(folder: PathBuf) -> Self {
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let loaded = load_folder(&folder.join("policy")).unwrap();
+        let written = fs::read_to_string(folder.join("proxies.toml")).unwrap();
+        let written: Proxies =
+            toml::from_str(&written).unwrap_or_else(|e| panic!("{name}/proxies.toml: {e}"));
+        let proxies: Vec<_> =
+            written.proxy.into_iter().map(|proxy| proxy.joined(&loaded)).collect();
+        let labels: BTreeSet<_> = proxies.iter().map(|proxy| &proxy.label).collect();
+        assert_eq!(labels.len(), proxies.len(), "{name}: labels must differ: {labels:?}");
+        Self { name, folder, loaded, proxies }
+    }
+
+    /// Where its expected files are.
+    pub(crate) fn expectation(&self) -> PathBuf {
+        self.folder.join("expect")
+    }
+
+    /// Compiles every proxy, by one compiler as the control plane does. None of a refused policy.
+    pub(crate) fn compile(&self) -> Vec<CompiledProxy> {
+        let Some(snapshot) = self.snapshot() else { return Vec::new() };
+        let mut compiler = Compiler::new(Arc::new(snapshot));
+        let compile = |Labelled { label, proxy }: &Labelled| CompiledProxy {
+            label: label.clone(),
+            proxy: proxy.clone(),
+            compiled: compiler.compile(proxy),
+        };
+        self.proxies.iter().map(compile).collect()
+    }
+
+    /// All that is found wrong, as an operator sees it: with policy, with the mesh, with each proxy.
+    pub(crate) fn findings(&self, compiled: &[CompiledProxy]) -> String {
+        let mesh = self.snapshot().map(|snapshot| snapshot.findings).unwrap_or_default();
+        let of_policy = ("policy", &self.loaded.findings);
+        let of_proxies = compiled.iter().map(|one| (&*one.label, &one.compiled.findings));
+        let all = [of_policy, ("mesh", &mesh)].into_iter().chain(of_proxies);
+        all.fold(String::new(), |mut text, (about, findings): (_, &Vec<Finding>)| {
+            if !findings.is_empty() {
+                let drawn = render(findings, &self.loaded.documents, false);
+                writeln!(text, "## {about}\n\n{drawn}").unwrap();
+            }
+            text
+        })
+    }
+
+    fn snapshot(&self) -> Option<Snapshot> {
+        let specification = self.loaded.specification.clone()?;
+        let records: Vec<_> = self.proxies.iter().map(|one| one.proxy.record.clone()).collect();
+        let accounts = Snapshot::accounts_served(&specification, &records);
+        let domain = Domain::default();
+        Some(Snapshot::assemble(
+            Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+            Arc::clone(&specification),
+            &discover(&specification, &records),
+            &records,
+            certificates::placeholders(&accounts),
+            Arc::new(certificates::placeholder_roots()),
+        ))
+    }
+}
+
+/// `proxies.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Proxies {
+    #[serde(default)]
+    proxy: Vec<Written>,
+}
+
+/// `[[proxy]]`: what it joined as, and what it says of itself.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    label: String,
+    id: ProxyId,
+    services: Vec<ServiceName>,
+    mesh_address: SocketAddr,
+    bind: Option<IpAddr>,
+    app_address: Option<IpAddr>,
+    #[serde(default)]
+    upstreams: Vec<Upstream>,
+    /// Whether it has all ports of its services in force.
+    #[serde(default = "yes")]
+    participates: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Written {
+    fn joined(self, loaded: &Loaded) -> Labelled {
+        let services = loaded.specification.iter().flat_map(|specification| {
+            self.services.iter().filter_map(|name| specification.services.get(name))
+        });
+        let ports = services.flat_map(|service| {
+            service.ports.iter().map(|port| (service.name.clone(), port.number))
+        });
+        let participation = Participation(ports.filter(|_| self.participates).collect());
+        let record = JoinRecord {
+            id: self.id,
+            mesh_address: self.mesh_address,
+            joined_at: Timestamp::UNIX_EPOCH,
+            certificate_expires_at: Timestamp::MAX,
+            claimed_at: None,
+            participation,
+            services: self.services,
+        };
+        let Self { bind, app_address, upstreams, .. } = self;
+        let statement = ProxyStatement { bind, app_address, upstreams };
+        Labelled { label: self.label, proxy: Proxy { record, statement } }
+    }
+}

@@ -1,0 +1,99 @@
+//! Certificates: placeholder texts where files are compared, so that they never change; real ones,
+//! made anew, where Envoy reads them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use imbl::OrdMap;
+use ironmesh_catalog::{
+    CertificateStore, Domain, Proxy, Secret, ServiceAccount, ServiceCertificate, StoreError,
+    TrustBundle, TrustDomain,
+};
+use ironmesh_cert::{Authority, PROXY_LIFETIME, generate_proxy_key_and_csr};
+use jiff::Timestamp;
+
+/// A text in place of the certificate and the key of each of `accounts`.
+pub(crate) fn placeholders(
+    accounts: &BTreeSet<ServiceAccount>,
+) -> OrdMap<ServiceAccount, Arc<ServiceCertificate>> {
+    let certificate = |account: &ServiceAccount| ServiceCertificate {
+        account: account.clone(),
+        chain: format!("the certificate of {account}"),
+        key: Secret::new(format!("the key of {account}")),
+        serial: "00".to_owned(),
+        not_before: Timestamp::UNIX_EPOCH,
+        not_after: Timestamp::MAX,
+        renew_at: Timestamp::MAX,
+    };
+    accounts.iter().map(|account| (account.clone(), Arc::new(certificate(account)))).collect()
+}
+
+/// A text in place of the roots.
+pub(crate) fn placeholder_roots() -> TrustBundle {
+    TrustBundle { roots: "the roots of the mesh".to_owned() }
+}
+
+/// An authority of this test's own.
+pub(crate) struct RealCertificates {
+    authority: Authority,
+    now: Timestamp,
+}
+
+impl RealCertificates {
+    pub(crate) fn new() -> Self {
+        let now = Timestamp::now();
+        let trust_domain = TrustDomain::new(Domain::default());
+        let authority = Authority::open(&ForgetfulStore, &trust_domain, now).unwrap();
+        Self { authority, now }
+    }
+
+    /// The roots, in PEM.
+    pub(crate) fn roots(&self) -> String {
+        self.authority.trust_bundle().roots
+    }
+
+    /// A certificate of `account`, with its key.
+    pub(crate) fn of_account(&self, account: &ServiceAccount) -> ServiceCertificate {
+        let day = Duration::from_secs(86_400);
+        self.authority.issue_service_certificate(account, day, self.now).unwrap()
+    }
+
+    /// The chain and the key of a proxy's own certificate, in PEM.
+    pub(crate) fn of_proxy(&self, proxy: &Proxy) -> (String, Secret) {
+        let (key, request) = generate_proxy_key_and_csr().unwrap();
+        let record = &proxy.record;
+        let certificate = self
+            .authority
+            .issue_proxy_certificate(
+                &request,
+                record.id,
+                &record.services,
+                PROXY_LIFETIME,
+                self.now,
+            )
+            .unwrap();
+        (certificate.chain, key)
+    }
+}
+
+/// A store for an authority that lives no longer than its test.
+struct ForgetfulStore;
+
+impl CertificateStore for ForgetfulStore {
+    fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(None)
+    }
+
+    fn put_authority(&self, _: &[u8]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn put_service_certificate(&self, _: &ServiceCertificate) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! A real Envoy reads what is compiled, without running it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use fs_err as fs;
+use ironmesh_catalog::Proxy;
+use ironmesh_catalog::{Domain, TrustDomain};
+use ironmesh_sidecar::envoy::{self, Bootstrap};
+use ironmesh_tests::programs::require_envoy;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::case::Case;
+use crate::certificates::RealCertificates;
+use crate::rendering;
+
+#[test]
+fn envoy_accepts_what_every_proxy_is_to_have() {
+    let Some(program) = require_envoy() else { return };
+    let certificates = RealCertificates::new();
+    let mut refused = String::new();
+    for case in Case::all() {
+        for one in case.compile() {
+            let bootstrap = rendering::bootstrap(&one.compiled, &certificates);
+            if let Err(output) = validate(&program, &bootstrap) {
+                writeln!(refused, "\n{}, {}:\n{output}", case.name, one.label).unwrap();
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{refused}");
+}
+
+#[test]
+fn envoy_accepts_the_bootstrap_of_every_proxy() {
+    let Some(program) = require_envoy() else { return };
+    let certificates = RealCertificates::new();
+    let mut refused = String::new();
+    for case in Case::all() {
+        for one in case.compile() {
+            let folder = sidecar_folder(&one.proxy, &certificates);
+            if let Err(output) = validate_file(&program, &folder.path().join(envoy::CONFIGURATION))
+            {
+                writeln!(refused, "\n{}, {}:\n{output}", case.name, one.label).unwrap();
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{refused}");
+}
+
+/// Guards the other tests here: Envoy must look into what is inlined.
+#[test]
+fn envoy_refuses_a_rendering_with_a_mistake_in_its_routes_or_secrets() {
+    let Some(program) = require_envoy() else { return };
+    let certificates = RealCertificates::new();
+    let case = Case::all().into_iter().find(|case| case.name == "bookstore").unwrap();
+    let store = case.compile().into_iter().find(|one| one.label == "bookstore-v1").unwrap();
+    let good = rendering::bootstrap(&store.compiled, &certificates).to_string();
+    for (from, to, complaint) in [
+        (
+            r#""cluster":"default/bookstore-v1|14001|local""#,
+            r#""cluster":"gone""#,
+            "unknown cluster",
+        ),
+        (r#""regex":"(?:/books/.*)(?s:.*)""#, r#""regex":"(""#, "missing )"),
+        ("-----BEGIN PRIVATE KEY-----", "-----BEGIN-----", "private key"),
+    ] {
+        let bad = good.replace(from, to);
+        assert_ne!(bad, good, "nothing to break: {from}");
+        let refusal = validate(&program, &serde_json::from_str(&bad).unwrap()).unwrap_err();
+        assert!(refusal.contains(complaint), "{complaint}: {refusal}");
+    }
+}
+
+/// What `ironmesh proxy bootstrap` writes for `proxy`.
+fn sidecar_folder(proxy: &Proxy, certificates: &RealCertificates) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Bootstrap {
+        proxy: proxy.record.id,
+        service: proxy.record.services.first().unwrap(),
+        statement: &proxy.statement,
+        admin_address: proxy.local_address(),
+        control_plane: &[("127.0.0.1".to_owned(), 15128), ("::1".to_owned(), 15128)],
+        control_plane_id: &TrustDomain::new(Domain::default()).control_plane().0,
+        folder: folder.path(),
+    }
+    .files();
+    let (chain, key) = certificates.of_proxy(proxy);
+    let keys = [
+        (envoy::CERTIFICATE, &*chain),
+        (envoy::KEY, key.expose()),
+        (envoy::ROOTS, &certificates.roots()),
+    ];
+    let files = files.iter().map(|file| (file.name, &*file.content));
+    for (name, content) in files.chain(keys) {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    folder
+}
+
+fn validate(program: &Path, bootstrap: &Value) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("envoy.json");
+    fs::write(&file, bootstrap.to_string()).unwrap();
+    validate_file(program, &file)
+}
+
+/// What Envoy says of a bootstrap that it refuses.
+fn validate_file(program: &Path, file: &Path) -> Result<(), String> {
+    let mut command = Command::new(program);
+    command.args(["--mode", "validate", "-l", "warning", "-c"]).arg(file);
+    let output = command.output().unwrap();
+    if output.status.success() {
+        return Ok(());
+    }
+    Err([output.stdout, output.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .concat())
+}

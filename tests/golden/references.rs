@@ -1,0 +1,84 @@
+//! What resources refer to, read from their JSON: all of it must be there.
+
+use ironmesh_xds_compile::Compiled;
+use ironmesh_xds_wire::{Resource, ResourceType};
+use serde_json::Value;
+
+use crate::case::Case;
+
+#[test]
+fn everything_that_a_resource_refers_to_is_there() {
+    let mut dangling = Vec::new();
+    let mut followed = 0;
+    for case in Case::all() {
+        for one in case.compile() {
+            let references = references(&one.compiled);
+            followed += references.len();
+            for (from, kind, name) in references {
+                if !one.compiled.resources.contains(kind, &name) {
+                    let Case { name: case, .. } = &case;
+                    dangling.push(format!("{case}, {}: {from} → {kind} {name}", one.label));
+                }
+            }
+        }
+    }
+    assert!(dangling.is_empty(), "\n{}", dangling.join("\n"));
+    assert!(followed > 200, "only {followed} references: are they still read where they are?");
+}
+
+/// Who refers, and to what.
+type Reference = (String, ResourceType, String);
+
+fn references(compiled: &Compiled) -> Vec<Reference> {
+    compiled.resources.iter().flat_map(|resource| references_of(resource)).collect()
+}
+
+fn references_of(resource: &Resource) -> Vec<Reference> {
+    let content = resource.to_json();
+    let mut found = Vec::new();
+    let is_eds = resource.resource_type() == ResourceType::Cluster && content["type"] == "EDS";
+    if is_eds {
+        let service = content["edsClusterConfig"]["serviceName"].as_str();
+        found.push((ResourceType::Endpoint, service.unwrap_or(resource.name()).to_owned()));
+    }
+    walk(&content, &mut found);
+    let from = format!("{} {}", resource.resource_type(), resource.name());
+    found.into_iter().map(|(kind, name)| (from.clone(), kind, name)).collect()
+}
+
+fn walk(value: &Value, found: &mut Vec<(ResourceType, String)>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| walk(item, found)),
+        Value::Object(fields) => {
+            for (key, inner) in fields {
+                let named = |name: &str| inner[name].as_str().map(str::to_owned);
+                let each_named = || inner.as_array().into_iter().flatten().map(name_of);
+                match key.as_str() {
+                    "rds" => found
+                        .extend(named("routeConfigName").map(|name| (ResourceType::Route, name))),
+                    "validationContextSdsSecretConfig" => {
+                        found.push((ResourceType::Secret, name_of(inner)));
+                    }
+                    "tlsCertificateSdsSecretConfigs" => {
+                        found.extend(each_named().map(|name| (ResourceType::Secret, name)));
+                    }
+                    "cluster" => found.push((ResourceType::Cluster, text(inner))),
+                    "clusters" => {
+                        found.extend(each_named().map(|name| (ResourceType::Cluster, name)));
+                    }
+                    _ => {}
+                }
+                walk(inner, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn name_of(value: &Value) -> String {
+    text(&value["name"])
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("no name: {value}")).to_owned()
+}

@@ -1,0 +1,293 @@
+//! Small meshes by chance: everything is a number of a few, so that things often meet.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ironmesh_catalog::{
+    Discovered, Domain, Endpoint, EndpointSource, HttpMatch, HttpRouteGroup, JoinRecord, Mesh,
+    MeshSpecification, Method, Name, Participation, PathRegex, PolicyRevision, Port, Protocol,
+    Proxy, ProxyId, ProxyStatement, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate,
+    ServiceName, Snapshot, SplitBackend, Spot, TrafficSplit, TrafficTarget, TrustBundle,
+    TrustDomain, Upstream,
+};
+use jiff::Timestamp;
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+use uuid::Uuid;
+
+/// There are this many namespaces, accounts in each, services, route groups in each namespace, and
+/// matches in each group. What is named beyond that is not there.
+const NAMESPACES: usize = 2;
+const ACCOUNTS: usize = 2;
+const SERVICES: usize = 5;
+const GROUPS: usize = 2;
+const MATCHES: usize = 3;
+const PORTS: [(u16, Protocol); 3] =
+    [(80, Protocol::Http), (9000, Protocol::Grpc), (14001, Protocol::Http2)];
+
+/// A mesh in numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    services: Vec<ServiceShape>,
+    /// How many matches each group has.
+    groups: BTreeMap<(usize, usize), usize>,
+    targets: Vec<TargetShape>,
+    /// Apex → backends with their weights.
+    splits: BTreeMap<usize, BTreeMap<usize, u32>>,
+    proxies: Vec<ProxyShape>,
+}
+
+#[derive(Debug, Clone)]
+struct ServiceShape {
+    namespace: usize,
+    account: usize,
+    ports: Vec<usize>,
+}
+
+#[derive(Debug, Clone)]
+struct TargetShape {
+    namespace: usize,
+    destination: usize,
+    /// Namespace and account.
+    sources: Vec<(usize, usize)>,
+    /// Group and matches.
+    rules: Vec<(usize, Option<Vec<usize>>)>,
+}
+
+#[derive(Debug, Clone)]
+struct ProxyShape {
+    services: Vec<usize>,
+    /// Service, port, local port.
+    upstreams: Vec<(usize, Option<usize>, u16)>,
+    participates: bool,
+    is_on_loopback: bool,
+}
+
+/// In what order a mesh is put together: turned by so many places, and then reversed or not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Order {
+    pub(super) turned: usize,
+    pub(super) reversed: bool,
+}
+
+impl Order {
+    fn of<T>(self, items: impl IntoIterator<Item = T>) -> Vec<T> {
+        let mut items: Vec<T> = items.into_iter().collect();
+        let turned = self.turned.checked_rem(items.len()).unwrap_or(0);
+        items.rotate_left(turned);
+        if self.reversed {
+            items.reverse();
+        }
+        items
+    }
+}
+
+pub(super) fn shape() -> impl Strategy<Value = Shape> {
+    let ports =
+        btree_set(0..PORTS.len(), 0..=PORTS.len()).prop_map(|set| set.into_iter().collect());
+    let service = (0..NAMESPACES, 0..ACCOUNTS, ports)
+        .prop_map(|(namespace, account, ports)| ServiceShape { namespace, account, ports });
+    let sources = vec((0..NAMESPACES, 0..ACCOUNTS), 0..3);
+    let matches = option::of(vec(0..=MATCHES, 0..4));
+    let target = (0..NAMESPACES, 0..ACCOUNTS, sources, vec((0..=GROUPS, matches), 0..4));
+    let target = target.prop_map(|(namespace, destination, sources, rules)| TargetShape {
+        namespace,
+        destination,
+        sources,
+        rules,
+    });
+    let backends = btree_map(0..SERVICES, 0..3_u32, 1..4);
+    // A service more than there are is one that policy does not define.
+    let upstream = (0..=SERVICES, option::of(0..PORTS.len()), 15078..15084_u16);
+    let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream, 0..4), any::<bool>(), any::<bool>());
+    let proxy = proxy.prop_map(|(services, upstreams, participates, is_on_loopback)| ProxyShape {
+        services: services.into_iter().collect(),
+        upstreams,
+        participates,
+        is_on_loopback,
+    });
+    let groups = btree_map((0..NAMESPACES, 0..GROUPS), 0..=MATCHES, 0..=NAMESPACES * GROUPS);
+    let splits = btree_map(0..SERVICES, backends, 0..3);
+    (vec(service, SERVICES), groups, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
+        |(services, groups, targets, splits, proxies)| Shape {
+            services,
+            groups,
+            targets,
+            splits,
+            proxies,
+        },
+    )
+}
+
+impl Shape {
+    /// The mesh itself, put together in `order`.
+    pub(super) fn build(&self, order: Order) -> (Snapshot, Vec<Proxy>) {
+        let specification = Arc::new(self.specification(order));
+        let proxies = order.of(self.proxies.iter().enumerate().map(|(n, p)| self.proxy(n, p)));
+        let records: Vec<_> = proxies.iter().map(|proxy| proxy.record.clone()).collect();
+        let mut discovered: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for record in &records {
+            for service in &record.services {
+                discovered.entry(service.clone()).or_default().push(Endpoint {
+                    address: record.mesh_address.ip(),
+                    port: None,
+                    weight: 1,
+                    proxy: Some(record.id),
+                });
+            }
+        }
+        let discovered =
+            order.of(discovered).into_iter().map(|(name, found)| (name, Arc::new(found)));
+        let accounts = Snapshot::accounts_served(&specification, &records);
+        let certificates = order.of(&accounts).into_iter();
+        let domain = Domain::default();
+        let snapshot = Snapshot::assemble(
+            Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+            specification,
+            &Discovered(discovered.collect()),
+            &records,
+            certificates.map(|account| (account.clone(), certificate(account))).collect(),
+            Arc::new(TrustBundle { roots: "roots".to_owned() }),
+        );
+        (snapshot, proxies)
+    }
+
+    fn specification(&self, order: Order) -> MeshSpecification {
+        let services = order.of(self.services.iter().enumerate().map(|(n, s)| self.service(n, s)));
+        let groups = order.of(&self.groups).into_iter().map(|((namespace, n), size)| {
+            let (namespace, name) = (name("n", *namespace), name("g", *n));
+            let matches = (0..*size).map(http_match).collect();
+            let key = (namespace.clone(), name.clone());
+            (key, Arc::new(HttpRouteGroup { namespace, name, matches, spot: spot() }))
+        });
+        let targets = order.of(self.targets.iter().enumerate().map(|(n, target)| target.build(n)));
+        let targets = targets
+            .into_iter()
+            .map(|target| ((target.namespace.clone(), target.name.clone()), Arc::new(target)));
+        let splits = order.of(&self.splits).into_iter().map(|(apex, backends)| {
+            let service = self.service_name(*apex);
+            let backends = backends.iter().map(|(backend, weight)| SplitBackend {
+                service: self.service_name(*backend),
+                weight: *weight,
+                spot: spot(),
+            });
+            let (namespace, name) = (service.namespace.clone(), service.name.clone());
+            let key = (namespace.clone(), name.clone());
+            let backends = backends.collect();
+            (key, Arc::new(TrafficSplit { namespace, name, service, backends, spot: spot() }))
+        });
+        MeshSpecification {
+            revision: PolicyRevision::default(),
+            services: services.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),
+            traffic_targets: targets.collect(),
+            http_route_groups: groups.collect(),
+            traffic_splits: splits.collect(),
+        }
+    }
+
+    fn service_name(&self, n: usize) -> ServiceName {
+        let namespace = self.services.get(n).map_or(0, |service| service.namespace);
+        ServiceName::new(name("n", namespace), name("s", n))
+    }
+
+    fn service(&self, n: usize, shape: &ServiceShape) -> Service {
+        let port = |n: &usize| Port {
+            name: name("p", *n),
+            number: PORTS[*n].0,
+            protocol: PORTS[*n].1,
+            target: PORTS[*n].0,
+        };
+        Service {
+            name: self.service_name(n),
+            account: account(shape.namespace, shape.account),
+            ports: shape.ports.iter().map(port).collect(),
+            endpoints: EndpointSource::Registered,
+            spot: spot(),
+        }
+    }
+
+    fn proxy(&self, n: usize, shape: &ProxyShape) -> Proxy {
+        let last = u8::try_from(n + 1).unwrap();
+        let network = if shape.is_on_loopback { 127 } else { 10 };
+        let services: Vec<_> = shape.services.iter().map(|n| self.service_name(*n)).collect();
+        let all = services.iter().flat_map(|name| PORTS.map(|(port, _)| (name.clone(), port)));
+        let participation = Participation(all.filter(|_| shape.participates).collect());
+        let upstreams = shape.upstreams.iter().map(|(service, port, local_port)| Upstream {
+            service: self.service_name(*service),
+            port: port.map(|n| PORTS[n].0),
+            local_port: *local_port,
+        });
+        Proxy {
+            statement: ProxyStatement { upstreams: upstreams.collect(), ..Default::default() },
+            record: JoinRecord {
+                id: ProxyId(Uuid::from_u128(n as u128)),
+                services,
+                mesh_address: SocketAddr::new(
+                    IpAddr::V4(Ipv4Addr::new(network, 0, 0, last)),
+                    15003,
+                ),
+                joined_at: Timestamp::UNIX_EPOCH,
+                certificate_expires_at: Timestamp::MAX,
+                claimed_at: None,
+                participation,
+            },
+        }
+    }
+}
+
+impl TargetShape {
+    fn build(&self, n: usize) -> TrafficTarget {
+        let rules = self.rules.iter().map(|(group, matches)| RouteRule {
+            group: name("g", *group),
+            matches: matches.as_ref().map(|all| all.iter().map(|n| name("m", *n)).collect()),
+            spot: spot(),
+        });
+        TrafficTarget {
+            namespace: name("n", self.namespace),
+            name: name("t", n),
+            destination: account(self.namespace, self.destination),
+            sources: self.sources.iter().map(|(space, n)| account(*space, *n)).collect(),
+            rules: rules.collect(),
+            spot: spot(),
+        }
+    }
+}
+
+/// One match of each kind.
+fn http_match(n: usize) -> HttpMatch {
+    let only = |kind: usize| n == kind;
+    let header = ("x-tier".into(), "gold".into());
+    HttpMatch {
+        name: name("m", n),
+        path: only(1).then(|| PathRegex("/books/.*".into())),
+        methods: only(2).then(|| Method("GET".into())).into_iter().collect(),
+        headers: only(2).then_some(header).into_iter().collect(),
+        spot: spot(),
+    }
+}
+
+fn certificate(account: &ServiceAccount) -> Arc<ServiceCertificate> {
+    Arc::new(ServiceCertificate {
+        account: account.clone(),
+        chain: format!("chain of {account}"),
+        key: Secret::new("key".to_owned()),
+        serial: "00".to_owned(),
+        not_before: Timestamp::UNIX_EPOCH,
+        not_after: Timestamp::MAX,
+        renew_at: Timestamp::MAX,
+    })
+}
+
+fn name(letter: &str, n: usize) -> Name {
+    Name::new(&format!("{letter}{n}")).unwrap()
+}
+
+fn account(namespace: usize, n: usize) -> ServiceAccount {
+    ServiceAccount::new(name("n", namespace), name("a", n))
+}
+
+fn spot() -> Spot {
+    Spot::new(&"policy.toml".into(), "", 0..0)
+}
