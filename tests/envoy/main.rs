@@ -10,5 +10,6 @@ mod bookstore;
 mod endpoints;
 mod first_light;
 mod harness;
+mod identity;
 mod reload;
 mod restart;

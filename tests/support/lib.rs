@@ -28,6 +28,7 @@ pub mod mesh;
 pub mod process;
 pub mod programs;
 pub mod tls;
+pub mod xds;
 
 pub use addresses::Loopback;
 pub use app::App;

@@ -1,0 +1,128 @@
+//! Who may do what with which certificate: on the mesh port, and on the control plane's.
+
+use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::{Http1Connection, Http2Connection, ProxyOptions, tls};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{BuildVersion, Node, node};
+use ironmesh_xds_wire::pb::envoy::r#type::v3::SemanticVersion;
+use tonic::Code;
+
+use crate::bookstore::Bookstore;
+
+/// The SNI by which one asks the first version of the store for its port.
+const SNI: &str = "14001.bookstore-v1.default.mesh.internal";
+
+impl Bookstore {
+    /// Something that joined as `service` at host `host`, and is no Envoy.
+    async fn imposter(&self, service: &str, host: u8) -> Imposter {
+        let folder = self.mesh.bootstrap(&ProxyOptions::new(service, host)).await;
+        let control_plane = self.mesh.loopback().socket(1, 15128);
+        Imposter::connect(&folder, control_plane).await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_mesh_port_the_certificate_decides() {
+    let Some(store) = Bookstore::open().await else { return };
+    let mesh_port = store.v1.socket(15003);
+    let (buyer, thief) = (
+        store.imposter("default/bookbuyer", 13).await,
+        store.imposter("default/bookthief", 14).await,
+    );
+    for (who, account, status) in [
+        (&buyer, "default/bookbuyer", 200),
+        // The thief dials past its own sidecar, with its true certificate.
+        (&thief, "default/bookthief", 403),
+    ] {
+        let (chain, key) = who.service_certificate(account).await.unwrap();
+        let dial = |sni, alpn| tls::connect_mesh(mesh_port, sni, alpn, &chain, &key, &who.roots);
+        let stream = dial(SNI, &["ironmesh"]).await.unwrap();
+        let mut connection = Http1Connection::over(stream).await.unwrap();
+        let answer = connection.get("/books/1", "bookstore").await.unwrap();
+        assert_eq!(answer.status, status, "{account} by HTTP/1.1: {}", answer.text());
+        let stream = dial(SNI, &["ironmesh"]).await.unwrap();
+        let mut connection = Http2Connection::over(stream).await.unwrap();
+        let answer = connection.get("/books/1", "bookstore").await.unwrap();
+        assert_eq!(answer.status, status, "{account} by HTTP/2: {}", answer.text());
+        // Who does not ask for the port by its name, or not as one of the mesh, finds nobody.
+        for (sni, alpn) in [
+            (SNI, &[][..]),
+            (SNI, &["h2"]),
+            ("14001.bookstore-v2.default.mesh.internal", &["ironmesh"]),
+            ("bookstore-v1.default.mesh.internal", &["ironmesh"]),
+        ] {
+            assert!(dial(sni, alpn).await.is_err(), "{account} came in by {sni} {alpn:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_certificate_opens_no_mesh_port_and_a_service_certificate_no_xds() {
+    let Some(store) = Bookstore::open().await else { return };
+    let folder = store.mesh.bootstrap(&ProxyOptions::new("default/bookbuyer", 13)).await;
+    let read = |name: &str| fs_err::read_to_string(folder.join(name)).unwrap();
+    let (chain, key, roots) = (read("proxy.crt"), read("proxy.key"), read("ca.crt"));
+    let stream =
+        tls::connect_mesh(store.v1.socket(15003), SNI, &["ironmesh"], &chain, &key, &roots).await;
+    // It is of the mesh, and its SPIFFE ID is nobody's in policy.
+    let mut connection = Http1Connection::over(stream.unwrap()).await.unwrap();
+    assert_eq!(connection.get("/books/1", "bookstore").await.unwrap().status, 403);
+
+    let control_plane = store.mesh.loopback().socket(1, 15128);
+    let buyer = Imposter::connect(&folder, control_plane).await.unwrap();
+    let (chain, key) = buyer.service_certificate("default/bookbuyer").await.unwrap();
+    for (name, content) in [("proxy.crt", chain), ("proxy.key", key)] {
+        fs_err::write(folder.join(name), content).unwrap();
+    }
+    let workload = Imposter::connect(&folder, control_plane).await.unwrap();
+    let node = Node { id: workload.node_id.clone(), ..Node::default() };
+    let refused = workload.ask(node, "roots").await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_control_plane_believes_the_certificate_alone() {
+    let Some(store) = Bookstore::open().await else { return };
+    let thief = store.imposter("default/bookthief", 14).await;
+    let other = store.imposter("default/bookbuyer", 13).await;
+
+    // The secret of another account is not there, for it.
+    let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
+    let answer = thief.ask(node(&thief.node_id), "service-cert:default/bookbuyer").await.unwrap();
+    assert!(answer.resources.is_empty(), "{answer:?}");
+    assert_eq!(answer.removed_resources, ["service-cert:default/bookbuyer"]);
+    let answer = thief.ask(node(&thief.node_id), "*").await.unwrap();
+    assert!(answer.resources.is_empty(), "{answer:?}");
+
+    for (id, reason) in [
+        (other.node_id.as_str(), "contradicts the certificate"),
+        ("bookbuyer", "contradicts the certificate"),
+    ] {
+        let refused = thief.ask(node(id), "roots").await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert!(refused.message().contains(reason), "{refused}");
+    }
+    let four_parts = format!("sidecar~10.0.0.1~{}~mesh.internal", thief.node_id);
+    assert!(thief.ask(node(&four_parts), "roots").await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_envoy_that_is_too_old_is_told_so() {
+    let Some(store) = Bookstore::open().await else { return };
+    let thief = store.imposter("default/bookthief", 14).await;
+    let envoy = |minor_number| {
+        let version = SemanticVersion { major_number: 1, minor_number, patch: 3 };
+        let build = BuildVersion { version: Some(version), metadata: None };
+        Node {
+            id: thief.node_id.clone(),
+            user_agent_name: "envoy".to_owned(),
+            user_agent_version_type: Some(node::UserAgentVersionType::UserAgentBuildVersion(build)),
+            ..Node::default()
+        }
+    };
+    let refused = thief.ask(envoy(30), "roots").await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(refused.message().contains("too old: it is 1.30.3"), "{refused}");
+    assert!(thief.ask(envoy(39), "roots").await.is_ok());
+    let log = fs_err::read_to_string(store.mesh.folder().join("control-plane.log")).unwrap();
+    assert!(log.contains("too old: it is 1.30.3"), "{log}");
+}

@@ -1,0 +1,142 @@
+//! gRPC's own client against a control plane, over mutual TLS of the test's choice.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use fs_err as fs;
+use hyper_util::rt::TokioIo;
+use ironmesh_xds_wire::ResourceType;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{Node, data_source::Specifier};
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{Secret, secret};
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse,
+};
+use prost::Message;
+use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower_service::Service;
+
+use crate::eventually::patience;
+use crate::tls::any_name_verifier;
+
+/// The TLS of a client that shows a certificate: chain, key and roots in PEM.
+pub fn client_tls(chain: &str, key: &str, roots: &str) -> anyhow::Result<Arc<ClientConfig>> {
+    let mut trusted = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
+        trusted.add(root?)?;
+    }
+    let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>()?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(any_name_verifier(trusted)?)
+        .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// A connection for gRPC to `address`.
+pub async fn channel(address: SocketAddr, config: Arc<ClientConfig>) -> anyhow::Result<Channel> {
+    let connector = Connector { address, config };
+    Ok(Endpoint::from_static("http://xds").connect_with_connector(connector).await?)
+}
+
+/// A client that has what `ironmesh proxy bootstrap` wrote into `folder`, in place of its Envoy.
+#[derive(Debug)]
+pub struct Imposter {
+    channel: Channel,
+    /// Its node id, as in the bootstrap.
+    pub node_id: String,
+    /// The roots of the mesh, in PEM.
+    pub roots: String,
+}
+
+impl Imposter {
+    /// Connects to `control_plane`.
+    pub async fn connect(folder: &Path, control_plane: SocketAddr) -> anyhow::Result<Self> {
+        let read = |name: &str| fs::read_to_string(folder.join(name));
+        let roots = read("ca.crt")?;
+        let config = client_tls(&read("proxy.crt")?, &read("proxy.key")?, &roots)?;
+        let bootstrap: serde_json::Value = serde_json::from_str(&read("envoy.yaml")?)?;
+        let node_id =
+            bootstrap.pointer("/node/id").and_then(|id| id.as_str()).unwrap_or_default().to_owned();
+        Ok(Self { channel: channel(control_plane, config).await?, node_id, roots })
+    }
+
+    /// Asks for a secret as `node`, on a stream of its own, and returns the first answer.
+    pub async fn ask(&self, node: Node, secret: &str) -> Result<DeltaDiscoveryResponse, Status> {
+        let request = DeltaDiscoveryRequest {
+            node: Some(node),
+            type_url: ResourceType::Secret.url().to_owned(),
+            resource_names_subscribe: vec![secret.to_owned()],
+            ..DeltaDiscoveryRequest::default()
+        };
+        let requests =
+            tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
+        let mut client = AggregatedDiscoveryServiceClient::new(self.channel.clone());
+        let answer = async {
+            let mut responses = client.delta_aggregated_resources(requests).await?.into_inner();
+            let first = responses.message().await?;
+            first.ok_or_else(|| Status::unknown("the stream ended without an answer"))
+        };
+        timeout(patience(), answer).await.expect("an answer in time")
+    }
+
+    /// The service certificate of `account` (as `namespace/name`) that it is given: chain and key.
+    pub async fn service_certificate(&self, account: &str) -> anyhow::Result<(String, String)> {
+        let node = Node { id: self.node_id.clone(), ..Node::default() };
+        let answer = self.ask(node, &format!("service-cert:{account}")).await?;
+        let resource = answer.resources.into_iter().next().and_then(|resource| resource.resource);
+        let body = resource.ok_or_else(|| anyhow::anyhow!("no such secret is given"))?;
+        let secret = Secret::decode(&*body.value)?;
+        let Some(secret::Type::TlsCertificate(certificate)) = secret.r#type else {
+            anyhow::bail!("not a certificate: {}", secret.name);
+        };
+        let text = |source: Option<_>| match source {
+            Some(Specifier::InlineString(text)) => text,
+            _ => String::new(),
+        };
+        Ok((
+            text(certificate.certificate_chain.and_then(|source| source.specifier)),
+            text(certificate.private_key.and_then(|source| source.specifier)),
+        ))
+    }
+}
+
+struct Connector {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let (address, config) = (self.address, Arc::clone(&self.config));
+        Box::pin(async move {
+            let tcp = TcpStream::connect(address).await?;
+            let name = "xds".try_into().map_err(io::Error::other)?;
+            Ok(TokioIo::new(TlsConnector::from(config).connect(name, tcp).await?))
+        })
+    }
+}
