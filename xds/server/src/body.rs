@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -11,20 +12,25 @@ use http_body::{Body, Frame};
 use tokio::sync::mpsc;
 use tonic::Status;
 
-/// One message, as the chunks that it is made of; or the end of the stream, with its status.
-pub(crate) type Message = Result<Vec<Bytes>, Status>;
+/// One message, as the chunks that it is made of.
+pub(crate) type Message = Vec<Bytes>;
+
+/// Why a stream ends, where it is not for the client's wish: set before the sender of its messages is
+/// dropped. It is no message, so that it gets through where a slow reader has filled their queue.
+pub(crate) type End = Arc<OnceLock<Status>>;
 
 /// The body of a streaming gRPC response.
 #[derive(Debug)]
 pub(crate) struct MessageBody {
     messages: mpsc::Receiver<Message>,
+    end: End,
     chunks: VecDeque<Bytes>,
     is_over: bool,
 }
 
 impl MessageBody {
-    pub(crate) fn new(messages: mpsc::Receiver<Message>) -> Self {
-        Self { messages, chunks: VecDeque::new(), is_over: false }
+    pub(crate) fn new(messages: mpsc::Receiver<Message>, end: End) -> Self {
+        Self { messages, end, chunks: VecDeque::new(), is_over: false }
     }
 }
 
@@ -45,10 +51,10 @@ impl Body for MessageBody {
             }
             match self.messages.poll_recv(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(chunks))) => self.chunks.extend(chunks),
-                Poll::Ready(end) => {
+                Poll::Ready(Some(chunks)) => self.chunks.extend(chunks),
+                Poll::Ready(None) => {
                     self.is_over = true;
-                    let status = end.and_then(Result::err).unwrap_or_else(|| Status::ok(""));
+                    let status = self.end.get().cloned().unwrap_or_else(|| Status::ok(""));
                     let mut trailers = HeaderMap::new();
                     return Poll::Ready(Some(
                         status.add_header(&mut trailers).map(|()| Frame::trailers(trailers)),
@@ -56,5 +62,31 @@ impl Body for MessageBody {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::poll_fn;
+
+    use super::*;
+
+    // Invariant 10: the one whose stream is cut for reading too slowly has a full queue.
+    #[tokio::test]
+    async fn the_status_arrives_also_behind_a_full_queue() {
+        let (messages, queue) = mpsc::channel(1);
+        let end = End::default();
+        let mut body = MessageBody::new(queue, Arc::clone(&end));
+        messages.try_send(vec![Bytes::from_static(b"head"), Bytes::from_static(b"rest")]).unwrap();
+        end.set(Status::resource_exhausted("too slow")).unwrap();
+        drop(messages);
+        for part in ["head", "rest"] {
+            let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+            assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), part);
+        }
+        let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        let trailers = frame.unwrap().unwrap().into_trailers().unwrap();
+        assert_eq!(Status::from_header_map(&trailers).unwrap().message(), "too slow");
+        assert!(poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await.is_none());
     }
 }

@@ -10,6 +10,8 @@
 
 mod order;
 mod subscription;
+#[cfg(test)]
+mod tests;
 mod type_stream;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,22 +21,29 @@ use std::time::Duration;
 use ironmesh_xds_wire::{DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
-pub use type_stream::Refused;
 use type_stream::{Answer, TypeStream};
+pub use type_stream::{Refused, Taken};
 
 /// How long a push waits for its ACK before everything else goes on without it (invariant 6).
 pub const ACK_DEADLINE: Duration = Duration::from_secs(15);
 
+/// How long after its beginning a stream brings no removals. A client that connects again asks for one
+/// type after the other; until it has asked for all, what no longer refers to a cluster cannot be told.
+pub const REMOVAL_GRACE: Duration = Duration::from_secs(1);
+
 /// How many types that we do not serve one stream may ask for.
 const MAX_UNKNOWN_TYPES: usize = 32;
+
+/// How long the name of such a type may be.
+const MAX_TYPE_URL: usize = 256;
 
 /// What a stream gives to the world around it.
 #[derive(Debug)]
 pub enum Output {
     /// To be sent.
     Send(DeltaResponse),
-    /// The client took a push of this type.
-    Acked(ResourceType),
+    /// There is news of what the client has: [`DeltaStream::acked`].
+    Acked(Taken),
     /// The client refused a push.
     Nacked(Refused),
     /// The client has not answered a push of this type within [`ACK_DEADLINE`].
@@ -51,6 +60,8 @@ pub struct DeltaStream {
     target: Option<ResourceSet>,
     unknown_types: BTreeSet<String>,
     last_nonce: u64,
+    /// When the [`REMOVAL_GRACE`] ends; `None` before it begins and when it is over.
+    grace_ends: Option<Instant>,
 }
 
 impl DeltaStream {
@@ -63,7 +74,13 @@ impl DeltaStream {
                 stream.refused.insert(Arc::clone(name), *version);
             }
         }
-        Self { types, target: None, unknown_types: BTreeSet::new(), last_nonce: 0 }
+        Self {
+            types,
+            target: None,
+            unknown_types: BTreeSet::new(),
+            last_nonce: 0,
+            grace_ends: None,
+        }
     }
 
     /// Takes a request.
@@ -72,15 +89,24 @@ impl DeltaStream {
             return self.on_unknown_type(request);
         };
         let mut outputs = Vec::new();
+        if self.types.values().all(|stream| !stream.subscription.has_begun) {
+            self.grace_ends = Some(now + REMOVAL_GRACE);
+        }
         if let Some(stream) = self.types.get_mut(&resource_type) {
             // A nonce that is not of a push under way answers nothing; the subscriptions in the
             // request count all the same.
-            match stream.on_answer(request) {
-                Some(Answer::Acked) => outputs.push(Output::Acked(resource_type)),
+            match stream.on_answer(request, self.target.as_ref()) {
+                Some(Answer::Acked(taken)) => outputs.push(Output::Acked(taken)),
                 Some(Answer::Nacked(refused)) => outputs.push(Output::Nacked(refused)),
                 None => {}
             }
-            stream.on_subscriptions(request, self.target.as_ref());
+            if stream.on_subscriptions(request, self.target.as_ref()) {
+                outputs.push(Output::Acked(Taken { resource_type, names: Vec::new() }));
+            }
+            if stream.subscription.is_too_large() {
+                outputs.push(Output::Close("the client subscribes to too many names"));
+                return outputs;
+            }
         }
         self.advance(now, &mut outputs);
         outputs
@@ -116,7 +142,7 @@ impl DeltaStream {
 
     /// When [`DeltaStream::on_timeout`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        self.types.values().filter_map(TypeStream::deadline).min()
+        self.types.values().filter_map(TypeStream::deadline).chain(self.grace_ends).min()
     }
 
     /// What the client has taken, of a type: a copy that shares its structure.
@@ -126,6 +152,9 @@ impl DeltaStream {
 
     /// A type that we do not serve: nothing of it is there, which is told once per name.
     fn on_unknown_type(&mut self, request: &DeltaRequest) -> Vec<Output> {
+        if request.type_url.len() > MAX_TYPE_URL {
+            return vec![Output::Close("the client asks for a resource type of too long a name")];
+        }
         let is_new = self.unknown_types.insert(request.type_url.clone());
         if self.unknown_types.len() > MAX_UNKNOWN_TYPES {
             return vec![Output::Close("the client asks for too many unknown resource types")];

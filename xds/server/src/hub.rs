@@ -11,7 +11,7 @@ use ironmesh_xds_wire::{Node, ResourceSet, ResourceType, Version};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::delta::Refused;
+use crate::delta::{Refused, Taken};
 
 /// What a client is known by. One client may have several streams, as in a hot restart.
 pub type ClientKey = Arc<str>;
@@ -67,7 +67,10 @@ impl Default for Hub {
 impl Hub {
     /// Sets what a connected client is to have. A client that is not connected is passed over.
     pub fn publish(&self, client: &str, set: ResourceSet) {
-        if let Some(client) = self.clients.lock().get(client).filter(|c| c.status.streams > 0) {
+        let mut clients = self.clients.lock();
+        if let Some(client) = clients.get_mut(client).filter(|c| c.status.streams > 0) {
+            // What it is to have no more it does not refuse.
+            client.status.nacks.retain(|(t, name), _| set.contains(*t, name));
             client.set.send_replace(Some(set));
         }
     }
@@ -128,12 +131,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn acked(&self, resource_type: ResourceType, acked: OrdMap<Arc<str>, Version>) {
+    pub(crate) fn acked(&self, taken: &Taken, acked: OrdMap<Arc<str>, Version>) {
         self.hub.with(&self.client, |client| {
-            let nacks = &mut client.status.nacks;
-            // What is taken now is refused no longer.
-            nacks.retain(|(nacked, name), _| *nacked != resource_type || !acked.contains_key(name));
-            client.status.acked.insert(resource_type, acked);
+            // What is taken now is refused no longer. (An older version that the client has kept
+            // says nothing about the one that it refuses.)
+            client.status.nacks.retain(|(resource_type, name), nack| {
+                *resource_type != taken.resource_type
+                    || !(taken.names.contains(name) || acked.get(name) == Some(&nack.version))
+            });
+            client.status.acked.insert(taken.resource_type, acked);
         });
     }
 

@@ -35,6 +35,9 @@ const MAX_HANDSHAKES: usize = 256;
 /// After how long a silence a client is asked whether it is there, and how long it may take to answer.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
+/// How long clients may take to read what is under way, and to leave, when we shut down.
+const LEAVE_DEADLINE: Duration = Duration::from_secs(5);
+
 /// How many streams one connection may have: Envoy has one.
 const MAX_STREAMS_PER_CONNECTION: u32 = 8;
 
@@ -47,7 +50,8 @@ pub struct Peer {
     pub address: SocketAddr,
 }
 
-/// Serves xDS on `listener` until `shutdown`, and returns when all streams have ended.
+/// Serves xDS on `listener` until `shutdown`, and returns when all streams have ended. A client that
+/// does not leave is not waited for.
 ///
 /// `tls` must ask for client certificates; a connection without one is closed. A new configuration
 /// is used from the next connection on.
@@ -62,17 +66,29 @@ pub async fn serve(
     let service = AggregatedDiscovery::new(hub, admission, shutdown.clone(), streams.clone());
     let (connections, incoming) = mpsc::channel(64);
     let accepting = tokio::spawn(accept(listener, tls, connections, shutdown.clone()));
-    let result = tonic::transport::Server::builder()
+    let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE.0))
         .http2_keepalive_timeout(Some(KEEPALIVE.1))
         .max_concurrent_streams(Some(MAX_STREAMS_PER_CONNECTION))
         .add_service(service)
-        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), shutdown.cancelled_owned())
-        .await;
+        .serve_with_incoming_shutdown(
+            ReceiverStream::new(incoming),
+            shutdown.clone().cancelled_owned(),
+        );
+    let result = tokio::select! {
+        result = serving => result,
+        () = overdue(&shutdown) => Ok(()),
+    };
     accepting.abort();
     streams.close();
     streams.wait().await;
     result
+}
+
+/// Returns when `shutdown` is longer ago than clients may take to leave.
+async fn overdue(shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(LEAVE_DEADLINE).await;
 }
 
 async fn accept(

@@ -20,7 +20,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstDecoder;
 use tower_service::Service;
 
-use crate::body::{Message, MessageBody};
+use crate::body::{End, Message, MessageBody};
 use crate::delta::{DeltaStream, Output};
 use crate::hub::{ClientKey, Connection, Hub};
 use crate::listener::Peer;
@@ -75,15 +75,15 @@ impl AggregatedDiscovery {
         let requests =
             Streaming::new_request(decoder, request.into_body(), None, Some(MAX_REQUEST));
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
-        let service = self.clone();
+        let (service, end) = (self.clone(), End::default());
+        let body = MessageBody::new(messages, Arc::clone(&end));
         self.streams.spawn(async move {
-            let end = service.run_delta(&peer, requests, &responses).await;
-            if let Err(status) = end {
-                // Where the client has gone there is nobody to tell.
-                drop(responses.try_send(Err(status)));
+            if let Err(status) = service.run_delta(&peer, requests, &responses).await {
+                drop(end.set(status));
             }
+            drop(responses);
         });
-        let mut response = http::Response::new(Body::new(MessageBody::new(messages)));
+        let mut response = http::Response::new(Body::new(body));
         let headers = response.headers_mut();
         headers
             .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/grpc"));
@@ -97,7 +97,10 @@ impl AggregatedDiscovery {
         mut requests: Streaming<DeltaDiscoveryRequest>,
         responses: &mpsc::Sender<Message>,
     ) -> Result<(), Status> {
-        let first = timeout(FIRST_REQUEST_DEADLINE, requests.message()).await;
+        let first = tokio::select! {
+            first = timeout(FIRST_REQUEST_DEADLINE, requests.message()) => first,
+            () = self.shutdown.cancelled() => return Err(shutting_down()),
+        };
         let first = first.map_err(|_| Status::unavailable("no request came"))??;
         let Some(first) = first else { return Ok(()) };
         let mut request = DeltaRequest::from(first);
@@ -117,7 +120,12 @@ impl AggregatedDiscovery {
         let mut outputs = set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()));
         outputs.extend(stream.on_request(&request, Instant::now()));
         let end = loop {
-            if let Err(end) = deliver(&stream, &connection, outputs, responses).await {
+            let delivered = tokio::select! {
+                delivered = deliver(&stream, &connection, outputs, responses) => delivered,
+                // Also while a slow reader is waited for.
+                () = self.shutdown.cancelled() => Err(shutting_down()),
+            };
+            if let Err(end) = delivered {
                 break Err(end);
             }
             let deadline = stream.deadline();
@@ -140,15 +148,17 @@ impl AggregatedDiscovery {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     stream.on_timeout(Instant::now())
                 }
-                () = self.shutdown.cancelled() => {
-                    break Err(Status::unavailable("the control plane is shutting down"));
-                }
+                () = self.shutdown.cancelled() => break Err(shutting_down()),
             };
         };
         let reason = end.as_ref().err().map(ToString::to_string);
         tracing::info!(client = %connection.client, reason, "xDS stream closed");
         end
     }
+}
+
+fn shutting_down() -> Status {
+    Status::unavailable("the control plane is shutting down")
 }
 
 /// Carries out what the state machine wants.
@@ -170,8 +180,7 @@ async fn deliver(
                     removed = ?response.removed,
                     "pushed"
                 );
-                let sent =
-                    timeout(SLOW_READER_DEADLINE, responses.send(Ok(response.frame()))).await;
+                let sent = timeout(SLOW_READER_DEADLINE, responses.send(response.frame())).await;
                 match sent {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Err(Status::cancelled("the client has gone")),
@@ -180,8 +189,8 @@ async fn deliver(
                     }
                 }
             }
-            Output::Acked(resource_type) => {
-                connection.acked(resource_type, stream.acked(resource_type));
+            Output::Acked(taken) => {
+                connection.acked(&taken, stream.acked(taken.resource_type));
             }
             Output::Nacked(refused) => {
                 connection.nacked(&refused);

@@ -22,13 +22,16 @@ const REMOVALS: [ResourceType; 5] = [
 impl DeltaStream {
     /// Sends all that may be sent now.
     pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+        if self.grace_ends.is_some_and(|end| now >= end) {
+            self.grace_ends = None;
+        }
         let Some(target) = self.target.clone() else { return };
         for resource_type in ResourceType::ALL {
             self.push_updates(resource_type, &target, now, outputs);
         }
         let is_settled =
             self.types.values_mut().all(|stream| !stream.is_busy() && !stream.has_updates(&target));
-        if !is_settled {
+        if !is_settled || self.grace_ends.is_some() {
             return;
         }
         for resource_type in REMOVALS {
@@ -38,6 +41,11 @@ impl DeltaStream {
                 let response = stream.next_removals(&target, nonce);
                 stream.sent(&response, now);
                 self.last_nonce = nonce;
+                if let (ResourceType::Cluster, Some(endpoints)) =
+                    (resource_type, self.types.get_mut(&ResourceType::Endpoint))
+                {
+                    endpoints.release(&response.removed);
+                }
                 outputs.push(Output::Send(response));
                 // The next type waits for this one's ACK.
                 return;
@@ -62,10 +70,12 @@ impl DeltaStream {
         if stream.subscription.has_begun && !stream.is_busy() {
             stream.has_updates(target);
             // Endpoints before their cluster are taken and dropped, and the cluster then waits 15 s.
+            // Those of a cluster that the client knows never wait, not even for a change of it:
+            // they may be what the client needs to take the push of clusters that is under way.
             let clusters = self.types.get(&ResourceType::Cluster);
             let hold = |name: &str| {
                 resource_type == ResourceType::Endpoint
-                    && clusters.is_some_and(|clusters| clusters.is_waiting(name))
+                    && clusters.is_some_and(|clusters| clusters.is_to_come(name, target))
             };
             response = stream.next_updates(target, nonce, hold);
         }

@@ -3,80 +3,94 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ironmesh_xds_wire::{DeltaRequest, ResourceType};
+use ironmesh_xds_wire::ResourceType;
 
 /// The name that stands for all resources of a type.
 const WILDCARD: &str = "*";
 
+/// How much memory the names of one type may take.
+const MAX_SIZE: usize = 16 << 20;
+
+/// What a name takes besides its bytes, about.
+const NAME_OVERHEAD: usize = 64;
+
 /// The subscriptions of a stream to one type.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Subscription {
     /// Whether the client has asked for the type at all.
     pub(crate) has_begun: bool,
+    allows_wildcard: bool,
     is_wildcard: bool,
     names: BTreeSet<Arc<str>>,
+    /// What the names take in memory, about.
+    size: usize,
 }
 
-/// How a request changed the subscriptions.
+/// What one list of a request adds to the subscriptions, or takes from them.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    /// Whether this was the type's first request.
-    pub(crate) is_first: bool,
-    /// Names that must be answered, also where the client may have them: "the server must respond
-    /// with all resources in `resource_names_subscribe`".
-    pub(crate) asked: Vec<Arc<str>>,
-    /// Names that the client has dropped, and will have forgotten.
-    pub(crate) dropped: Vec<Arc<str>>,
-    /// Whether the client began to want all resources.
-    pub(crate) wildcard_began: bool,
-    /// Whether the client wants no longer all resources.
-    pub(crate) wildcard_ended: bool,
+    /// The names.
+    pub(crate) names: Vec<Arc<str>>,
+    /// Whether the client wants all resources from now on, or no longer.
+    pub(crate) wildcard: bool,
 }
 
 impl Subscription {
+    pub(crate) fn new(resource_type: ResourceType) -> Self {
+        Self {
+            has_begun: false,
+            allows_wildcard: resource_type.allows_wildcard(),
+            is_wildcard: false,
+            names: BTreeSet::new(),
+            size: 0,
+        }
+    }
+
     /// Whether the client wants `name`.
     pub(crate) fn covers(&self, name: &str) -> bool {
         self.is_wildcard || self.names.contains(name)
     }
 
-    /// Whether the client wants `name` by that name.
-    pub(crate) fn names(&self, name: &str) -> bool {
-        self.names.contains(name)
+    /// Whether the client has subscribed to more than one stream may hold.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.size > MAX_SIZE
     }
 
-    pub(crate) fn apply(&mut self, resource_type: ResourceType, request: &DeltaRequest) -> Change {
-        let mut change = Change { is_first: !self.has_begun, ..Change::default() };
-        self.has_begun = true;
-        let wildcard_counts = resource_type.allows_wildcard();
+    /// Takes names out. Those are returned that were in.
+    pub(crate) fn unsubscribe(&mut self, names: &[String]) -> Change {
+        let mut change = Change::default();
+        for name in names {
+            if self.allows_wildcard && name == WILDCARD {
+                change.wildcard |= std::mem::take(&mut self.is_wildcard);
+            } else if let Some(name) = self.names.take(name.as_str()) {
+                self.size -= name.len() + NAME_OVERHEAD;
+                change.names.push(name);
+            }
+        }
+        change
+    }
+
+    /// Puts names in. All are returned, also those that were in: "the server must respond with all
+    /// resources in `resource_names_subscribe`".
+    pub(crate) fn subscribe(&mut self, names: &[String]) -> Change {
+        let mut change = Change::default();
         // "Legacy wildcard": a first request without names asks for all. Envoy does, also when it
         // connects again and lists what it has in `initial_resource_versions`.
-        if change.is_first && request.subscribe.is_empty() && wildcard_counts {
-            self.is_wildcard = true;
-            change.wildcard_began = true;
+        let is_legacy = !self.has_begun && names.is_empty() && self.allows_wildcard;
+        self.has_begun = true;
+        if is_legacy {
+            change.wildcard = !std::mem::replace(&mut self.is_wildcard, true);
         }
-        // A name in both lists of one request: dropped, then wanted.
-        for name in &request.unsubscribe {
-            if wildcard_counts && name == WILDCARD {
-                change.wildcard_ended = std::mem::take(&mut self.is_wildcard);
-            } else if self.names.remove(name.as_str()) {
-                let name: Arc<str> = name.as_str().into();
-                if self.is_wildcard {
-                    // It is still wanted by the wildcard, and the client has forgotten it.
-                    change.asked.push(name);
-                } else {
-                    change.dropped.push(name);
-                }
+        for name in names {
+            if self.allows_wildcard && name == WILDCARD {
+                change.wildcard |= !std::mem::replace(&mut self.is_wildcard, true);
+                continue;
             }
-        }
-        for name in &request.subscribe {
-            if wildcard_counts && name == WILDCARD {
-                change.wildcard_began |= !self.is_wildcard;
-                self.is_wildcard = true;
-            } else {
-                let name: Arc<str> = name.as_str().into();
-                self.names.insert(Arc::clone(&name));
-                change.asked.push(name);
+            let name: Arc<str> = name.as_str().into();
+            if self.names.insert(Arc::clone(&name)) {
+                self.size += name.len() + NAME_OVERHEAD;
             }
+            change.names.push(name);
         }
         change
     }

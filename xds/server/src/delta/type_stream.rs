@@ -8,39 +8,23 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_xds_wire::{
-    DeltaRequest, DeltaResponse, ErrorDetail, Resource, ResourceSet, ResourceType, Version,
+    DeltaRequest, DeltaResponse, Resource, ResourceSet, ResourceType, Version,
 };
 use tokio::time::Instant;
 
 use super::ACK_DEADLINE;
 use super::subscription::Subscription;
 
+mod answer;
+
+pub(crate) use answer::Answer;
+pub use answer::{Refused, Taken};
+
 /// The size at which a response is full; what does not fit goes with the next, after the ACK.
 const FULL_RESPONSE: usize = 256 * 1024;
 
 /// How many pushes without an answer are remembered.
 const MAX_UNANSWERED: usize = 8;
-
-/// A push that the client refused.
-#[derive(Debug, Clone)]
-pub struct Refused {
-    /// Its type.
-    pub resource_type: ResourceType,
-    /// What was in it, and in which versions.
-    pub resources: Vec<(Arc<str>, Version)>,
-    /// Why, in the client's words.
-    pub error: ErrorDetail,
-    /// Whether it is known which resource is refused: there was only this one. Otherwise each is
-    /// tried again by itself.
-    pub is_final: bool,
-}
-
-/// How a client answered a push.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Acked,
-    Nacked(Refused),
-}
 
 /// A push that waits for its answer.
 #[derive(Debug)]
@@ -66,6 +50,8 @@ pub(crate) struct TypeStream {
     pub(crate) dirty: BTreeSet<Arc<str>>,
     /// Names that are to be sent, or told to be gone, whatever is known.
     asked: BTreeSet<Arc<str>>,
+    /// Names to be sent with the answer to the type's first request, also where the client has them.
+    owed: BTreeSet<Arc<str>>,
     /// Names to be sent one by one, because a push that had them all was refused.
     singly: VecDeque<Arc<str>>,
     /// Whether an answer is due even if it is empty.
@@ -77,98 +63,77 @@ impl TypeStream {
     pub(crate) fn new(resource_type: ResourceType) -> Self {
         Self {
             resource_type,
-            subscription: Subscription::default(),
+            subscription: Subscription::new(resource_type),
             known: OrdMap::new(),
             acked: OrdMap::new(),
             refused: BTreeMap::new(),
             dirty: BTreeSet::new(),
             asked: BTreeSet::new(),
+            owed: BTreeSet::new(),
             singly: VecDeque::new(),
             owes_answer: false,
             pushes: VecDeque::new(),
         }
     }
 
-    /// Takes the ACK or NACK that a request may be.
-    pub(crate) fn on_answer(&mut self, request: &DeltaRequest) -> Option<Answer> {
-        let at = self.pushes.iter().position(|push| push.nonce == request.nonce)?;
-        let push = self.pushes.remove(at)?;
-        let Some(error) = request.error.clone() else {
-            for (name, version) in push.resources {
-                self.refused.remove(&name);
-                self.acked.insert(name, version);
-            }
-            for name in push.removed {
-                self.acked.remove(&name);
-            }
-            return Some(Answer::Acked);
-        };
-        // Envoy may have taken the good resources of a push that it refused (it does for errors of
-        // meaning, and not for malformed messages), so of none of them do we know the version.
-        for (name, _) in &push.resources {
-            if let Some(known) = self.known.get_mut(name) {
-                *known = None;
-            }
-            self.acked.remove(name);
-        }
-        let is_final = push.resources.len() == 1;
-        if is_final {
-            self.refused.extend(push.resources.iter().cloned());
-        } else {
-            self.singly.extend(push.resources.iter().map(|(name, _)| Arc::clone(name)));
-        }
-        let (resource_type, resources) = (self.resource_type, push.resources);
-        Some(Answer::Nacked(Refused { resource_type, resources, error, is_final }))
-    }
-
-    /// Takes the subscriptions of a request.
+    /// Takes the subscriptions of a request. Says whether the client told what it has from an earlier
+    /// stream.
     pub(crate) fn on_subscriptions(
         &mut self,
         request: &DeltaRequest,
         target: Option<&ResourceSet>,
-    ) {
-        let change = self.subscription.apply(self.resource_type, request);
-        for name in change.dropped {
-            self.forget(&name);
-        }
-        if change.wildcard_ended {
+    ) -> bool {
+        let is_first = !self.subscription.has_begun;
+        // A name in both lists: dropped, then wanted.
+        let dropped = self.subscription.unsubscribe(&request.unsubscribe);
+        if dropped.wildcard {
+            let names = self.known.keys().chain(&self.asked);
             let lost: Vec<_> =
-                self.known.keys().filter(|name| !self.subscription.names(name)).cloned().collect();
+                names.filter(|name| !self.subscription.covers(name)).cloned().collect();
             for name in lost {
                 self.forget(&name);
             }
         }
-        self.asked.extend(change.asked);
-        if change.is_first {
+        for name in dropped.names {
+            if self.subscription.covers(&name) {
+                // It is still wanted by the wildcard, and the client has forgotten it.
+                self.asked.insert(name);
+            } else {
+                self.forget(&name);
+            }
+        }
+        let wanted = self.subscription.subscribe(&request.subscribe);
+        self.asked.extend(wanted.names);
+        if is_first {
+            let owed = std::mem::take(&mut self.owed);
             for (name, version) in &request.initial_versions {
                 if self.subscription.covers(name) {
-                    self.take_over(name.as_str().into(), version.parse().ok(), target);
+                    let name: Arc<str> = name.as_str().into();
+                    // What the client asks for by name and has already need not be sent, if it is
+                    // current.
+                    if !owed.contains(&name) {
+                        self.asked.remove(&name);
+                    }
+                    self.take_over(name, version.parse().ok());
                 }
             }
             // A client that brings versions has been served before; one that brings none waits.
             self.owes_answer = request.initial_versions.is_empty();
         }
-        if let (true, Some(target)) = (change.is_first || change.wildcard_began, target) {
+        if let (true, Some(target)) = (is_first || wanted.wildcard, target) {
             self.review_all(target);
         }
+        is_first && !request.initial_versions.is_empty()
     }
 
     /// Takes over what the client says that it has from an earlier stream.
-    fn take_over(
-        &mut self,
-        name: Arc<str>,
-        version: Option<Version>,
-        target: Option<&ResourceSet>,
-    ) {
+    fn take_over(&mut self, name: Arc<str>, version: Option<Version>) {
         self.known.insert(Arc::clone(&name), version);
         if let Some(version) = version {
             self.acked.insert(Arc::clone(&name), version);
-        }
-        // What the client asks for by name and has already need not be sent, if it is current. Where
-        // the target is not known yet, that is looked at when it is.
-        let current = target.and_then(|set| set.of(self.resource_type).get(&name));
-        if target.is_none() || current.is_some_and(|resource| Some(resource.version()) == version) {
-            self.asked.remove(&name);
+            if self.refused.get(&name) == Some(&version) {
+                self.refused.remove(&name);
+            }
         }
         self.dirty.insert(name);
     }
@@ -187,10 +152,19 @@ impl TypeStream {
         self.dirty.extend(self.known.keys().cloned());
     }
 
-    /// Wants `name` sent again, if the client is subscribed to it.
+    /// Wants `name` sent again, if the client is subscribed to it or will be with its first request.
     pub(crate) fn resend(&mut self, name: &Arc<str>) {
-        if self.subscription.names(name) {
+        if !self.subscription.has_begun {
+            self.owed.insert(Arc::clone(name));
+        } else if self.subscription.covers(name) {
             self.asked.insert(Arc::clone(name));
+        }
+    }
+
+    /// Wants `names` sent again no longer: what they belonged to has gone.
+    pub(crate) fn release(&mut self, names: &[Arc<str>]) {
+        for name in names {
+            self.owed.remove(name);
         }
     }
 
@@ -214,15 +188,24 @@ impl TypeStream {
                 }
         });
         self.singly.retain(|name| {
-            resources.get(name).is_some_and(|r| known.get(name) != Some(&Some(r.version())))
+            let version = resources.get(name).map(|resource| resource.version());
+            version.is_some()
+                && subscription.covers(name)
+                && known.get(name) != Some(&version)
+                && refused.get(name).copied() != version
         });
         let has_changed = self.dirty.iter().any(|name| resources.contains_key(name));
         has_changed || !self.asked.is_empty() || !self.singly.is_empty()
     }
 
-    /// Whether a name waits to be sent.
-    pub(crate) fn is_waiting(&self, name: &str) -> bool {
-        self.dirty.contains(name) || self.asked.contains(name)
+    /// Whether the client is to have `name` and was never sent it.
+    pub(crate) fn is_to_come(&self, name: &str, target: &ResourceSet) -> bool {
+        let resource = target.of(self.resource_type).get(name);
+        let version = resource.map(|resource| resource.version());
+        version.is_some()
+            && self.subscription.covers(name)
+            && !self.known.contains_key(name)
+            && self.refused.get(name).copied() != version
     }
 
     /// The names that have gone from the target and that the client still has.
@@ -241,7 +224,7 @@ impl TypeStream {
     ) -> Option<DeltaResponse> {
         let resources = target.of(self.resource_type);
         let mut response = DeltaResponse::new(self.resource_type, nonce);
-        let names: Vec<_> = match self.singly.front() {
+        let names: Vec<_> = match self.singly.iter().find(|name| !hold(name)) {
             Some(name) => vec![Arc::clone(name)],
             None => self.asked.union(&self.dirty).filter(|name| !hold(name)).cloned().collect(),
         };
@@ -254,13 +237,15 @@ impl TypeStream {
                     self.dirty.remove(&name);
                     self.singly.retain(|one| *one != name);
                 }
-                Some(_) => {}
-                // Asked for, and not there: that is told at once. What has merely gone waits.
-                None if self.asked.contains(&name) => {
-                    response.removed.push(Arc::clone(&name));
-                    self.dirty.remove(&name);
+                // Asked for, and not there, or refused without an older one: that is told at once, so
+                // that it does not wait for it. What has merely gone waits.
+                resource => {
+                    let is_there = resource.is_some() && self.known.contains_key(&name);
+                    if self.asked.contains(&name) && !is_there {
+                        response.removed.push(Arc::clone(&name));
+                        self.dirty.remove(&name);
+                    }
                 }
-                None => continue,
             }
             self.asked.remove(&name);
             if size >= FULL_RESPONSE {

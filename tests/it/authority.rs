@@ -1,0 +1,102 @@
+//! A certification authority that keeps nothing, and what it issues.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    CertificateStore, Domain, ProxyId, ServiceCertificate, StoreError, TrustDomain,
+};
+use ironmesh_cert::Authority;
+use jiff::Timestamp;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{RootCertStore, ServerConfig};
+use uuid::Uuid;
+
+/// An authority of one test. Two of them have nothing in common.
+pub(crate) struct TestAuthority(Authority);
+
+/// A proxy and its certificate.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) proxy: ProxyId,
+    pub(crate) chain: String,
+    pub(crate) key: String,
+}
+
+impl TestAuthority {
+    pub(crate) fn new() -> Self {
+        let trust_domain = TrustDomain::new(Domain::default());
+        let store = MemoryStore::default();
+        Self(Authority::open(&store, &trust_domain, Timestamp::now()).unwrap())
+    }
+
+    /// A new proxy.
+    pub(crate) fn proxy(&self) -> Identity {
+        let proxy = ProxyId(Uuid::new_v4());
+        let (key, request) = ironmesh_cert::generate_proxy_key_and_csr().unwrap();
+        let services = ["default/bookstore".parse().unwrap()];
+        let hour = Duration::from_secs(3600);
+        let certificate = self
+            .0
+            .issue_proxy_certificate(&request, proxy, &services, hour, Timestamp::now())
+            .unwrap();
+        Identity { proxy, chain: certificate.chain, key: key.expose().to_owned() }
+    }
+
+    /// The TLS configuration of an xDS server.
+    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+        let certificate = self.0.issue_control_plane_certificate(Timestamp::now()).unwrap();
+        ironmesh_cert::tls::server_config(&certificate, &self.0.trust_bundle()).unwrap()
+    }
+
+    pub(crate) fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        let bundle = self.0.trust_bundle();
+        for root in CertificateDer::pem_slice_iter(bundle.roots.as_bytes()) {
+            roots.add(root.unwrap()).unwrap();
+        }
+        roots
+    }
+}
+
+impl Identity {
+    /// What the client is known by.
+    pub(crate) fn name(&self) -> String {
+        self.proxy.to_string()
+    }
+
+    pub(crate) fn certificates(&self) -> Vec<CertificateDer<'static>> {
+        CertificateDer::pem_slice_iter(self.chain.as_bytes()).map(Result::unwrap).collect()
+    }
+
+    pub(crate) fn private_key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap()
+    }
+}
+
+#[derive(Default)]
+struct MemoryStore {
+    authority: Mutex<Option<Vec<u8>>>,
+    certificates: Mutex<Vec<ServiceCertificate>>,
+}
+
+impl CertificateStore for MemoryStore {
+    fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.authority.lock().unwrap().clone())
+    }
+
+    fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
+        *self.authority.lock().unwrap() = Some(material.to_vec());
+        Ok(())
+    }
+
+    fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
+        Ok(self.certificates.lock().unwrap().clone())
+    }
+
+    fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
+        self.certificates.lock().unwrap().push(certificate.clone());
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! gRPC's own client, over TLS of the test's choice.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper_util::rt::TokioIo;
+use ironmesh_tests::eventually::patience;
+use ironmesh_tests::tls::any_name_verifier;
+use ironmesh_xds_wire::ResourceType;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse,
+};
+use ironmesh_xds_wire::pb::google::rpc;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Status, Streaming};
+use tower_service::Service;
+
+use crate::authority::Identity;
+use crate::server::Server;
+
+/// A delta stream.
+pub(crate) struct Stream {
+    requests: mpsc::Sender<DeltaDiscoveryRequest>,
+    responses: Streaming<DeltaDiscoveryResponse>,
+}
+
+impl Stream {
+    /// Opens a stream that asks for clusters, on a connection of its own.
+    pub(crate) async fn open(server: &Server, client: &Identity) -> Self {
+        Self::begin(connect(server, client).await, clusters(client)).await
+    }
+
+    /// Opens a stream with this first request.
+    pub(crate) async fn begin(channel: Channel, first: DeltaDiscoveryRequest) -> Self {
+        let (requests, outgoing) = mpsc::channel(8);
+        requests.send(first).await.unwrap();
+        let mut client = AggregatedDiscoveryServiceClient::new(channel);
+        let stream = client.delta_aggregated_resources(ReceiverStream::new(outgoing));
+        let responses = timeout(patience(), stream).await.unwrap().unwrap().into_inner();
+        Self { requests, responses }
+    }
+
+    pub(crate) async fn send(&self, request: DeltaDiscoveryRequest) {
+        self.requests.send(request).await.unwrap();
+    }
+
+    /// Answers a push: takes it, or says what is wrong with it.
+    pub(crate) async fn answer(&self, push: &DeltaDiscoveryResponse, error: Option<&str>) {
+        let words =
+            |message: &str| rpc::Status { code: 13, message: message.to_owned(), details: vec![] };
+        self.send(DeltaDiscoveryRequest {
+            type_url: push.type_url.clone(),
+            response_nonce: push.nonce.clone(),
+            error_detail: error.map(words),
+            ..DeltaDiscoveryRequest::default()
+        })
+        .await;
+    }
+
+    pub(crate) async fn next(&mut self) -> Result<Option<DeltaDiscoveryResponse>, Status> {
+        timeout(patience(), self.responses.message()).await.expect("something comes")
+    }
+
+    /// The next push, as the names and contents in it.
+    pub(crate) async fn push(&mut self) -> DeltaDiscoveryResponse {
+        self.next().await.expect("a push").expect("no end")
+    }
+
+    /// How the stream ends.
+    pub(crate) async fn end(&mut self) -> Status {
+        loop {
+            match self.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Status::ok(""),
+                Err(status) => return status,
+            }
+        }
+    }
+}
+
+/// The names of the resources of a push.
+pub(crate) fn names(push: &DeltaDiscoveryResponse) -> Vec<&str> {
+    push.resources.iter().map(|resource| resource.name.as_str()).collect()
+}
+
+/// The first request for clusters, by a client that calls itself what it is.
+pub(crate) fn clusters(client: &Identity) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        node: Some(Node { id: client.name(), ..Node::default() }),
+        type_url: ResourceType::Cluster.url().to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+/// A connection for gRPC.
+pub(crate) async fn connect(server: &Server, client: &Identity) -> Channel {
+    connect_with(Endpoint::from_static("http://xds"), server, client).await
+}
+
+pub(crate) async fn connect_with(
+    endpoint: Endpoint,
+    server: &Server,
+    client: &Identity,
+) -> Channel {
+    let config = config(server.authority.roots(), Some(client), &[&TLS13]);
+    let connector = Connector { address: server.address, config };
+    endpoint.connect_with_connector(connector).await.unwrap()
+}
+
+/// A connection without gRPC.
+pub(crate) async fn dial(
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let tcp = TcpStream::connect(address).await?;
+    let handshake = TlsConnector::from(config).connect("xds".try_into().unwrap(), tcp);
+    timeout(patience(), handshake).await.expect("the handshake ends")
+}
+
+/// TLS as a client has it: trusting `roots`, showing the certificate of `client`.
+pub(crate) fn config(
+    roots: RootCertStore,
+    client: Option<&Identity>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(any_name_verifier(roots).unwrap());
+    let mut config = match client {
+        Some(client) => {
+            config.with_client_auth_cert(client.certificates(), client.private_key()).unwrap()
+        }
+        None => config.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+struct Connector {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let (address, config) = (self.address, Arc::clone(&self.config));
+        Box::pin(async move { Ok(TokioIo::new(dial(address, config).await?)) })
+    }
+}

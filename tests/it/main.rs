@@ -1,0 +1,17 @@
+//! The xDS server in this process, on loopback with real mutual TLS, and gRPC's own client.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code: a panic is a failed test"
+)]
+
+mod authority;
+mod client;
+mod connections;
+mod frames;
+mod pushes;
+mod server;
+mod shutdown;
+mod streams;

@@ -1,0 +1,129 @@
+//! From a published set to a client, and from its answers to the status.
+
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use ironmesh_xds_wire::{ResourceSet, ResourceType::Cluster};
+
+use crate::client::{Stream, clusters, connect, names};
+use crate::server::{Server, cluster};
+
+#[tokio::test]
+async fn what_is_published_reaches_its_client_and_no_other() {
+    let server = Server::start().await;
+    let (client, other) = (server.authority.proxy(), server.authority.proxy());
+    let mut stream = Stream::open(&server, &client).await;
+    let mut other_stream = Stream::open(&server, &other).await;
+    let (resource, set) = cluster("a", "1");
+    server.publish(&client, set).await;
+    server.publish(&other, cluster("b", "1").1).await;
+    let push = stream.push().await;
+    assert_eq!(names(&push), ["a"]);
+    assert_eq!(push.type_url, Cluster.url());
+    assert_eq!(push.resources[0].version, resource.version().to_string());
+    assert_eq!(names(&other_stream.push().await), ["b"]);
+}
+
+#[tokio::test]
+async fn what_a_client_takes_it_is_known_to_have() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut stream = Stream::open(&server, &client).await;
+    let (resource, set) = cluster("a", "1");
+    server.publish(&client, set).await;
+    let push = stream.push().await;
+    let has =
+        |status: &ironmesh_xds_server::ClientStatus| status.has(Cluster, "a", resource.version());
+    let before = server.status_where(&client, "it is connected", |s| s.streams == 1).await;
+    assert!(!has(&before), "it is sent, and not taken");
+    stream.answer(&push, None).await;
+    server.status_where(&client, "it has the cluster", has).await;
+}
+
+// Invariants 4 and 8: what it has from before our restart it is not sent, so it does not answer.
+#[tokio::test]
+async fn what_a_client_brings_along_it_is_known_to_have() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let (resource, set) = cluster("a", "1");
+    let initial = [("a".to_owned(), resource.version().to_string())];
+    let first =
+        DeltaDiscoveryRequest { initial_resource_versions: initial.into(), ..clusters(&client) };
+    let _stream = Stream::begin(connect(&server, &client).await, first).await;
+    server.publish(&client, set).await;
+    let has =
+        |status: &ironmesh_xds_server::ClientStatus| status.has(Cluster, "a", resource.version());
+    server.status_where(&client, "it has the cluster", has).await;
+}
+
+// Invariant 7.
+#[tokio::test]
+async fn what_a_client_refuses_is_kept_with_its_words_until_it_is_refused_no_more() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let (good, set) = cluster("a", "1");
+    let mut stream = Stream::open(&server, &client).await;
+    server.publish(&client, set).await;
+    let push = stream.push().await;
+    stream.answer(&push, None).await;
+    let (bad, mut set) = cluster("a", "bad");
+    server.publish(&client, set.clone()).await;
+    let push = stream.push().await;
+    stream.answer(&push, Some("no such thing")).await;
+    let status = server.status_where(&client, "a NACK", |s| !s.nacks.is_empty()).await;
+    let nack = &status.nacks[&(Cluster, "a".into())];
+    assert_eq!((nack.version, nack.message.as_str()), (bad.version(), "no such thing"));
+
+    // On another stream, where the client says what it has kept, the refusal still counts.
+    drop(stream);
+    server.status_where(&client, "it is gone", |s| s.streams == 0).await;
+    let initial = [("a".to_owned(), good.version().to_string())];
+    let first =
+        DeltaDiscoveryRequest { initial_resource_versions: initial.into(), ..clusters(&client) };
+    let mut stream = Stream::begin(connect(&server, &client).await, first).await;
+    set.insert(cluster("b", "1").0);
+    server.publish(&client, set.clone()).await;
+    let push = stream.push().await;
+    assert_eq!(names(&push), ["b"]);
+    stream.answer(&push, None).await;
+    let (b, _) = cluster("b", "1");
+    let status =
+        server.status_where(&client, "it has b", |s| s.has(Cluster, "b", b.version())).await;
+    assert!(status.nacks.contains_key(&(Cluster, "a".into())), "it refuses it still");
+
+    set.insert(cluster("a", "2").0);
+    server.publish(&client, set).await;
+    let push = stream.push().await;
+    stream.answer(&push, None).await;
+    server.status_where(&client, "no NACK", |s| s.nacks.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_refused_resource_that_is_published_no_more_is_refused_no_more() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut stream = Stream::open(&server, &client).await;
+    server.publish(&client, cluster("a", "bad").1).await;
+    let push = stream.push().await;
+    stream.answer(&push, Some("no")).await;
+    server.status_where(&client, "a NACK", |s| !s.nacks.is_empty()).await;
+    server.publish(&client, ResourceSet::default()).await;
+    server.status_where(&client, "no NACK", |s| s.nacks.is_empty()).await;
+}
+
+#[tokio::test]
+async fn two_streams_of_one_client_both_get_its_pushes() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut first = Stream::open(&server, &client).await;
+    let mut second = Stream::open(&server, &client).await;
+    server.status_where(&client, "it has two streams", |s| s.streams == 2).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    for stream in [&mut first, &mut second] {
+        let push = stream.push().await;
+        assert_eq!(names(&push), ["a"]);
+        stream.answer(&push, None).await;
+    }
+    drop(first);
+    server.status_where(&client, "it has one stream", |s| s.streams == 1).await;
+    server.publish(&client, cluster("a", "2").1).await;
+    assert_eq!(names(&second.push().await), ["a"]);
+}

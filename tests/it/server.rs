@@ -1,0 +1,96 @@
+//! An xDS server of one test.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ironmesh_tests::eventually;
+use ironmesh_tests::eventually::patience;
+use ironmesh_xds_server::{Admission, ClientKey, ClientStatus, Hub, Peer, Refusal, serve};
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
+use ironmesh_xds_wire::{Node, Resource, ResourceSet};
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::authority::{Identity, TestAuthority};
+
+pub(crate) struct Server {
+    pub(crate) authority: TestAuthority,
+    pub(crate) address: SocketAddr,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) tls: watch::Sender<Arc<ServerConfig>>,
+    pub(crate) shutdown: CancellationToken,
+    serving: JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        let authority = TestAuthority::new();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tls, config) = watch::channel(authority.server_config());
+        let (hub, shutdown) = (Arc::new(Hub::default()), CancellationToken::new());
+        let admission = Arc::new(ByCertificate);
+        let serving = serve(listener, config, Arc::clone(&hub), admission, shutdown.clone());
+        Self { authority, address, hub, tls, shutdown, serving: tokio::spawn(serving) }
+    }
+
+    /// Gives a client its set, when it is there.
+    pub(crate) async fn publish(&self, client: &Identity, set: ResourceSet) {
+        self.status_where(client, "it is connected", |status| status.streams > 0).await;
+        self.hub.publish(&client.name(), set);
+    }
+
+    /// Waits until what is known of a client is as wanted.
+    pub(crate) async fn status_where(
+        &self,
+        client: &Identity,
+        what: &str,
+        is_so: impl Fn(&ClientStatus) -> bool,
+    ) -> ClientStatus {
+        eventually(what, async || {
+            let status = self.hub.status().into_iter().find(|(key, _)| **key == *client.name());
+            match status {
+                Some((_, status)) if is_so(&status) => Ok(status),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the server has ended.
+    pub(crate) async fn ended(self) {
+        timeout(patience(), self.serving).await.expect("the server ends").unwrap().unwrap();
+    }
+}
+
+/// Lets in every proxy of the mesh that calls itself as its certificate does.
+struct ByCertificate;
+
+impl Admission for ByCertificate {
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+        let identity = ironmesh_cert::peer::proxy_identity(&peer.certificate)
+            .map_err(|error| Refusal(error.to_string()))?;
+        let proxy = identity.proxy.to_string();
+        if node.id != proxy {
+            return Err(Refusal(format!("`{}` has the certificate of `{proxy}`", node.id)));
+        }
+        Ok(proxy.into())
+    }
+}
+
+/// A set of one cluster, with a content that tells it from others of its name.
+pub(crate) fn cluster(name: &str, content: &str) -> (Arc<Resource>, ResourceSet) {
+    let cluster = Resource::new(&Cluster {
+        name: name.to_owned(),
+        alt_stat_name: content.to_owned(),
+        ..Cluster::default()
+    });
+    let cluster = Arc::new(cluster);
+    let mut set = ResourceSet::default();
+    set.insert(Arc::clone(&cluster));
+    (cluster, set)
+}

@@ -1,0 +1,43 @@
+//! The end of the server.
+
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use crate::client::{Stream, clusters, connect, connect_with, names};
+use crate::server::{Server, cluster};
+
+// R60.
+#[tokio::test]
+async fn streams_end_as_unavailable_and_the_server_returns() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut stream = Stream::open(&server, &client).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    assert_eq!(names(&stream.push().await), ["a"]);
+    server.shutdown.cancel();
+    let end = stream.end().await;
+    assert_eq!(end.code(), Code::Unavailable);
+    assert_eq!(end.message(), "the control plane is shutting down");
+    server.status_where(&client, "it is gone", |s| s.streams == 0).await;
+    server.ended().await;
+}
+
+// Invariant 10: who does not read harms only itself.
+#[tokio::test]
+async fn the_server_returns_although_a_client_does_not_read() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let small = Endpoint::from_static("http://xds")
+        .initial_stream_window_size(1 << 16)
+        .initial_connection_window_size(1 << 16);
+    let channel = connect_with(small, &server, &client).await;
+    let _unread = Stream::begin(channel, clusters(&client)).await;
+    server.publish(&client, cluster("a", &"x".repeat(8 << 20)).1).await;
+    // Another one is served all the while, so that the first is under way by then.
+    let other = server.authority.proxy();
+    let mut stream = Stream::begin(connect(&server, &other).await, clusters(&other)).await;
+    server.publish(&other, cluster("a", "1").1).await;
+    stream.push().await;
+    server.shutdown.cancel();
+    server.ended().await;
+}

@@ -1,0 +1,88 @@
+//! Which streams are served, and how the others are turned down.
+
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{Extension, Node};
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DiscoveryRequest,
+};
+use tonic::Code;
+
+use crate::client::{Stream, clusters, connect, names};
+use crate::server::{Server, cluster};
+
+#[tokio::test]
+async fn a_client_that_is_not_admitted_is_told_why() {
+    let server = Server::start().await;
+    let (client, other) = (server.authority.proxy(), server.authority.proxy());
+    let channel = connect(&server, &client).await;
+    let end = Stream::begin(channel, clusters(&other)).await.end().await;
+    assert_eq!(end.code(), Code::PermissionDenied);
+    let why = format!("`{}` has the certificate of `{}`", other.name(), client.name());
+    assert_eq!(end.message(), why);
+    assert!(server.hub.status().is_empty());
+}
+
+// R3.
+#[tokio::test]
+async fn a_first_request_without_a_node_is_an_invalid_argument() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    for node in [None, Some(Node::default())] {
+        let first = DeltaDiscoveryRequest { node, ..clusters(&client) };
+        let end = Stream::begin(connect(&server, &client).await, first).await.end().await;
+        assert_eq!(end.code(), Code::InvalidArgument);
+        assert!(end.message().contains("must have a node"), "{end}");
+    }
+}
+
+// R1, R2.
+#[tokio::test]
+async fn a_node_may_be_repeated_and_not_be_changed() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut stream = Stream::open(&server, &client).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    let push = stream.push().await;
+    stream.send(clusters(&client)).await;
+    stream.answer(&push, None).await;
+    server.publish(&client, cluster("a", "2").1).await;
+    assert_eq!(names(&stream.push().await), ["a"]);
+
+    let node = Some(Node { id: "another".to_owned(), ..Node::default() });
+    stream.send(DeltaDiscoveryRequest { node, ..clusters(&client) }).await;
+    let end = stream.end().await;
+    assert_eq!(end.code(), Code::InvalidArgument);
+    assert_eq!(end.message(), "the node id changed within the stream");
+}
+
+#[tokio::test]
+async fn the_state_of_the_world_variant_is_unimplemented_and_what_to_do_is_said() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut grpc = AggregatedDiscoveryServiceClient::new(connect(&server, &client).await);
+    let requests = tokio_stream::iter([DiscoveryRequest::default()]);
+    let end = match grpc.stream_aggregated_resources(requests).await {
+        Err(end) => end,
+        Ok(stream) => stream.into_inner().message().await.expect_err("no answer"),
+    };
+    assert_eq!(end.code(), Code::Unimplemented);
+    assert!(end.message().contains("api_type: DELTA_GRPC"), "{end}");
+}
+
+// F1: Envoy's node lists its extensions.
+#[tokio::test]
+async fn a_node_of_61_kilobytes_is_fine() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let extension = |n: usize| Extension {
+        name: format!("envoy.filters.http.extension_{n}"),
+        type_urls: vec!["envoy.extensions.filters.http.extension.v3.Extension".to_owned(); 2],
+        ..Extension::default()
+    };
+    let extensions = (0..516).map(extension).collect();
+    let node = Some(Node { id: client.name(), extensions, ..Node::default() });
+    let first = DeltaDiscoveryRequest { node, ..clusters(&client) };
+    let mut stream = Stream::begin(connect(&server, &client).await, first).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    assert_eq!(names(&stream.push().await), ["a"]);
+}

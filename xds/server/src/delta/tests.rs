@@ -1,0 +1,14 @@
+//! The delta stream against the rules of the protocol, one test per rule.
+//!
+//! R1 to R64 and "rule 1" to "rule 10" are those of the conformance notes: what the xDS protocol
+//! document says, and what decides whether Envoy works.
+
+mod answers;
+mod client;
+mod convergence;
+mod limits;
+mod order;
+mod reconnect;
+mod resources;
+mod subscriptions;
+mod warming;

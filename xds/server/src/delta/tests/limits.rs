@@ -1,0 +1,80 @@
+//! Everything is bounded (invariant 10): responses, and what a client can make us hold.
+
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener};
+use ironmesh_xds_wire::{DeltaRequest, ResourceSet};
+
+use super::client::{Client, subscribe};
+use super::resources::{cluster, endpoints, large_cluster, listener, set};
+
+#[test]
+fn a_large_response_is_split_and_the_rest_follows_the_ack() {
+    let mut all = set([listener("l", 1)]);
+    for name in ["a", "b", "c", "d", "e"] {
+        all.insert(large_cluster(name, 1, 100 * 1024));
+        all.insert(endpoints(name, 1));
+    }
+    let mut client = Client::new();
+    client.give(&all);
+    client.subscribe_to(&all);
+    assert_eq!(client.saw(), ["CDS +a +b +c", "EDS +a +b +c", "SDS"]);
+    client.take(Endpoint);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["CDS +d +e", "EDS +d +e"]);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["LDS +l", "RDS"]);
+}
+
+// R7.
+#[test]
+fn an_unknown_type_is_answered_once_and_the_stream_lives() {
+    let mut client = Client::settled(&set([cluster("a", 1)]));
+    let unknown = |names: &[&str]| DeltaRequest {
+        type_url: "type.googleapis.com/envoy.config.route.v3.VirtualHost".to_owned(),
+        ..subscribe(Cluster, names)
+    };
+    client.request(&unknown(&["v"]));
+    client.request(&DeltaRequest { nonce: "9".to_owned(), ..unknown(&[]) });
+    assert_eq!(client.saw(), ["unknown -v"]);
+    client.request(&unknown(&["w"]));
+    client.give(&set([cluster("a", 2)]));
+    assert_eq!(client.saw(), ["unknown -w", "CDS +a"]);
+}
+
+#[test]
+fn an_unknown_type_is_answered_by_nothing_where_it_names_nothing() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.request(&DeltaRequest { type_url: "x".to_owned(), ..DeltaRequest::default() });
+    assert_eq!(client.saw(), ["unknown"]);
+}
+
+#[test]
+fn a_client_that_asks_for_too_many_unknown_types_is_dropped() {
+    let mut client = Client::settled(&ResourceSet::default());
+    for n in 0..33 {
+        assert!(!client.saw().iter().any(|line| line.starts_with("closed")), "{n}");
+        client.request(&DeltaRequest { type_url: n.to_string(), ..DeltaRequest::default() });
+    }
+    assert_eq!(client.saw(), ["closed: the client asks for too many unknown resource types"]);
+}
+
+#[test]
+fn a_client_that_asks_for_a_type_of_a_huge_name_is_dropped() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.request(&DeltaRequest { type_url: "x".repeat(1000), ..DeltaRequest::default() });
+    assert_eq!(client.saw(), ["closed: the client asks for a resource type of too long a name"]);
+}
+
+#[test]
+fn a_client_that_subscribes_to_too_many_names_is_dropped() {
+    let mut client = Client::settled(&ResourceSet::default());
+    let name = |n: usize| format!("{n}{}", "x".repeat(1 << 20));
+    for n in 0..15 {
+        client.ask(Listener, &[&name(n)]);
+        client.ask(Listener, &[&name(0)]);
+        client.drop_names(Listener, &[&name(n)]);
+        client.ask(Listener, &[&name(n)]);
+    }
+    assert!(!client.saw().iter().any(|line| line.starts_with("closed")), "the same name is one");
+    client.ask(Listener, &[&name(15)]);
+    assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
+}

@@ -1,0 +1,78 @@
+//! Resources and sets to test with: a name, and a number that stands for the content.
+
+use std::sync::Arc;
+
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, LocalityLbEndpoints,
+};
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::Listener;
+use ironmesh_xds_wire::pb::envoy::config::route::v3::RouteConfiguration;
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
+    GenericSecret, Secret, secret,
+};
+use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType};
+
+pub(super) fn cluster(name: &str, content: u32) -> Arc<Resource> {
+    large_cluster(name, content, 0)
+}
+
+/// A cluster that takes at least `size` bytes.
+pub(super) fn large_cluster(name: &str, content: u32, size: usize) -> Arc<Resource> {
+    let alt_stat_name = format!("{content}{}", "x".repeat(size));
+    Arc::new(Resource::new(&Cluster { name: name.to_owned(), alt_stat_name, ..Cluster::default() }))
+}
+
+/// The endpoints of a cluster; with content 0 there are none.
+pub(super) fn endpoints(cluster: &str, content: u32) -> Arc<Resource> {
+    let locality = LocalityLbEndpoints { priority: content, ..LocalityLbEndpoints::default() };
+    Arc::new(Resource::new(&ClusterLoadAssignment {
+        cluster_name: cluster.to_owned(),
+        endpoints: if content == 0 { Vec::new() } else { vec![locality] },
+        ..ClusterLoadAssignment::default()
+    }))
+}
+
+pub(super) fn listener(name: &str, content: u32) -> Arc<Resource> {
+    Arc::new(Resource::new(&Listener {
+        name: name.to_owned(),
+        stat_prefix: content.to_string(),
+        ..Listener::default()
+    }))
+}
+
+pub(super) fn route(name: &str, content: u32) -> Arc<Resource> {
+    Arc::new(Resource::new(&RouteConfiguration {
+        name: name.to_owned(),
+        internal_only_headers: vec![content.to_string()],
+        ..RouteConfiguration::default()
+    }))
+}
+
+pub(super) fn secret(name: &str, content: u32) -> Arc<Resource> {
+    let text = Specifier::InlineString(content.to_string());
+    let source = DataSource { specifier: Some(text), ..DataSource::default() };
+    let generic = GenericSecret { secret: Some(source), ..GenericSecret::default() };
+    let r#type = Some(secret::Type::GenericSecret(generic));
+    Arc::new(Resource::new(&Secret { name: name.to_owned(), r#type }))
+}
+
+/// A resource of any type.
+pub(super) fn resource(resource_type: ResourceType, name: &str, content: u32) -> Arc<Resource> {
+    match resource_type {
+        ResourceType::Secret => secret(name, content),
+        ResourceType::Cluster => cluster(name, content),
+        ResourceType::Endpoint => endpoints(name, content),
+        ResourceType::Listener => listener(name, content),
+        ResourceType::Route => route(name, content),
+    }
+}
+
+pub(super) fn set<const N: usize>(resources: [Arc<Resource>; N]) -> ResourceSet {
+    let mut set = ResourceSet::default();
+    for resource in resources {
+        set.insert(resource);
+    }
+    set
+}

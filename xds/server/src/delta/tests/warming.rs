@@ -1,0 +1,210 @@
+//! Envoy warms clusters: it answers a push of them only when it has been told the endpoints of each
+//! (rule 1, rule 10). Whatever happens, it must never wait for us, nor we for it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route};
+use ironmesh_xds_wire::{DeltaResponse, ResourceSet};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::client::Client;
+use super::resources::resource;
+use crate::delta::REMOVAL_GRACE;
+
+proptest! {
+    #[test]
+    fn a_client_that_warms_its_clusters_never_waits(steps in vec(step(), 1..80)) {
+        let mut envoy = Envoy::default_connected();
+        for step in &steps {
+            envoy.take(step);
+        }
+        envoy.settle();
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Clusters with their endpoints, listeners or routes are added, changed or removed.
+    Edit(ResourceType, &'static str, Option<u32>),
+    Publish,
+    /// The client reads the next message.
+    Read,
+    /// The stream is lost. Of the requests on the new one, so many come before the set.
+    Reconnect {
+        before_set: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let of = select(&[Cluster, Cluster, Endpoint, Endpoint, Listener, Route][..]);
+    let edit = (of, select(&["a", "b", "c"][..]), prop::option::weighted(0.8, 0..5_u32));
+    prop_oneof![
+        6 => edit.prop_map(|(of, name, content)| Step::Edit(of, name, content)),
+        4 => Just(Step::Publish),
+        10 => Just(Step::Read),
+        1 => (0..=4_usize).prop_map(|before_set| Step::Reconnect { before_set }),
+    ]
+}
+
+struct Envoy {
+    client: Client,
+    contents: BTreeMap<(ResourceType, &'static str), u32>,
+    published: ResourceSet,
+    /// What is on the way to it.
+    unread: VecDeque<(ResourceType, DeltaResponse)>,
+    /// The clusters whose endpoints it is subscribed to.
+    subscribed: BTreeSet<Arc<str>>,
+    /// The clusters of the push that it has read and not taken, as long as they are not warm.
+    warming: Option<BTreeSet<Arc<str>>>,
+    has_asked_for_listeners: bool,
+}
+
+impl Envoy {
+    fn default_connected() -> Self {
+        let mut envoy = Self {
+            client: Client::new(),
+            contents: BTreeMap::new(),
+            published: ResourceSet::default(),
+            unread: VecDeque::new(),
+            subscribed: BTreeSet::new(),
+            warming: None,
+            has_asked_for_listeners: false,
+        };
+        envoy.client.give(&ResourceSet::default());
+        envoy.client.ask(Cluster, &[]);
+        envoy
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Edit(of, name, content) => self.edit(*of, name, *content),
+            Step::Publish => self.publish(),
+            Step::Read => self.read(),
+            Step::Reconnect { before_set } => self.reconnect(*before_set),
+        }
+        self.receive();
+    }
+
+    fn edit(&mut self, of: ResourceType, name: &'static str, content: Option<u32>) {
+        let together = if matches!(of, Cluster | Endpoint) { [Cluster, Endpoint] } else { [of; 2] };
+        for part in together {
+            if content.is_none() {
+                self.contents.remove(&(part, name));
+            } else {
+                self.contents.entry((part, name)).or_insert(1);
+            }
+        }
+        if let Some(content) = content {
+            self.contents.insert((of, name), content);
+        }
+    }
+
+    fn publish(&mut self) {
+        self.published = ResourceSet::default();
+        for ((of, name), content) in &self.contents {
+            self.published.insert(resource(*of, name, *content));
+        }
+        self.client.give(&self.published);
+    }
+
+    /// What the server has sent is on its way.
+    fn receive(&mut self) {
+        self.unread.extend(std::mem::take(&mut self.client.log));
+    }
+
+    fn read(&mut self) {
+        let Some((of, DeltaResponse { resources, removed, .. })) = self.unread.pop_front() else {
+            return;
+        };
+        let added: Vec<_> = resources.iter().map(|r| Arc::clone(r.name())).collect();
+        match of {
+            Cluster => {
+                assert_eq!(self.warming, None, "one push at a time");
+                let new: Vec<_> =
+                    added.iter().filter(|&name| self.subscribed.insert(Arc::clone(name))).collect();
+                if !new.is_empty() {
+                    let new: Vec<_> = new.into_iter().map(|name| &**name).collect();
+                    self.client.ask(Endpoint, &new);
+                }
+                let gone: Vec<_> =
+                    removed.iter().filter(|name| self.subscribed.remove(*name)).collect();
+                if !gone.is_empty() {
+                    let gone: Vec<_> = gone.into_iter().map(|name| &**name).collect();
+                    self.client.drop_names(Endpoint, &gone);
+                }
+                self.warming = Some(added.into_iter().collect());
+            }
+            Endpoint => {
+                if let Some(warming) = &mut self.warming {
+                    warming.retain(|name| !added.contains(name) && !removed.contains(name));
+                }
+                self.client.take(Endpoint);
+            }
+            of => self.client.take(of),
+        }
+        if self.warming.as_ref().is_some_and(BTreeSet::is_empty) {
+            self.warming = None;
+            self.client.take(Cluster);
+            if !self.has_asked_for_listeners {
+                self.has_asked_for_listeners = true;
+                self.client.ask(Listener, &[]);
+                self.client.ask(Route, &["a", "b"]);
+            }
+        }
+    }
+
+    fn reconnect(&mut self, before_set: usize) {
+        self.client.reconnect();
+        self.unread.clear();
+        self.warming = None;
+        let subscribed: Vec<_> = self.subscribed.iter().map(|name| &**name).collect();
+        let mut requests = vec![(Cluster, &[][..])];
+        if !subscribed.is_empty() {
+            requests.push((Endpoint, &subscribed));
+        }
+        if self.has_asked_for_listeners {
+            requests.extend([(Listener, &[][..]), (Route, &["a", "b"])]);
+        }
+        for (at, (of, names)) in requests.iter().enumerate() {
+            if at == before_set {
+                self.client.give(&self.published);
+            }
+            self.client.ask_again(*of, names);
+        }
+        if before_set >= requests.len() {
+            self.client.give(&self.published);
+        }
+    }
+
+    fn settle(&mut self) {
+        self.publish();
+        self.receive();
+        for _ in 0..2 {
+            for _ in 0..1000 {
+                self.read();
+                self.receive();
+            }
+            assert!(self.unread.is_empty(), "pushes without end: {:?}", self.unread);
+            assert_eq!(self.warming, None, "it waits for endpoints");
+            // Only for removals after a reconnect.
+            self.client.pass(REMOVAL_GRACE);
+            self.receive();
+        }
+        assert!(!self.client.saw().iter().any(|line| line.ends_with("late")));
+        let is_wanted = |of, name: &str| match of {
+            Endpoint => self.subscribed.contains(name),
+            Route => ["a", "b"].contains(&name),
+            _ => true,
+        };
+        let wanted: BTreeMap<_, _> = self
+            .published
+            .iter()
+            .filter(|resource| is_wanted(resource.resource_type(), resource.name()))
+            .map(|r| ((r.resource_type(), Arc::clone(r.name())), r.version()))
+            .collect();
+        assert_eq!(self.client.has, wanted);
+    }
+}

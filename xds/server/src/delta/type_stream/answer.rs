@@ -1,0 +1,97 @@
+//! How a client answers a push, and what that says of what it has.
+
+use std::sync::Arc;
+
+use ironmesh_xds_wire::{DeltaRequest, ErrorDetail, ResourceSet, ResourceType, Version};
+
+use super::TypeStream;
+
+/// A push that the client refused.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// Its type.
+    pub resource_type: ResourceType,
+    /// What was in it, and in which versions.
+    pub resources: Vec<(Arc<str>, Version)>,
+    /// Why, in the client's words.
+    pub error: ErrorDetail,
+    /// Whether it is known which resource is refused: there was only this one. Otherwise each is
+    /// tried again by itself.
+    pub is_final: bool,
+}
+
+/// News of what the client has: it took a push, or it said what it has from an earlier stream.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// The type.
+    pub resource_type: ResourceType,
+    /// What was in the push, and what it removed.
+    pub names: Vec<Arc<str>>,
+}
+
+/// How a client answered a push.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Acked(Taken),
+    Nacked(Refused),
+}
+
+impl TypeStream {
+    /// Takes the ACK or NACK that a request may be.
+    pub(crate) fn on_answer(
+        &mut self,
+        request: &DeltaRequest,
+        target: Option<&ResourceSet>,
+    ) -> Option<Answer> {
+        let at = self.pushes.iter().position(|push| push.nonce == request.nonce)?;
+        let push = self.pushes.remove(at)?;
+        let Some(error) = request.error.clone() else {
+            let mut names = push.removed;
+            for name in &names {
+                self.acked.remove(name);
+            }
+            for (name, version) in push.resources {
+                if self.refused.remove(&name).is_some() {
+                    self.dirty.insert(Arc::clone(&name));
+                }
+                names.push(Arc::clone(&name));
+                // What the client has dropped meanwhile it has no more.
+                if !self.subscription.covers(&name) {
+                    continue;
+                }
+                // It has dropped it and wants it again, perhaps by the wildcard. Where it is still
+                // there it is sent again anyway; otherwise the client must be told that it has gone.
+                let is_there = target.is_some_and(|set| set.contains(self.resource_type, &name));
+                let is_being_removed = self.pushes.iter().any(|push| push.removed.contains(&name));
+                if !self.known.contains_key(&name) && !is_there && !is_being_removed {
+                    self.known.insert(Arc::clone(&name), None);
+                    self.dirty.insert(Arc::clone(&name));
+                }
+                self.acked.insert(name, version);
+            }
+            return Some(Answer::Acked(Taken { resource_type: self.resource_type, names }));
+        };
+        // Envoy may have taken the good resources of a push that it refused (it does for errors of
+        // meaning, and not for malformed messages), so of none of them do we know the version.
+        for (name, _) in &push.resources {
+            if let Some(known) = self.known.get_mut(name) {
+                *known = None;
+            }
+            self.acked.remove(name);
+        }
+        if !push.resources.is_empty() {
+            // Nor was it taken that something asked for is not there. (A push of nothing else, if
+            // refused, would be refused again.)
+            let subscription = &self.subscription;
+            self.asked.extend(push.removed.into_iter().filter(|name| subscription.covers(name)));
+        }
+        let is_final = push.resources.len() == 1;
+        if is_final {
+            self.refused.extend(push.resources.iter().cloned());
+        } else {
+            self.singly.extend(push.resources.iter().map(|(name, _)| Arc::clone(name)));
+        }
+        let (resource_type, resources) = (self.resource_type, push.resources);
+        Some(Answer::Nacked(Refused { resource_type, resources, error, is_final }))
+    }
+}
