@@ -15,11 +15,12 @@ use ironmesh_providers::discover;
 use ironmesh_store::Store;
 use ironmesh_xds_compile::{Compiled, Compiler};
 use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
+use ironmesh_xds_wire::Node;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::statement;
@@ -59,9 +60,14 @@ pub(crate) struct Reconciler {
     tls_renew_at: Timestamp,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
 
-    /// What the compiler was made from.
+    /// What the compiler was made from, and the generation of the register then.
     inputs: Option<(Arc<MeshSpecification>, Vec<JoinRecord>)>,
+    generation: watch::Receiver<u64>,
+    /// The clients that are connected, and what each last said of itself.
+    connected: BTreeMap<ClientKey, Node>,
     compiler: Option<Compiler>,
+    /// When the clock is looked at next.
+    next_tick: Instant,
     /// The findings of the snapshot that are in the log already.
     told: BTreeSet<String>,
     /// What each connected client was last given.
@@ -95,6 +101,8 @@ impl Reconciler {
             findings: findings.subscribe(),
         };
         let reconciler = Self {
+            generation: register.generation(),
+            connected: BTreeMap::new(),
             mesh,
             service_lifetime,
             store,
@@ -109,6 +117,7 @@ impl Reconciler {
             findings,
             inputs: None,
             compiler: None,
+            next_tick: Instant::now(),
             told: BTreeSet::new(),
             given: BTreeMap::new(),
         };
@@ -117,78 +126,105 @@ impl Reconciler {
 
     /// Reconciles until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let mut generation = self.register.generation();
         let mut clients = self.hub.changes();
-        let mut policy = self.policy.clone();
+        let (mut policy, mut generation) = (self.policy.clone(), self.generation.clone());
+        let mut is_tick = true;
         loop {
-            generation.mark_unchanged();
             clients.mark_unchanged();
             policy.mark_unchanged();
+            generation.mark_unchanged();
             let settled = Instant::now() + SETTLE;
             // It compiles and may write to the store: other tasks go on on other threads.
-            tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
-            tokio::select! {
+            tokio::task::block_in_place(|| self.reconcile(Timestamp::now(), is_tick));
+            is_tick = tokio::select! {
                 // At the end of the process the sources go too: that is no failure of theirs.
                 biased;
                 () = shutdown.cancelled() => return Ok(()),
-                changed = generation.changed() => changed?,
-                changed = clients.changed() => changed?,
-                changed = policy.changed() => changed?,
-                () = sleep(TICK) => {}
-            }
+                changed = policy.changed() => changed.map(|()| false)?,
+                changed = generation.changed() => changed.map(|()| false)?,
+                changed = clients.changed() => changed.map(|()| false)?,
+                () = sleep_until(self.next_tick) => true,
+            };
             sleep_until(settled).await;
         }
     }
 
-    fn reconcile(&mut self, now: Timestamp) {
-        self.renew_own_certificates(now);
+    fn reconcile(&mut self, now: Timestamp, is_tick: bool) {
+        if is_tick {
+            self.next_tick = Instant::now() + TICK;
+            self.renew_own_certificates(now);
+        }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
-        let clients = self.hub.status();
+        let clients = self.hub.take_changed();
         self.record_participation(&clients);
-        let records = self.register.records_in_use(now);
-        let certificates_changed = self.renew_service_certificates(&specification, &records, now);
-        let inputs_changed = self.inputs.as_ref().is_none_or(|(old_specification, old_records)| {
-            !Arc::ptr_eq(old_specification, &specification) || *old_records != records
-        });
-        if inputs_changed || certificates_changed || self.compiler.is_none() {
-            let snapshot = Snapshot::assemble(
-                self.mesh.clone(),
-                Arc::clone(&specification),
-                &discover(&specification, &records),
-                &records,
-                self.certificates.current(),
-                Arc::new(self.authority.lock().trust_bundle()),
-            );
-            for finding in &snapshot.findings {
-                if self.told.insert(finding.to_string()) {
-                    tracing::warn!("{finding}");
-                }
+        for (client, status) in &clients {
+            if status.streams > 0 {
+                self.connected.insert(Arc::clone(client), status.node.clone());
+            } else {
+                self.connected.remove(client);
+                self.given.remove(client);
             }
-            self.told.retain(|told| snapshot.findings.iter().any(|f| f.to_string() == *told));
-            self.compiler = Some(Compiler::new(Arc::new(snapshot)));
-            self.inputs = Some((specification, records));
-            self.publish(&clients, true);
+        }
+        if self.renew_compiler(&specification, now, is_tick) {
+            let everyone: Vec<_> = self.connected.keys().cloned().collect();
+            self.publish(everyone.iter(), true);
         } else {
-            self.publish(&clients, false);
+            self.publish(clients.iter().map(|(client, _)| client), false);
         }
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
 
-    /// Gives the connected clients what they are to have: all of them where `everything` may have
-    /// changed, otherwise those who have come or say something else of themselves.
-    fn publish(&mut self, clients: &[(ClientKey, ClientStatus)], everything: bool) {
-        let connected = |client: &ClientKey| {
-            clients.iter().any(|(key, status)| key == client && status.streams > 0)
-        };
-        self.given.retain(|client, _| connected(client));
-        for (client, status) in clients.iter().filter(|(_, status)| status.streams > 0) {
-            let Some((proxy, compiler)) = self.proxy(client, status).zip(self.compiler.as_mut())
-            else {
+    /// Makes a compiler for what is known now; says whether it differs from what was known before.
+    fn renew_compiler(
+        &mut self,
+        specification: &Arc<MeshSpecification>,
+        now: Timestamp,
+        is_tick: bool,
+    ) -> bool {
+        let same_policy =
+            self.inputs.as_ref().is_some_and(|(old, _)| Arc::ptr_eq(old, specification));
+        let same_register = !self.generation.has_changed().unwrap_or(false);
+        if same_policy && same_register && !is_tick {
+            return false;
+        }
+        self.generation.mark_unchanged();
+        let records = self.register.records_in_use(now);
+        let same_certificates = !self.renew_service_certificates(specification, &records, now);
+        let same_records = self.inputs.as_ref().is_some_and(|(_, old)| *old == records);
+        if same_policy && same_records && same_certificates {
+            return false;
+        }
+        let snapshot = Snapshot::assemble(
+            self.mesh.clone(),
+            Arc::clone(specification),
+            &discover(specification, &records),
+            &records,
+            self.certificates.current(),
+            Arc::new(self.authority.lock().trust_bundle()),
+        );
+        for finding in &snapshot.findings {
+            if self.told.insert(finding.to_string()) {
+                tracing::warn!("{finding}");
+            }
+        }
+        self.told.retain(|told| snapshot.findings.iter().any(|f| f.to_string() == *told));
+        self.compiler = Some(Compiler::new(Arc::new(snapshot)));
+        self.inputs = Some((Arc::clone(specification), records));
+        true
+    }
+
+    /// Gives clients what they are to have. Where not `everything` may have changed, only to those
+    /// who have come or say something else of themselves.
+    fn publish<'a>(&mut self, clients: impl Iterator<Item = &'a ClientKey>, everything: bool) {
+        let mut told = Vec::new();
+        for client in clients {
+            let Some((proxy, compiler)) = self.proxy(client).zip(self.compiler.as_mut()) else {
                 continue;
             };
             let old = self.given.get(client);
+            let published = self.hub.published(client);
             let is_served = old.is_some_and(|given| given.proxy.statement == proxy.statement)
-                && self.hub.published(client).is_some();
+                && published.is_some();
             if is_served && !everything {
                 continue;
             }
@@ -201,25 +237,32 @@ impl Reconciler {
                     tracing::warn!(%client, "{finding}");
                 }
             }
-            let published = self.hub.published(client);
             if !published.is_some_and(|published| published.is_same_as(&compiled.resources)) {
                 self.hub.publish(client, compiled.resources.clone());
             }
+            told.push((proxy.record.id, compiled.findings.clone()));
             self.given.insert(Arc::clone(client), Given { proxy, compiled });
         }
-        let findings = self.given.values().filter(|given| !given.compiled.findings.is_empty());
-        let findings = findings.map(|g| (g.proxy.record.id, g.compiled.findings.clone())).collect();
-        self.findings.send_if_modified(|old| {
-            let changed = *old != findings;
-            *old = findings;
-            changed
+        self.findings.send_if_modified(|all| {
+            let mut is_news = false;
+            for (id, findings) in told {
+                let old = if findings.is_empty() {
+                    all.remove(&id)
+                } else {
+                    all.insert(id, findings.clone())
+                };
+                is_news |= old.unwrap_or_default() != findings;
+            }
+            is_news
         });
     }
 
-    fn proxy(&self, client: &ClientKey, status: &ClientStatus) -> Option<Proxy> {
+    /// A connected client as the compiler sees it.
+    fn proxy(&self, client: &ClientKey) -> Option<Proxy> {
+        let node = self.connected.get(client)?;
         let record = self.register.get(client.parse().ok()?)?;
         // Admission has let in no other than well-formed ones.
-        Some(Proxy { record, statement: statement(&status.node).ok()? })
+        Some(Proxy { record, statement: statement(node).ok()? })
     }
 
     /// Proxies that have in force what they were given take part with it, from now on and over

@@ -3,7 +3,7 @@
 //! One lock, held for moments only. What a client is to have has one writer, whoever calls
 //! [`Hub::publish`]; how far it has come is written by its stream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -47,9 +47,16 @@ impl ClientStatus {
 /// All clients.
 #[derive(Debug)]
 pub struct Hub {
-    clients: Mutex<BTreeMap<ClientKey, Client>>,
+    clients: Mutex<Clients>,
     /// Counts what happens to clients: connects, disconnects, answers.
     changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    by_key: BTreeMap<ClientKey, Client>,
+    /// Those to whom something has happened since [`Hub::take_changed`].
+    changed: BTreeSet<ClientKey>,
 }
 
 #[derive(Debug)]
@@ -68,7 +75,7 @@ impl Hub {
     /// Sets what a connected client is to have. A client that is not connected is passed over.
     pub fn publish(&self, client: &str, set: ResourceSet) {
         let mut clients = self.clients.lock();
-        if let Some(client) = clients.get_mut(client).filter(|c| c.status.streams > 0) {
+        if let Some(client) = clients.by_key.get_mut(client).filter(|c| c.status.streams > 0) {
             // What it is to have no more it does not refuse.
             client.status.nacks.retain(|(t, name), _| set.contains(*t, name));
             client.set.send_replace(Some(set));
@@ -77,16 +84,29 @@ impl Hub {
 
     /// What a client is to have, as it was last published.
     pub fn published(&self, client: &str) -> Option<ResourceSet> {
-        self.clients.lock().get(client).and_then(|client| client.set.borrow().clone())
+        let clients = self.clients.lock();
+        clients.by_key.get(client).and_then(|client| client.set.borrow().clone())
     }
 
     /// The clients that have connected, and how far they have come.
     pub fn status(&self) -> Vec<(ClientKey, ClientStatus)> {
         let clients = self.clients.lock();
-        clients.iter().map(|(key, client)| (Arc::clone(key), client.status.clone())).collect()
+        clients.by_key.iter().map(|(key, c)| (Arc::clone(key), c.status.clone())).collect()
     }
 
-    /// Tells when clients connect, disconnect or answer. Level-triggered: look at [`Hub::status`].
+    /// The clients that have connected, disconnected or answered since the last call, as they are
+    /// now. For whoever keeps them supplied: there is one such, so each change is taken once.
+    pub fn take_changed(&self) -> Vec<(ClientKey, ClientStatus)> {
+        let mut clients = self.clients.lock();
+        let changed = std::mem::take(&mut clients.changed);
+        let status = |key: ClientKey| {
+            let status = clients.by_key.get(&key)?.status.clone();
+            Some((key, status))
+        };
+        changed.into_iter().filter_map(status).collect()
+    }
+
+    /// Tells when [`Hub::take_changed`] has something to take.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -94,7 +114,8 @@ impl Hub {
     /// A stream of `client` begins.
     pub(crate) fn connect(self: &Arc<Self>, client: ClientKey, node: Node) -> Connection {
         let mut clients = self.clients.lock();
-        let entry = clients.entry(Arc::clone(&client)).or_insert_with(|| Client {
+        clients.changed.insert(Arc::clone(&client));
+        let entry = clients.by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
             set: watch::Sender::new(None),
             status: ClientStatus::default(),
         });
@@ -104,19 +125,22 @@ impl Hub {
         let nacks = &entry.status.nacks;
         let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
         drop(clients);
-        self.changed();
+        self.tell();
         Connection { hub: Arc::clone(self), client, sets, refused }
     }
 
-    fn changed(&self) {
+    fn tell(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    fn with(&self, client: &str, change: impl FnOnce(&mut Client)) {
-        if let Some(client) = self.clients.lock().get_mut(client) {
-            change(client);
+    fn with(&self, client: &ClientKey, change: impl FnOnce(&mut Client)) {
+        let mut clients = self.clients.lock();
+        if let Some(entry) = clients.by_key.get_mut(client) {
+            change(entry);
+            clients.changed.insert(Arc::clone(client));
         }
-        self.changed();
+        drop(clients);
+        self.tell();
     }
 }
 
