@@ -1,14 +1,11 @@
 //! gRPC's own client, over TLS of the test's choice.
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use hyper_util::rt::TokioIo;
 use ironmesh_tests::eventually::patience;
 use ironmesh_tests::tls::any_name_verifier;
+use ironmesh_tests::xds::Connector;
 use ironmesh_xds_wire::ResourceType;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -24,9 +21,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
-use tower_service::Service;
 
 use crate::authority::Identity;
 use crate::server::Server;
@@ -150,24 +146,4 @@ pub(crate) fn config(
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Arc::new(config)
-}
-
-struct Connector {
-    address: SocketAddr,
-    config: Arc<ClientConfig>,
-}
-
-impl Service<Uri> for Connector {
-    type Response = TokioIo<TlsStream<TcpStream>>;
-    type Error = std::io::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let (address, config) = (self.address, Arc::clone(&self.config));
-        Box::pin(async move { Ok(TokioIo::new(dial(address, config).await?)) })
-    }
 }

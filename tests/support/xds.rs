@@ -117,9 +117,13 @@ impl Imposter {
     }
 }
 
-struct Connector {
-    address: SocketAddr,
-    config: Arc<ClientConfig>,
+/// Connects tonic by this TLS, which tonic's own settings cannot express.
+#[derive(Debug)]
+pub struct Connector {
+    /// Where to.
+    pub address: SocketAddr,
+    /// How.
+    pub config: Arc<ClientConfig>,
 }
 
 impl Service<Uri> for Connector {
