@@ -15,6 +15,8 @@ pub struct Readiness {
     pub waiting_for: Vec<String>,
     /// The policy in force.
     pub policy: PolicyView,
+    /// What is wrong with the mesh as a whole, such as endpoints without a proxy.
+    pub findings: Vec<FindingView>,
 }
 
 /// The policy in force, and what is wrong with the newest one.

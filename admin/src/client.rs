@@ -2,16 +2,21 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
-use crate::api::{BootstrapRequest, BootstrapResponse, ErrorBody, ProxyView, Readiness};
+use crate::api::{BootstrapRequest, BootstrapResponse, ErrorBody, ProxyView};
+
+/// How long an answer may take. Issuing takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client of the admin socket.
 #[derive(Debug, Clone)]
@@ -35,7 +40,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The connection broke.
-    #[error("the control plane broke off")]
+    #[error("the control plane did not answer")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The control plane says no.
     #[error("{0}")]
@@ -46,11 +51,6 @@ impl Client {
     /// A client of the socket at `socket`.
     pub fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned() }
-    }
-
-    /// Whether the control plane serves.
-    pub async fn readiness(&self) -> Result<Readiness, ClientError> {
-        self.call::<(), _>(Method::GET, "/readyz", None).await
     }
 
     /// All proxies that have joined.
@@ -91,9 +91,10 @@ impl Client {
             let status = response.status();
             Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
         };
-        let (exchanged, _) = tokio::join!(exchange, connection);
+        let both = async { tokio::join!(exchange, connection).0 };
+        let exchanged = timeout(PATIENCE, both).await.map_err(broken)?;
         let (status, body) = exchanged.map_err(broken)?;
-        if status.is_success() || status == StatusCode::SERVICE_UNAVAILABLE {
+        if status.is_success() {
             return serde_json::from_slice(&body).map_err(broken);
         }
         let error = serde_json::from_slice(&body).map_or_else(

@@ -97,10 +97,11 @@ impl Snapshot {
             // Proxies that serve it, with what is behind each: port of the application → weight.
             let mut behind: BTreeMap<ProxyId, (&JoinRecord, BTreeMap<u16, u32>)> = BTreeMap::new();
             for endpoint in endpoints {
-                let Some(record) = proxy_of(endpoint, records) else { continue };
-                let (_, ports) = behind.entry(record.id).or_insert((record, BTreeMap::new()));
-                let weight = ports.entry(endpoint.port.unwrap_or(port.target)).or_insert(0);
-                *weight = weight.saturating_add(endpoint.weight);
+                for record in proxies_of(endpoint, records) {
+                    let (_, ports) = behind.entry(record.id).or_insert((record, BTreeMap::new()));
+                    let weight = ports.entry(endpoint.port.unwrap_or(port.target)).or_insert(0);
+                    *weight = weight.saturating_add(endpoint.weight);
+                }
             }
             let mut dialled: BTreeMap<_, u32> = BTreeMap::new();
             for (id, (record, ports)) in behind {
@@ -108,18 +109,16 @@ impl Snapshot {
                 if record.participation.0.contains(&key) {
                     let sum =
                         ports.values().fold(0, |sum: u32, weight| sum.saturating_add(*weight));
-                    let weight = dialled.entry(record.mesh_address).or_insert(0);
-                    *weight = weight.saturating_add(sum);
+                    // Records at one address are one proxy that joined again: it counts once.
+                    let weight = dialled.entry(record.mesh_address).or_insert(1);
+                    *weight = (*weight).max(sum);
                 }
                 let local = Arc::new(ports.into_iter().collect());
                 self.local_endpoints.insert((id, service_port.clone()), local);
             }
-            let mut dialled: Vec<_> = dialled
-                .into_iter()
-                .map(|(address, weight)| MeshEndpoint { address, weight: weight.max(1) })
-                .collect();
-            dialled.sort();
-            self.endpoints.insert(service_port, Arc::new(dialled));
+            let dialled = dialled.into_iter();
+            let dialled = dialled.map(|(address, weight)| MeshEndpoint { address, weight });
+            self.endpoints.insert(service_port, Arc::new(dialled.collect()));
         }
     }
 
@@ -135,22 +134,21 @@ impl Snapshot {
     }
 }
 
-/// The proxies that may be in front of an endpoint: the one that the provider names, else those of the
-/// service with its address.
-fn candidates<'a>(
-    endpoint: &Endpoint,
-    records: &[&'a JoinRecord],
-) -> impl Iterator<Item = &'a JoinRecord> {
-    records.iter().copied().filter(|record| match endpoint.proxy {
-        Some(id) => record.id == id,
-        None => record.mesh_address.ip() == endpoint.address,
-    })
+/// The proxies in front of an endpoint: the one that the provider names, else those that joined with
+/// its address. Several of these are one proxy that joined again, if they agree on where they are
+/// dialled; if not, nobody can say which of them it is, and it is none.
+fn proxies_of<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Vec<&'a JoinRecord> {
+    let candidates = candidates(endpoint, records);
+    let addresses: BTreeSet<_> = candidates.iter().map(|record| record.mesh_address).collect();
+    if addresses.len() > 1 { Vec::new() } else { candidates }
 }
 
-/// The proxy in front of an endpoint, if there is one and no other may be.
-fn proxy_of<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Option<&'a JoinRecord> {
-    let mut candidates = candidates(endpoint, records);
-    candidates.next().filter(|_| candidates.next().is_none())
+fn candidates<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Vec<&'a JoinRecord> {
+    let is_candidate = |record: &&&JoinRecord| match endpoint.proxy {
+        Some(id) => record.id == id,
+        None => record.mesh_address.ip() == endpoint.address,
+    };
+    records.iter().filter(is_candidate).copied().collect()
 }
 
 fn misplaced(
@@ -158,27 +156,24 @@ fn misplaced(
     endpoint: &Endpoint,
     records: &[&JoinRecord],
 ) -> Option<Finding> {
-    let candidates: Vec<_> = candidates(endpoint, records).map(|r| r.id.to_string()).collect();
-    let address = endpoint.address;
-    match candidates.as_slice() {
-        [] => {
-            let message = format!(
-                "endpoint {address} of service `{service}` gets no traffic: no proxy joined as this service at its address"
-            );
-            let help = format!(
-                "let one in: `ironmesh proxy bootstrap --service {service} --address {address} …`"
-            );
-            Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help))
-        }
-        [_] => None,
-        several => {
-            let message = format!(
-                "endpoint {address} of service `{service}` gets no traffic: several proxies joined as this service at its address: {}",
-                several.join(", ")
-            );
-            Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
-        }
+    if !proxies_of(endpoint, records).is_empty() {
+        return None;
     }
+    let address = endpoint.address;
+    let message = format!("endpoint {address} of service `{service}` gets no traffic:");
+    let candidates: Vec<_> =
+        candidates(endpoint, records).iter().map(|record| record.id.to_string()).collect();
+    if candidates.is_empty() {
+        let message = format!("{message} no proxy joined as this service at its address");
+        let help = format!(
+            "let one in: `ironmesh proxy bootstrap --service {service} --address {address} …`"
+        );
+        return Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help));
+    }
+    let candidates = candidates.join(", ");
+    let message =
+        format!("{message} several proxies joined as this service at its address: {candidates}");
+    Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::name::{Name, ServiceAccount, ServiceName};
+use crate::name::{Name, ServiceName};
 use crate::policy::{HttpRouteGroup, TrafficSplit, TrafficTarget};
 use crate::service::Service;
 
@@ -24,21 +24,6 @@ pub struct MeshSpecification {
     pub http_route_groups: OrdMap<(Name, Name), Arc<HttpRouteGroup>>,
     /// Splits, by namespace and name. One per service at most.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
-}
-
-impl MeshSpecification {
-    /// The services that run as `account`.
-    pub fn services_of<'a>(
-        &'a self,
-        account: &'a ServiceAccount,
-    ) -> impl Iterator<Item = &'a Arc<Service>> {
-        self.services.values().filter(move |service| service.account == *account)
-    }
-
-    /// The split whose apex is `service`.
-    pub fn split_of(&self, service: &ServiceName) -> Option<&Arc<TrafficSplit>> {
-        self.traffic_splits.values().find(|split| split.service == *service)
-    }
 }
 
 /// Names one state of the documents: a short hash of their content.

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    match cli.command {
+    let result = match cli.command {
         Command::Serve(arguments) => runtime.block_on(serve::serve(&arguments)),
         Command::Policy(PolicyCommand::Check(arguments)) => policy::check(&arguments, cli.output),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
@@ -32,5 +32,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Proxy(ProxyCommand::List(arguments)) => {
             runtime.block_on(proxy::list(&arguments, cli.output))
         }
-    }
+    };
+    // What still blocks, such as a network file system, must not keep us.
+    runtime.shutdown_background();
+    result
 }

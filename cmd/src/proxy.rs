@@ -2,15 +2,16 @@
 
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use fs_err::os::unix::fs::OpenOptionsExt;
-use ironmesh_admin::{BootstrapRequest, BootstrapResponse, Client, ProxyView};
+use ironmesh_admin::{BootstrapRequest, Client, ProxyView};
 use ironmesh_catalog::proxy::local_address;
-use ironmesh_catalog::{ProxyStatement, Secret, TrustDomain};
+use ironmesh_catalog::{ProxyStatement, TrustDomain};
 use ironmesh_cert::generate_proxy_key_and_csr;
 use ironmesh_sidecar::envoy::{self, Bootstrap};
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cli::{BootstrapArguments, ListArguments, Output};
@@ -20,11 +21,11 @@ use crate::places::Places;
 #[expect(clippy::print_stdout, reason = "the command that starts Envoy is this command's result")]
 pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> anyhow::Result<()> {
     let places = Places::find(&arguments.config)?;
-    let out = std::path::absolute(&arguments.out)?;
-    if out.try_exists()? {
-        bail!("`{}` is there already: name a new folder, or remove it first", out.display());
-    }
+    let folder = NewFolder::create(&arguments.out)?;
+    let out = folder.path.clone();
     let (key, certificate_request) = generate_proxy_key_and_csr()?;
+    // Whether it can be written at all is known before anybody joins.
+    folder.write(envoy::KEY, key.expose(), 0o600)?;
     let request = BootstrapRequest {
         services: arguments.services,
         address: arguments.address,
@@ -32,7 +33,6 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
         certificate_request,
     };
     let response = Client::new(&places.admin_socket()).bootstrap(&request).await?;
-    let bind = arguments.bind.unwrap_or(arguments.address);
     let statement = ProxyStatement {
         bind: arguments.bind,
         app_address: arguments.app_address,
@@ -40,19 +40,23 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     };
     let service = request.services.first().context("a proxy serves one service at least")?;
     let trust_domain = TrustDomain::of(&response.control_plane_id);
-    let control_plane_id =
-        trust_domain.context("the control plane has no SPIFFE ID")?.control_plane().0;
+    let trust_domain = trust_domain.context("the control plane has no SPIFFE ID")?;
     let files = Bootstrap {
         proxy: response.id,
         service,
         statement: &statement,
-        admin_address: local_address(bind),
+        admin_address: local_address(arguments.bind.unwrap_or(arguments.address)),
         control_plane: &response.control_plane,
-        control_plane_id: &control_plane_id,
+        control_plane_id: &trust_domain.control_plane().0,
         folder: &out,
     }
     .files();
-    write(&out, &key, &response, &files)?;
+    folder.write(envoy::CERTIFICATE, &response.certificate, 0o644)?;
+    folder.write(envoy::ROOTS, &response.roots, 0o644)?;
+    for file in files {
+        folder.write(file.name, &file.content, 0o644)?;
+    }
+    folder.finish()?;
 
     let configuration = out.join(envoy::CONFIGURATION);
     let command =
@@ -83,37 +87,59 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     Ok(())
 }
 
-/// Writes the folder whole, or not at all.
-fn write(
-    out: &Path,
-    key: &Secret,
-    response: &BootstrapResponse,
-    files: &[envoy::File],
-) -> anyhow::Result<()> {
-    let name = out.file_name().context("the folder has no name")?.to_string_lossy().into_owned();
-    let part = out.with_file_name(format!(".{name}.{}", response.id));
-    let create = |name: &str, content: &str, mode: u32| {
+/// A folder that is there whole, or not at all: it is written beside its name and then renamed.
+struct NewFolder {
+    path: PathBuf,
+    part: PathBuf,
+    is_finished: bool,
+}
+
+impl NewFolder {
+    fn create(path: &Path) -> anyhow::Result<Self> {
+        let path = std::path::absolute(path)?;
+        let shown = path.display();
+        let name = path.file_name().with_context(|| format!("`{shown}` names no folder"))?;
+        // Envoy's bootstrap is text and has this path in it.
+        let name = path.to_str().and_then(|_| name.to_str());
+        let name =
+            name.with_context(|| format!("`{shown}` is not in UTF-8: name another folder"))?;
+        if path.try_exists()? {
+            bail!("`{shown}` is there already: name a new folder, or remove it first");
+        }
+        let part = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        if let Some(parent) = path.parent() {
+            fs_err::create_dir_all(parent)?;
+        }
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&part)
+            .with_context(|| format!("cannot write beside `{shown}`"))?;
+        Ok(Self { path, part, is_finished: false })
+    }
+
+    fn write(&self, name: &str, content: &str, mode: u32) -> anyhow::Result<()> {
         let mut options = fs_err::OpenOptions::new();
         options.write(true).create_new(true);
         options.mode(mode);
-        let mut file = options.open(part.join(name))?;
+        let mut file = options.open(self.part.join(name))?;
         file.write_all(content.as_bytes())?;
-        file.sync_all()
-    };
-    let all = || {
-        if let Some(parent) = out.parent() {
-            fs_err::create_dir_all(parent)?;
+        file.sync_all()?;
+        Ok(())
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        fs_err::rename(&self.part, &self.path)?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewFolder {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            drop(fs_err::remove_dir_all(&self.part));
         }
-        std::fs::DirBuilder::new().mode(0o700).create(&part)?;
-        create(envoy::KEY, key.expose(), 0o600)?;
-        create(envoy::CERTIFICATE, &response.certificate, 0o644)?;
-        create(envoy::ROOTS, &response.roots, 0o644)?;
-        for file in files {
-            create(file.name, &file.content, 0o644)?;
-        }
-        fs_err::rename(&part, out)
-    };
-    all().inspect_err(|_| drop(fs_err::remove_dir_all(&part))).context("cannot write the bootstrap")
+    }
 }
 
 /// Lists the proxies that have joined.
@@ -137,6 +163,7 @@ pub(crate) async fn list(arguments: &ListArguments, output: Output) -> anyhow::R
 fn print_proxy(proxy: &ProxyView) {
     let record = &proxy.record;
     let state = match (proxy.streams, record.claimed_at) {
+        (0, _) if record.certificate_expires_at < Timestamp::now() => "expired",
         (0, None) => "unclaimed",
         (0, Some(_)) => "away",
         _ => "connected",

@@ -138,10 +138,15 @@ async fn supervise(
     };
     tracing::info!("the control plane is stopping; proxies run on with what they have");
     shutdown.cancel();
-    while let Some(ended) = tasks.join_next().await {
+    loop {
+        let ended = tokio::select! {
+            ended = tasks.join_next() => ended,
+            _ = signals.terminate.recv() => bail!("told to stop at once, before all was in order"),
+            _ = signals.interrupt.recv() => bail!("told to stop at once, before all was in order"),
+        };
+        let Some(ended) = ended else { return result };
         result = result.and_then(|()| ended.unwrap_or_else(|panicked| Err(panicked.into())));
     }
-    result
 }
 
 /// Serves xDS as soon as there is something to serve (invariant 11).

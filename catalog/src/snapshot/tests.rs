@@ -81,8 +81,9 @@ fn only_a_proxy_with_the_port_in_force_is_dialled() {
 }
 
 #[test]
-fn two_proxies_at_one_address_make_no_participant_unless_the_provider_names_one() {
-    let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
+fn two_proxies_of_one_machine_make_no_participant_unless_the_provider_names_one() {
+    let mut records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
+    records[1].mesh_address.set_port(16003);
     let here = endpoint("10.0.0.1", None, 1);
     let snapshot = assemble(vec![here.clone()], &records);
     assert!(dialled(&snapshot).is_empty());
@@ -100,4 +101,21 @@ fn endpoints_behind_one_proxy_are_dialled_once_with_the_sum_of_their_weights() {
     let key = (records[0].id, ServicePort::new("store".parse().unwrap(), WEB));
     // The provider's port beats the service's target port.
     assert_eq!(**snapshot.local_endpoints.get(&key).unwrap(), [(8080, 3), (8081, 2)]);
+}
+
+#[test]
+fn a_proxy_that_joined_again_at_its_address_takes_nothing_from_the_one_that_runs() {
+    let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", false)];
+    let listed = || endpoint("10.0.0.1", None, 3);
+    let snapshot = assemble(vec![listed()], &records);
+    assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 3)]);
+    assert!(snapshot.findings.is_empty(), "{:?}", snapshot.findings);
+
+    // When the new one runs too, it is still one address, and not twice the weight.
+    let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
+    assert_eq!(dialled(&assemble(vec![listed()], &records)), [("10.0.0.1:15003".to_owned(), 3)]);
+    let registered =
+        |n: usize| Endpoint { proxy: Some(records[n].id), ..endpoint("10.0.0.1", None, 1) };
+    let snapshot = assemble(vec![registered(0), registered(1)], &records);
+    assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 1)]);
 }

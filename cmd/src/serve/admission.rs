@@ -67,16 +67,31 @@ impl Admission for ProxyAdmission {
                 record.joined_at
             ));
         }
-        match self.register.claim(id, now) {
-            Ok(()) => Ok(id.to_string().into()),
-            Err(error) => refuse(chain(&error)),
+        if record.claimed_at.is_none()
+            // It is written to the disk: other streams go on on other threads.
+            && let Err(error) = tokio::task::block_in_place(|| self.register.claim(id, now))
+        {
+            return refuse(chain(&error));
         }
+        Ok(id.to_string().into())
     }
 }
+
+/// How many upstreams a proxy may declare.
+const MAX_UPSTREAMS: usize = 256;
 
 /// What a proxy says of itself, in its node metadata under `ironmesh`.
 pub(crate) fn statement(node: &Node) -> Result<ProxyStatement, String> {
     let Some(statement) = node.statement.clone() else { return Ok(ProxyStatement::default()) };
-    serde_json::from_value(statement)
-        .map_err(|error| format!("`ironmesh` in the node metadata is not well-formed: {error}"))
+    let statement: ProxyStatement = serde_json::from_value(statement).map_err(|error| {
+        // The words are partly the proxy's, and reach logs and terminals.
+        let error = error.to_string().replace(char::is_control, " ");
+        format!("`ironmesh` in the node metadata is not well-formed: {error}")
+    })?;
+    match statement.upstreams.len() {
+        0..=MAX_UPSTREAMS => Ok(statement),
+        many => Err(format!(
+            "the node metadata declares {many} upstreams; {MAX_UPSTREAMS} are the most"
+        )),
+    }
 }

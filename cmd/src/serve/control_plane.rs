@@ -44,7 +44,9 @@ impl ControlPlane for RunningControlPlane {
         } else {
             vec![format!("a policy without errors in `{}`", policy.source)]
         };
-        Readiness { ready, waiting_for, policy }
+        let findings = self.outlook.mesh_findings.borrow();
+        let findings = findings.iter().map(FindingView::from).collect();
+        Readiness { ready, waiting_for, policy, findings }
     }
 
     fn proxies(&self) -> Vec<ProxyView> {
@@ -102,8 +104,18 @@ impl ControlPlane for RunningControlPlane {
             claimed_at: None,
             participation: Participation::default(),
         };
+        let mut neighbours = self.register.records_in_use(now);
+        neighbours.retain(|neighbour| neighbour.mesh_address == record.mesh_address);
         self.register.add(record).map_err(|error| Refusal::Failure(chain(&error)))?;
-        let (control_plane, notes) = self.reached_at(request.address);
+        let (control_plane, mut notes) = self.reached_at(request.address);
+        notes.extend(neighbours.iter().map(|neighbour| {
+            let services: Vec<_> = neighbour.services.iter().map(ToString::to_string).collect();
+            format!(
+                "proxy {} joined at this address before, as {}: only one of them can run there",
+                neighbour.id,
+                services.join(", ")
+            )
+        }));
         Ok(BootstrapResponse {
             id,
             certificate: certificate.chain,

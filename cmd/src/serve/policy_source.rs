@@ -34,6 +34,8 @@ pub(crate) struct PolicySource {
     store: Arc<Store>,
     /// What the folder held when it was last read, if it could be read.
     seen: Option<PolicyRevision>,
+    /// Whether the policy in force is in the store.
+    is_kept: bool,
     state: watch::Sender<PolicyState>,
 }
 
@@ -47,7 +49,7 @@ impl PolicySource {
         let view = PolicyView { source: folder.display().to_string(), ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
-        let mut source = Self { folder, store, seen: None, state };
+        let mut source = Self { folder, store, seen: None, is_kept: true, state };
         source.read();
         if source.state.borrow().specification.is_none() {
             source.fall_back()?;
@@ -88,6 +90,9 @@ impl PolicySource {
             }
         };
         if self.seen.as_ref() == Some(&loaded.revision) {
+            if !self.is_kept && loaded.specification.is_some() {
+                self.keep(&loaded);
+            }
             return;
         }
         self.seen = Some(loaded.revision.clone());
@@ -108,11 +113,14 @@ impl PolicySource {
         }
     }
 
-    /// Keeps the documents for a start with a broken folder. A full disk must not stop the mesh.
-    fn keep(&self, loaded: &Loaded) {
+    /// Keeps the documents for a start with a broken folder. A full disk must not stop the mesh: it is
+    /// tried again whenever the folder is read.
+    fn keep(&mut self, loaded: &Loaded) {
         let documents: Vec<_> =
             loaded.documents.iter().map(|d| (d.path.to_string(), d.text.to_string())).collect();
-        if let Err(error) = self.store.put_last_good_policy(&documents) {
+        let kept = self.store.put_last_good_policy(&documents);
+        self.is_kept = kept.is_ok();
+        if let Err(error) = kept {
             tracing::error!(error = chain(&error), "cannot keep the policy for the next start");
         }
     }
@@ -121,13 +129,17 @@ impl PolicySource {
     fn fall_back(&self) -> anyhow::Result<()> {
         let Some(kept) = self.store.last_good_policy()? else { return Ok(()) };
         let documents = kept.into_iter().map(|(path, text)| Document::new(path, text));
-        if let Some(specification) = load_documents(documents).specification {
-            tracing::warn!(revision = %specification.revision, "serving the last good policy instead");
-            let mut state = self.state.borrow().clone();
+        let loaded = load_documents(documents);
+        let Some(specification) = loaded.specification else {
+            let drawn = render(&loaded.findings, &loaded.documents, false);
+            tracing::error!("the last good policy is good no longer:\n{}", drawn.trim_end());
+            return Ok(());
+        };
+        tracing::warn!(revision = %specification.revision, "serving the last good policy instead");
+        self.state.send_modify(|state| {
             state.view.revision = Some(specification.revision.to_string());
             state.specification = Some(specification);
-            self.state.send_replace(state);
-        }
+        });
         Ok(())
     }
 
@@ -143,6 +155,13 @@ impl PolicySource {
             traffic_targets = specification.traffic_targets.len(),
             "policy is in force"
         );
+        let before = self.state.borrow().specification.as_ref().map_or(0, |old| old.services.len());
+        if specification.services.is_empty() && before > 0 {
+            tracing::warn!(
+                services_before = before,
+                "the policy folder defines nothing any more: nothing is allowed from now on"
+            );
+        }
         self.state.send_modify(|state| {
             state.specification = Some(Arc::clone(specification));
             state.view.revision = Some(specification.revision.to_string());

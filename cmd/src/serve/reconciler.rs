@@ -1,8 +1,9 @@
 //! The reconciler: one task that makes what every proxy has follow from what is known.
 //!
-//! It is level-triggered and takes no hint about what changed: it looks at the policy in force, the
-//! register, the certificates and the clients, and does what is missing. The first change is acted on
-//! at once; those that come in a burst are acted on together.
+//! It is level-triggered: what changed is only told as "look again", at the policy in force, the
+//! register, the certificates, and the clients to whom something happened; what could not be settled is
+//! looked at again at every pass. The first change is acted on at once; those that come in a burst are
+//! acted on together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_providers::discover;
 use ironmesh_store::Store;
 use ironmesh_xds_compile::{Compiled, Compiler};
-use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
+use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::Node;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -41,6 +42,8 @@ pub(crate) struct Outlook {
     pub(crate) ready: watch::Receiver<bool>,
     /// The TLS of the xDS listener.
     pub(crate) tls: watch::Receiver<Arc<ServerConfig>>,
+    /// What is wrong with the mesh as a whole.
+    pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
     /// What is wrong with what each proxy asks for.
     pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
 }
@@ -58,6 +61,7 @@ pub(crate) struct Reconciler {
     ready: watch::Sender<bool>,
     tls: watch::Sender<Arc<ServerConfig>>,
     tls_renew_at: Timestamp,
+    mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
 
     /// What the compiler was made from, and the generation of the register then.
@@ -68,10 +72,10 @@ pub(crate) struct Reconciler {
     compiler: Option<Compiler>,
     /// When the clock is looked at next.
     next_tick: Instant,
-    /// The findings of the snapshot that are in the log already.
-    told: BTreeSet<String>,
     /// What each connected client was last given.
     given: BTreeMap<ClientKey, Given>,
+    /// Those of whom it is not known yet that they have it in force.
+    undecided: BTreeSet<ClientKey>,
 }
 
 /// What a client was given, and what it had said of itself then.
@@ -93,11 +97,12 @@ impl Reconciler {
         hub: Arc<Hub>,
     ) -> anyhow::Result<(Self, Outlook)> {
         let (config, tls_renew_at) = xds_tls(&authority.lock(), Timestamp::now())?;
-        let (ready, tls, findings) =
-            (watch::Sender::new(false), watch::Sender::new(config), watch::Sender::default());
+        let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
+        let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
         let outlook = Outlook {
             ready: ready.subscribe(),
             tls: tls.subscribe(),
+            mesh_findings: mesh_findings.subscribe(),
             findings: findings.subscribe(),
         };
         let reconciler = Self {
@@ -114,12 +119,13 @@ impl Reconciler {
             ready,
             tls,
             tls_renew_at,
+            mesh_findings,
             findings,
             inputs: None,
             compiler: None,
             next_tick: Instant::now(),
-            told: BTreeSet::new(),
             given: BTreeMap::new(),
+            undecided: BTreeSet::new(),
         };
         Ok((reconciler, outlook))
     }
@@ -128,41 +134,42 @@ impl Reconciler {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
         let (mut policy, mut generation) = (self.policy.clone(), self.generation.clone());
-        let mut is_tick = true;
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
             generation.mark_unchanged();
             let settled = Instant::now() + SETTLE;
             // It compiles and may write to the store: other tasks go on on other threads.
-            tokio::task::block_in_place(|| self.reconcile(Timestamp::now(), is_tick));
-            is_tick = tokio::select! {
+            tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
+            tokio::select! {
                 // At the end of the process the sources go too: that is no failure of theirs.
                 biased;
                 () = shutdown.cancelled() => return Ok(()),
-                changed = policy.changed() => changed.map(|()| false)?,
-                changed = generation.changed() => changed.map(|()| false)?,
-                changed = clients.changed() => changed.map(|()| false)?,
-                () = sleep_until(self.next_tick) => true,
-            };
+                changed = policy.changed() => changed?,
+                changed = generation.changed() => changed?,
+                changed = clients.changed() => changed?,
+                () = sleep_until(self.next_tick) => {}
+            }
             sleep_until(settled).await;
         }
     }
 
-    fn reconcile(&mut self, now: Timestamp, is_tick: bool) {
+    fn reconcile(&mut self, now: Timestamp) {
+        // By the clock and not by what woke us: a client that answers without end wakes us first.
+        let is_tick = Instant::now() >= self.next_tick;
         if is_tick {
             self.next_tick = Instant::now() + TICK;
             self.renew_own_certificates(now);
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let clients = self.hub.take_changed();
-        self.record_participation(&clients);
         for (client, status) in &clients {
             if status.streams > 0 {
                 self.connected.insert(Arc::clone(client), status.node.clone());
             } else {
                 self.connected.remove(client);
                 self.given.remove(client);
+                self.undecided.remove(client);
             }
         }
         if self.renew_compiler(&specification, now, is_tick) {
@@ -171,6 +178,7 @@ impl Reconciler {
         } else {
             self.publish(clients.iter().map(|(client, _)| client), false);
         }
+        self.record_participation();
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
 
@@ -190,7 +198,7 @@ impl Reconciler {
         self.generation.mark_unchanged();
         let records = self.register.records_in_use(now);
         let same_certificates = !self.renew_service_certificates(specification, &records, now);
-        let same_records = self.inputs.as_ref().is_some_and(|(_, old)| *old == records);
+        let same_records = self.inputs.as_ref().is_some_and(|(_, old)| are_alike(old, &records));
         if same_policy && same_records && same_certificates {
             return false;
         }
@@ -202,12 +210,14 @@ impl Reconciler {
             self.certificates.current(),
             Arc::new(self.authority.lock().trust_bundle()),
         );
-        for finding in &snapshot.findings {
-            if self.told.insert(finding.to_string()) {
+        self.mesh_findings.send_if_modified(|told| {
+            for finding in snapshot.findings.iter().filter(|finding| !told.contains(finding)) {
                 tracing::warn!("{finding}");
             }
-        }
-        self.told.retain(|told| snapshot.findings.iter().any(|f| f.to_string() == *told));
+            let is_news = *told != snapshot.findings;
+            told.clone_from(&snapshot.findings);
+            is_news
+        });
         self.compiler = Some(Compiler::new(Arc::new(snapshot)));
         self.inputs = Some((Arc::clone(specification), records));
         true
@@ -240,6 +250,7 @@ impl Reconciler {
             if !published.is_some_and(|published| published.is_same_as(&compiled.resources)) {
                 self.hub.publish(client, compiled.resources.clone());
             }
+            self.undecided.insert(Arc::clone(client));
             told.push((proxy.record.id, compiled.findings.clone()));
             self.given.insert(Arc::clone(client), Given { proxy, compiled });
         }
@@ -266,23 +277,24 @@ impl Reconciler {
     }
 
     /// Proxies that have in force what they were given take part with it, from now on and over
-    /// restarts.
-    fn record_participation(&self, clients: &[(ClientKey, ClientStatus)]) {
-        for (client, status) in clients {
-            let Some(given) = self.given.get(client) else { continue };
-            let compiled = &given.compiled;
-            let in_force = !compiled.takes_part_with.is_empty()
-                && compiled
-                    .takes_part_with
-                    .iter()
-                    .all(|(t, name, version)| status.has(*t, name, *version));
-            if in_force
-                && let Err(error) =
-                    self.register.participates(given.proxy.record.id, &compiled.serves)
-            {
-                tracing::error!(%client, error = chain(&error), "cannot keep that a proxy takes part");
+    /// restarts. What they serve no longer they take part with no longer.
+    fn record_participation(&mut self) {
+        let (hub, register, given) = (&self.hub, &self.register, &self.given);
+        self.undecided.retain(|client| {
+            let Some(given) = given.get(client) else { return false };
+            let (compiled, id) = (&given.compiled, given.proxy.record.id);
+            let is_in_force = !compiled.takes_part_with.is_empty()
+                && hub.has_all(client, &compiled.takes_part_with);
+            let kept = if is_in_force {
+                register.participates(id, &compiled.serves)
+            } else {
+                register.participates_at_most(id, &compiled.serves)
+            };
+            if let Err(error) = &kept {
+                tracing::error!(%client, error = chain(error), "cannot keep that a proxy takes part");
             }
-        }
+            !(is_in_force && kept.is_ok())
+        });
     }
 
     fn renew_service_certificates(
@@ -327,6 +339,18 @@ impl Reconciler {
             }
         }
     }
+}
+
+/// Whether two states of the register compile to the same. When a certificate was claimed and when it
+/// ends is nothing that a proxy is sent.
+fn are_alike(old: &[JoinRecord], new: &[JoinRecord]) -> bool {
+    let alike = |(old, new): (&JoinRecord, &JoinRecord)| {
+        old.id == new.id
+            && old.services == new.services
+            && old.mesh_address == new.mesh_address
+            && old.participation == new.participation
+    };
+    old.len() == new.len() && old.iter().zip(new).all(alike)
 }
 
 /// TLS for the xDS listener with a new certificate, and when that is to be replaced.

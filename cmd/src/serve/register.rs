@@ -69,6 +69,15 @@ impl Register {
         self.change(id, |record| record.participation.clone_from(with))
     }
 
+    /// The proxy has these service ports in force at the most.
+    pub(crate) fn participates_at_most(
+        &self,
+        id: ProxyId,
+        with: &Participation,
+    ) -> Result<(), StoreError> {
+        self.change(id, |record| record.participation.0.retain(|port| with.0.contains(port)))
+    }
+
     fn change(&self, id: ProxyId, change: impl FnOnce(&mut JoinRecord)) -> Result<(), StoreError> {
         let mut records = self.records.lock();
         let Some(old) = records.get(&id) else { return Ok(()) };
@@ -87,5 +96,33 @@ impl Register {
         records.insert(record.id, record);
         self.generation.send_modify(|generation| *generation += 1);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_never_used_is_forfeit_after_a_day() {
+        let joined: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let mut record = JoinRecord {
+            id: ProxyId(Uuid::nil()),
+            services: vec!["store".parse().unwrap()],
+            mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
+            joined_at: joined,
+            certificate_expires_at: joined + SignedDuration::from_hours(24 * 365),
+            claimed_at: None,
+            participation: Participation::default(),
+        };
+        let after = |hours| joined + SignedDuration::from_hours(hours);
+        assert!(!is_forfeit(&record, after(24)));
+        assert!(is_forfeit(&record, after(25)));
+        record.claimed_at = Some(after(1));
+        assert!(!is_forfeit(&record, after(25)));
     }
 }

@@ -15,6 +15,9 @@ use crate::{inbound, outbound, secret, upstream};
 /// A proxy's record names a service that policy does not define.
 const SERVICE_UNKNOWN: Code = Code(403);
 
+/// A service account has no certificate.
+const NO_CERTIFICATE: Code = Code(406);
+
 /// What a proxy is to have.
 #[derive(Debug, Clone)]
 pub struct Compiled {
@@ -23,7 +26,7 @@ pub struct Compiled {
     /// The service ports that its inbound listener serves.
     pub serves: Participation,
     /// The resources that are in force when the proxy takes part with these ports: its inbound
-    /// listener and the certificates of its accounts.
+    /// listener, that one's routes and the certificates of its accounts.
     pub takes_part_with: Vec<(ResourceType, Arc<str>, Version)>,
     /// What is wrong with what the proxy asks for.
     pub findings: Vec<Finding>,
@@ -103,7 +106,10 @@ impl Compiler {
         let mut chains = Vec::new();
         for service in served {
             // Without its certificate a chain could never shake hands.
-            let Some(certificate) = self.certificate(&service.account) else { continue };
+            let Some(certificate) = self.certificate(&service.account) else {
+                compiled.findings.push(no_certificate(proxy, service));
+                continue;
+            };
             for (service_port, port) in service.service_ports() {
                 chains.push(inbound::filter_chain(&snapshot, service, &service_port));
                 let applications =
@@ -113,7 +119,8 @@ impl Compiler {
                 let cluster =
                     inbound::local_cluster(proxy, &service_port, port.protocol, applications);
                 compiled.resources.insert(encode(&cluster));
-                compiled.resources.insert(self.inbound_routes(service, &service_port));
+                // Envoy takes a listener before it has its routes.
+                compiled.needs(self.inbound_routes(service, &service_port));
                 compiled.serves.0.insert((service.name.clone(), port.number));
             }
             compiled.needs(certificate);
@@ -248,4 +255,11 @@ fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Findi
         format!("proxy {} joined as `{name}`, which policy does not define", proxy.record.id);
     Finding::error(SERVICE_UNKNOWN, None, message)
         .help("define the service in policy; until then the proxy serves nothing for it")
+}
+
+fn no_certificate(proxy: &Proxy, service: &Service) -> Finding {
+    let (id, name, account) = (proxy.record.id, &service.name, &service.account);
+    let message = format!("proxy {id} serves nothing for `{name}`: `{account}` has no certificate");
+    Finding::error(NO_CERTIFICATE, None, message)
+        .help("the log says why none could be issued; it is tried again every 30 s")
 }

@@ -94,6 +94,20 @@ impl Hub {
         clients.by_key.iter().map(|(key, c)| (Arc::clone(key), c.status.clone())).collect()
     }
 
+    /// Whether a client is connected, and has taken all of these.
+    pub fn has_all<'a>(
+        &self,
+        client: &str,
+        resources: impl IntoIterator<Item = &'a (ResourceType, Arc<str>, Version)>,
+    ) -> bool {
+        let clients = self.clients.lock();
+        clients.by_key.get(client).is_some_and(|client| {
+            let mut resources = resources.into_iter();
+            client.status.streams > 0
+                && resources.all(|(t, name, v)| client.status.has(*t, name, *v))
+        })
+    }
+
     /// The clients that have connected, disconnected or answered since the last call, as they are
     /// now. For whoever keeps them supplied: there is one such, so each change is taken once.
     pub fn take_changed(&self) -> Vec<(ClientKey, ClientStatus)> {

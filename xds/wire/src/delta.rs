@@ -34,7 +34,7 @@ pub struct DeltaRequest {
 pub struct ErrorDetail {
     /// A gRPC status code.
     pub code: i32,
-    /// The words, at most [`ErrorDetail::MAX_LENGTH`] bytes of them.
+    /// The words, at most [`ErrorDetail::MAX_LENGTH`] bytes of them, in one line.
     pub message: String,
 }
 
@@ -48,6 +48,8 @@ impl ErrorDetail {
             end -= 1;
         }
         message.truncate(end);
+        // They reach logs and terminals: no line breaks and no escape sequences.
+        let message = message.replace(char::is_control, " ");
         Self { code, message }
     }
 }
@@ -139,6 +141,12 @@ mod tests {
         assert_eq!(decoded.resources[1].version, resource("b").version().to_string());
         let inside = decoded.resources[1].resource.as_ref().unwrap();
         assert_eq!(Cluster::decode(&*inside.value).unwrap().name, "b");
+    }
+
+    #[test]
+    fn a_refusal_cannot_write_on_a_terminal() {
+        let error = ErrorDetail::new(3, "no\n2026 INFO all is well\u{1b}[2J".to_owned());
+        assert_eq!(error.message, "no 2026 INFO all is well [2J");
     }
 
     #[test]
