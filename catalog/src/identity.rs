@@ -1,4 +1,4 @@
-//! SPIFFE identities of the mesh. Their paths are fixed (design §10) and differ per purpose, so
+//! SPIFFE identities of the mesh. Their paths are fixed (docs/reference/names.md) and differ per purpose, so
 //! that a certificate of one kind can never be taken for another.
 
 use std::fmt;

@@ -154,7 +154,7 @@ qualified_name! {
 
 /// One port of one service, by the number that callers use.
 ///
-/// Written `namespace/service|port`: the name of its cluster on the wire (design §10).
+/// Written `namespace/service|port`: the name of its cluster on the wire (docs/reference/names.md).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePort {
     /// The service.

@@ -109,7 +109,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// The port of Envoy's own admin interface, like the others by design §10.
+    /// The port of Envoy's own admin interface, like the others fixed (docs/reference/names.md).
     pub const ADMIN_PORT: u16 = 15000;
     /// The port on which the mesh reaches it.
     pub const MESH_PORT: u16 = 15003;

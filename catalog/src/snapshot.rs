@@ -56,7 +56,7 @@ impl Snapshot {
     /// Puts the parts together: who of the `discovered` takes part, and where it is dialled.
     ///
     /// An endpoint takes part when a proxy that joined as its service stands in front of it, by key
-    /// or else by address, and has the service port in force (design §1, "participant"). None or
+    /// or else by address, and has the service port in force ("participant", docs/concepts/traffic.md). None or
     /// several such proxies: no participant.
     pub fn assemble<'a>(
         mesh: Mesh,

@@ -1,4 +1,4 @@
-//! Exit codes (design §9), and how a failure is told.
+//! Exit codes (docs/reference/settings.md), and how a failure is told.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

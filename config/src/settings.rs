@@ -1,5 +1,5 @@
 //! The settings of the control plane, `ironmesh.toml`. Pure: text in, settings or findings out. What
-//! is left out has the defaults of design §10.
+//! is left out has the defaults of docs/reference/settings.md.
 
 mod duration;
 #[cfg(test)]

@@ -205,7 +205,7 @@ enum Connection {
     Http2(Http2Connection),
 }
 
-/// What "under load" means at least (design §11), and what is aimed at for it.
+/// What "under load" means at least, and what is aimed at for it.
 const REQUESTS_PER_SECOND: u64 = 200;
 const PACE_PER_SECOND: u64 = 250;
 const WORKERS: u64 = 4;

@@ -40,6 +40,11 @@ impl Child {
         }
     }
 
+    /// The id of the process; none once it has ended and been waited for.
+    pub fn id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
     /// SIGKILL: it gets no chance to say goodbye. Returns when it is gone.
     pub async fn kill_hard(&mut self) {
         self.process.kill().await.unwrap();

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// How long a certificate may wait for its first connection (design §4).
+/// How long a certificate may wait for its first connection (docs/reference/names.md).
 const UNCLAIMED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Whether the proxy has never connected, and may no more.

@@ -1,5 +1,5 @@
 //! Outbound: the clusters and endpoints of the services that an account may call, and the local
-//! HTTP listener that routes by `Host` (way B of design §5).
+//! HTTP listener that routes by `Host` (docs/concepts/traffic.md).
 
 use ironmesh_catalog::{MeshEndpoint, Proxy, Service, ServiceAccount, ServicePort, Snapshot};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
@@ -25,7 +25,7 @@ use crate::tls;
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
 
-/// Retried is only what cannot have reached an application (design §6).
+/// Retried is only what cannot have reached an application.
 const RETRY_ON: &str = "connect-failure,refused-stream,reset-before-request";
 
 /// The cluster through which `caller` reaches a service port: HTTP/2 over mutual TLS to the proxies

@@ -1,5 +1,5 @@
-//! Secrets: service certificates and the trust bundle, delivered by SDS under fixed names (design
-//! §10).
+//! Secrets: service certificates and the trust bundle, delivered by SDS under fixed names
+//! (docs/reference/names.md).
 
 use ironmesh_catalog::{ServiceAccount, ServiceCertificate, TrustBundle};
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};

@@ -22,13 +22,13 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{
 use ironmesh_xds_wire::pb::envoy::r#type::v3::Percent;
 use ironmesh_xds_wire::pb::google::protobuf::{Any, BoolValue, Duration, UInt32Value};
 
-/// How long a connection to an endpoint may take (design §6).
+/// How long a connection to an endpoint may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
 /// No time limit, where Envoy would have one of its own.
 pub(crate) const NO_TIMEOUT: Duration = Duration { seconds: 0, nanos: 0 };
 
-/// How many retries may run at once, in percent of the requests that run (design §6).
+/// How many retries may run at once, in percent of the requests that run.
 const RETRY_BUDGET: f64 = 20.0;
 
 pub(crate) fn yes() -> Option<BoolValue> {

@@ -1,4 +1,4 @@
-//! Declared upstreams (way A of design §5): a local port that stands for one service port.
+//! Declared upstreams (docs/concepts/traffic.md): a local port that stands for one service port.
 
 use std::collections::BTreeSet;
 
