@@ -1,7 +1,6 @@
 //! The delta stream against the rules of the protocol, one test per rule.
 //!
-//! R1 to R64 and "rule 1" to "rule 10" are those of the conformance notes: what the xDS protocol
-//! document says, and what decides whether Envoy works.
+//! R1 to R64 and "rule 1" to "rule 10" are those of docs/reference/xds-rules.md.
 
 mod answers;
 mod client;
