@@ -1,6 +1,6 @@
 //! `ironmesh proxy …`
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +91,8 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
 struct NewFolder {
     path: PathBuf,
     part: PathBuf,
+    /// The folders above that were missing, the deepest first.
+    made: Vec<PathBuf>,
     is_finished: bool,
 }
 
@@ -103,18 +105,26 @@ impl NewFolder {
         let name = path.to_str().and_then(|_| name.to_str());
         let name =
             name.with_context(|| format!("`{shown}` is not in UTF-8: name another folder"))?;
-        if path.try_exists()? {
-            bail!("`{shown}` is there already: name a new folder, or remove it first");
+        match fs_err::symlink_metadata(&path) {
+            Ok(_) => {
+                bail!("`{shown}` is there already: name a new folder, or remove it first")
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
         }
         let part = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        // What is made on the way to it goes again with it.
+        let is_missing = |folder: &&Path| !folder.exists();
+        let made = path.ancestors().skip(1).take_while(is_missing).map(Path::to_owned).collect();
         if let Some(parent) = path.parent() {
             fs_err::create_dir_all(parent)?;
         }
+        let folder = Self { path, part, made, is_finished: false };
         std::fs::DirBuilder::new()
             .mode(0o700)
-            .create(&part)
-            .with_context(|| format!("cannot write beside `{shown}`"))?;
-        Ok(Self { path, part, is_finished: false })
+            .create(&folder.part)
+            .with_context(|| format!("cannot make `{}`", folder.part.display()))?;
+        Ok(folder)
     }
 
     fn write(&self, name: &str, content: &str, mode: u32) -> anyhow::Result<()> {
@@ -138,6 +148,9 @@ impl Drop for NewFolder {
     fn drop(&mut self) {
         if !self.is_finished {
             drop(fs_err::remove_dir_all(&self.part));
+            for folder in &self.made {
+                drop(fs_err::remove_dir(folder));
+            }
         }
     }
 }

@@ -50,8 +50,45 @@ impl Place {
 
     /// Runs `ironmesh` with these arguments. It must end by itself.
     pub(crate) fn run(&self, arguments: &[&str]) -> Run {
-        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Run { code: status.code().unwrap(), stdout: text(stdout), stderr: text(stderr) }
+        finish(&mut self.command(arguments))
     }
+
+    /// The same as an ordinary user, whom the system refuses what root may do. When root runs the
+    /// tests, all of the folder is given to `nobody` for it. `None` where that cannot be done and the
+    /// test is to be skipped.
+    pub(crate) fn run_unprivileged(&self, arguments: &[&str]) -> Option<Run> {
+        if !rustix::process::geteuid().is_root() {
+            return Some(self.run(arguments));
+        }
+        let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        if !succeeds(Command::new("setpriv").args(nobody).arg("true")) {
+            eprintln!("SKIPPED: root is refused nothing, and cannot become `nobody` by setpriv");
+            return None;
+        }
+        // Where it was built, others may not reach it.
+        let program = self.path().join("ironmesh");
+        fs_err::copy(&self.program, &program).unwrap();
+        assert!(succeeds(Command::new("chown").arg("-R").arg("65534:65534").arg(self.path())));
+        let command = self.command(arguments);
+        let mut unprivileged = Command::new("setpriv");
+        unprivileged.args(nobody).arg(program).args(arguments).current_dir(self.path());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => unprivileged.env(name, value),
+                None => unprivileged.env_remove(name),
+            };
+        }
+        Some(finish(&mut unprivileged))
+    }
+}
+
+/// Whether the command can be run, and ends well. What it prints is not looked at.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+fn finish(command: &mut Command) -> Run {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Run { code: status.code().unwrap(), stdout: text(stdout), stderr: text(stderr) }
 }

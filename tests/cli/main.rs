@@ -1,7 +1,16 @@
 //! The command line as an operator meets it: what it prints, where, and with which exit code.
 
-#![expect(clippy::unwrap_used, reason = "test code")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "test code: a panic is a failed test, and what it prints belongs to its report"
+)]
 
+mod bootstrap;
 mod check;
+mod codes;
 mod command;
+mod first_start;
+mod permissions;
 mod serve;
+mod server;

@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::Duration;
 
 use fs_err as fs;
 use ironmesh_tests::{Http1Connection, eventually};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::bookstore::{Bookstore, HOST, buyers, expect};
 
@@ -63,9 +65,10 @@ async fn a_bad_file_changes_nothing_that_runs_and_is_told_everywhere() {
     let good = store.mesh.readyz().await["policy"]["revision"].clone();
     let mut connection = Http1Connection::connect(store.local()).await.unwrap();
 
-    // A mistake in a new file, beside a good edit that would withdraw the buyer's grant.
-    store.mesh.write_policy("buyers.toml", &buyers("/magazines/.*"));
+    // A mistake in a new file, beside a good edit that would withdraw the buyer's grant. The mistake
+    // comes first: there is no moment at which the edit alone could come into force.
     store.mesh.write_policy("mistake.toml", "[[service]]\nname = \"till\"\nprots = []\n");
+    store.mesh.write_policy("buyers.toml", &buyers("/magazines/.*"));
     let finding = eventually("the finding", async || {
         let policy = store.mesh.readyz().await["policy"].clone();
         match policy["findings"].as_array().map(Vec::as_slice) {
@@ -81,7 +84,7 @@ async fn a_bad_file_changes_nothing_that_runs_and_is_told_everywhere() {
     assert!(policy["drawn"].as_str().unwrap().contains("did you mean `ports`"), "{policy:#}");
     assert_eq!(policy["revision"], good);
     assert_ne!(policy["stale_since"], Value::Null);
-    let log = fs::read_to_string(store.mesh.folder().join("control-plane.log")).unwrap();
+    let log = store.mesh.log();
     for part in ["error[IM0102]", "mistake.toml:3:1", "did you mean `ports`", "stays in force"] {
         assert!(log.contains(part), "no {part:?} in\n{log}");
     }
@@ -105,3 +108,33 @@ async fn a_bad_file_changes_nothing_that_runs_and_is_told_everywhere() {
     );
     store.assert_calm().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_in_place_within_a_moment_are_applied_as_one() {
+    let Some(store) = Bookstore::open().await else { return };
+    let policy = store.mesh.folder().join("policy");
+    let in_force = || store.mesh.log().matches("policy is in force").count();
+    let mut attempt = 0;
+    eventually("five edits within half of what settling takes", async || {
+        attempt += 1;
+        let (before, begun) = (in_force(), Instant::now());
+        // Each file alone is a change of policy that could be in force.
+        for number in 0..4 {
+            let text = format!("[[service]]\nname = \"extra-{attempt}-{number}\"\n");
+            fs::write(policy.join(format!("extra-{number}.toml")), text).unwrap();
+        }
+        let path_regex = if attempt % 2 == 1 { "/magazines/.*" } else { "/books/.*" };
+        fs::write(policy.join("buyers.toml"), buyers(path_regex)).unwrap();
+        let took = begun.elapsed();
+        answered(&store, if attempt % 2 == 1 { 403 } else { 200 }).await;
+        // On a machine that stalls between two edits, they are two indeed.
+        anyhow::ensure!(took < SETTLE / 2, "the edits took {took:?}");
+        assert_eq!(in_force() - before, 1, "{}", store.mesh.log());
+        anyhow::Ok(())
+    })
+    .await;
+    store.assert_calm().await;
+}
+
+/// How long edits in place settle before they are applied.
+const SETTLE: Duration = Duration::from_millis(200);

@@ -1,7 +1,7 @@
 //! An xDS server of one test.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ironmesh_tests::eventually;
 use ironmesh_tests::eventually::patience;
@@ -23,6 +23,8 @@ pub(crate) struct Server {
     pub(crate) hub: Arc<Hub>,
     pub(crate) tls: watch::Sender<Arc<ServerConfig>>,
     pub(crate) shutdown: CancellationToken,
+    /// From where streams were opened that were refused.
+    pub(crate) refused_from: Arc<Mutex<Vec<SocketAddr>>>,
     serving: JoinHandle<Result<(), tonic::transport::Error>>,
 }
 
@@ -33,9 +35,11 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (tls, config) = watch::channel(authority.server_config());
         let (hub, shutdown) = (Arc::new(Hub::default()), CancellationToken::new());
-        let admission = Arc::new(ByCertificate);
+        let refused_from = Arc::default();
+        let admission = Arc::new(ByCertificate { refused_from: Arc::clone(&refused_from) });
         let serving = serve(listener, config, Arc::clone(&hub), admission, shutdown.clone());
-        Self { authority, address, hub, tls, shutdown, serving: tokio::spawn(serving) }
+        let serving = tokio::spawn(serving);
+        Self { authority, address, hub, tls, shutdown, refused_from, serving }
     }
 
     /// Gives a client its set, when it is there.
@@ -68,7 +72,9 @@ impl Server {
 }
 
 /// Lets in every proxy of the mesh that calls itself as its certificate does.
-struct ByCertificate;
+struct ByCertificate {
+    refused_from: Arc<Mutex<Vec<SocketAddr>>>,
+}
 
 impl Admission for ByCertificate {
     fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
@@ -76,6 +82,7 @@ impl Admission for ByCertificate {
             .map_err(|error| Refusal(error.to_string()))?;
         let proxy = identity.proxy.to_string();
         if node.id != proxy {
+            self.refused_from.lock().unwrap().push(peer.address);
             return Err(Refusal(format!("`{}` has the certificate of `{proxy}`", node.id)));
         }
         Ok(proxy.into())

@@ -22,6 +22,28 @@ async fn a_client_that_is_not_admitted_is_told_why() {
     assert!(server.hub.status().is_empty());
 }
 
+#[tokio::test]
+async fn a_client_that_is_refused_again_and_again_must_connect_anew() {
+    let server = Server::start().await;
+    let (client, other) = (server.authority.proxy(), server.authority.proxy());
+    // Envoy tries again on the connection that it has, with the certificate that it had.
+    let channel = connect(&server, &client).await;
+    let ask = async || {
+        let mut client = AggregatedDiscoveryServiceClient::new(channel.clone());
+        let requests = tokio_stream::iter([clusters(&other)]);
+        let stream = client.delta_aggregated_resources(requests).await?;
+        stream.into_inner().message().await
+    };
+    assert_eq!(ask().await.unwrap_err().code(), Code::PermissionDenied);
+    // The next ones may not even be told why.
+    for _ in 0..3 {
+        ask().await.unwrap_err();
+    }
+    let connections: std::collections::BTreeSet<_> =
+        server.refused_from.lock().unwrap().iter().copied().collect();
+    assert!(connections.len() > 1, "{connections:?}");
+}
+
 // R3.
 #[tokio::test]
 async fn a_first_request_without_a_node_is_an_invalid_argument() {

@@ -129,6 +129,11 @@ impl Mesh {
         self.loopback.socket(CONTROL_PLANE_HOST, 15014)
     }
 
+    /// What the control plane has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("control-plane.log")).unwrap()
+    }
+
     /// Lets a proxy join by `ironmesh proxy bootstrap`; returns the folder with its files.
     pub async fn bootstrap(&self, options: &ProxyOptions) -> PathBuf {
         let address = self.loopback.host(options.host);
@@ -136,8 +141,15 @@ impl Mesh {
         let address = address.to_string();
         let folder = self.folder.path().join("proxies").join(options.name());
         let out = folder.to_str().unwrap();
-        let mut arguments = vec!["proxy", "bootstrap", "--service", &options.service];
+        let bind = options.bind.map(|host| self.loopback.host(host).to_string());
+        let mut arguments = vec!["proxy", "bootstrap"];
         arguments.extend(["--address", &address, "--app-address", &app_address, "--out", out]);
+        for service in &options.services {
+            arguments.extend(["--service", service]);
+        }
+        if let Some(bind) = &bind {
+            arguments.extend(["--bind", bind]);
+        }
         for upstream in &options.upstreams {
             arguments.extend(["--upstream", upstream]);
         }
@@ -156,7 +168,7 @@ impl Mesh {
     pub async fn envoy(&self, options: &ProxyOptions) -> Envoy {
         let folder = self.bootstrap(options).await;
         let name = options.name();
-        let address = self.loopback.host(options.host);
+        let address = self.loopback.host(options.bind.unwrap_or(options.host));
         Envoy::start(&self.programs.envoy, &name, &folder, address).await
     }
 
@@ -197,8 +209,9 @@ impl Drop for Mesh {
 /// A proxy that is to join.
 #[derive(Debug, Clone)]
 pub struct ProxyOptions {
-    service: String,
+    services: Vec<String>,
     host: u8,
+    bind: Option<u8>,
     upstreams: Vec<String>,
     app_address: Option<IpAddr>,
 }
@@ -207,7 +220,27 @@ impl ProxyOptions {
     /// One of `service` (as `namespace/name`), at host `host` of the mesh's addresses. Its
     /// application is at the same address, unless said otherwise.
     pub fn new(service: &str, host: u8) -> Self {
-        Self { service: service.to_owned(), host, upstreams: Vec::new(), app_address: None }
+        Self {
+            services: vec![service.to_owned()],
+            host,
+            bind: None,
+            upstreams: Vec::new(),
+            app_address: None,
+        }
+    }
+
+    /// Lets it serve a further service.
+    #[must_use]
+    pub fn also(mut self, service: &str) -> Self {
+        self.services.push(service.to_owned());
+        self
+    }
+
+    /// Lets it listen at another host of the mesh's addresses than where others dial it.
+    #[must_use]
+    pub fn bind(mut self, host: u8) -> Self {
+        self.bind = Some(host);
+        self
     }
 
     /// Gives it a local port for a service: `namespace/name=port`.
@@ -226,7 +259,7 @@ impl ProxyOptions {
 
     /// Names its folder and its log.
     fn name(&self) -> String {
-        format!("{}-{}", self.service.replace('/', "-"), self.host)
+        format!("{}-{}", self.services.join("+").replace('/', "-"), self.host)
     }
 }
 

@@ -57,7 +57,10 @@ fn the_bookstore_of_the_design_loads_without_a_finding() {
     let names = ["bookbuyer", "bookstore", "bookstore-v1", "bookstore-v2"];
     assert_eq!(services, names.map(|name| format!("default/{name}")));
     let account = "bookstore".parse().unwrap();
-    assert_eq!(specification.services.values().filter(|service| service.account == account).count(), 3);
+    assert_eq!(
+        specification.services.values().filter(|service| service.account == account).count(),
+        3
+    );
     let split = specification.traffic_splits.values().next().unwrap();
     assert_eq!(split.backends.iter().map(|backend| backend.weight).sum::<u32>(), 100);
     let v1 = specification

@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -48,6 +49,21 @@ pub struct Peer {
     pub certificate: CertificateDer<'static>,
     /// Where it calls from.
     pub address: SocketAddr,
+    refusals: Arc<AtomicU32>,
+}
+
+impl Peer {
+    /// Takes note that one of its streams was refused.
+    pub(crate) fn refused(&self) {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether its connection is to be closed. A client that is refused tries again on the same
+    /// connection, that is with the same certificate, also when it has another by now: so the first
+    /// refusal is told, and after the second the connection ends.
+    fn is_to_leave(&self) -> bool {
+        self.refusals.load(Ordering::Relaxed) > 1
+    }
 }
 
 /// Serves xDS on `listener` until `shutdown`, and returns when all streams have ended. A client that
@@ -137,7 +153,8 @@ async fn handshake(
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
     let certificate =
         certificate.ok_or_else(|| io::Error::other("the client shows no certificate"))?;
-    Ok(Connection { stream, peer: Peer { certificate, address } })
+    let peer = Peer { certificate, address, refusals: Arc::default() };
+    Ok(Connection { stream, peer })
 }
 
 /// A connection whose client is known.
@@ -160,6 +177,9 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.peer.is_to_leave() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }

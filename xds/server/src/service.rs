@@ -110,6 +110,7 @@ impl AggregatedDiscovery {
         })?;
         let node_id = node.id.clone();
         let client = self.admission.admit(peer, &node).map_err(|refusal| {
+            peer.refused();
             tracing::warn!(address = %peer.address, node = ?node_id, reason = %refusal, "xDS stream refused");
             Status::permission_denied(refusal.0)
         })?;

@@ -1,0 +1,185 @@
+//! `ironmesh proxy bootstrap`: what it writes, and what it refuses. What is refused has not joined.
+
+use std::os::unix::fs::PermissionsExt;
+
+use fs_err as fs;
+use ironmesh_tests::process::Child;
+use serde_json::Value;
+
+use crate::command::Run;
+use crate::server::{Server, files};
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [{ port = 80, protocol = "http" }]
+
+[[service]]
+name = "buyer"
+"#;
+
+/// A running control plane with two services, and no proxy yet.
+struct Running {
+    server: Server,
+    _child: Child,
+}
+
+impl Running {
+    async fn open() -> Option<Self> {
+        let server = Server::open("")?;
+        server.place.write("policy/services.toml", POLICY);
+        let child = server.start().await;
+        server.ready().await;
+        Some(Self { server, _child: child })
+    }
+
+    fn bootstrap(&self, services: &[&str], out: &str) -> Run {
+        let mut arguments = vec!["proxy", "bootstrap", "--address", "127.0.0.1", "--out", out];
+        for service in services {
+            arguments.extend(["--service", service]);
+        }
+        self.server.run(&arguments)
+    }
+
+    fn joined(&self) -> Vec<Value> {
+        let run = self.server.run(&["proxy", "list", "--output", "json"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        serde_json::from_str(&run.stdout).unwrap()
+    }
+
+    /// The run was refused with these words, and nobody has joined.
+    fn assert_refused(&self, run: &Run, words: &[&str]) {
+        assert_eq!(run.code, 1, "{run:?}");
+        for part in words {
+            assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
+        }
+        assert_eq!(run.stdout, "");
+        assert_eq!(self.joined(), Vec::<Value>::new());
+    }
+}
+
+#[tokio::test]
+async fn the_folder_is_its_owners_alone_and_holds_what_envoy_reads() {
+    let Some(running) = Running::open().await else { return };
+    // The folder above is made as well.
+    let run = running.bootstrap(&["store", "default/buyer"], "proxies/one");
+    assert_eq!(run.code, 0, "{run:?}");
+    let out = running.server.place.path().join("proxies/one");
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&out), 0o700);
+    assert_eq!(mode(&out.join("proxy.key")), 0o600);
+    assert_eq!(
+        files(&out),
+        [
+            "ca.crt",
+            "envoy.yaml",
+            "proxy.crt",
+            "proxy.key",
+            "sds-certificate.yaml",
+            "sds-roots.yaml"
+        ]
+    );
+    assert_eq!(files(&running.server.place.path().join("proxies")), ["one"]);
+    let command = format!("envoy -c {}", out.join("envoy.yaml").display());
+    assert!(run.stdout.contains(&command), "{}", run.stdout);
+
+    let joined = running.joined();
+    assert_eq!(joined.len(), 1, "{joined:?}");
+    let proxy = &joined[0];
+    assert_eq!(proxy["services"], serde_json::json!(["default/store", "default/buyer"]));
+    assert_eq!(proxy["mesh_address"], "127.0.0.1:15003");
+    let text = fs::read_to_string(out.join("envoy.yaml")).unwrap();
+    let bootstrap: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(bootstrap["node"]["id"], proxy["id"]);
+    assert_eq!(bootstrap["node"]["cluster"], "default/store");
+}
+
+#[tokio::test]
+async fn a_folder_that_is_there_is_refused_and_left_as_it_is() {
+    let Some(running) = Running::open().await else { return };
+    running.server.place.write("proxy/notes.txt", "mine");
+    let run = running.bootstrap(&["store"], "proxy");
+    running.assert_refused(&run, &["proxy` is there already", "name a new folder"]);
+    let folder = running.server.place.path().join("proxy");
+    assert_eq!(files(&folder), ["notes.txt"]);
+    running.server.place.write("file", "mine");
+    let run = running.bootstrap(&["store"], "file");
+    running.assert_refused(&run, &["file` is there already"]);
+}
+
+#[tokio::test]
+async fn a_service_that_policy_does_not_define_is_refused_with_those_that_it_does() {
+    let Some(running) = Running::open().await else { return };
+    let known = "it defines: default/buyer, default/store";
+    let run = running.bootstrap(&["store", "stroe"], "proxy");
+    running.assert_refused(&run, &["policy defines no service `default/stroe`", known]);
+    let out = running.server.place.path().join("proxy");
+    assert!(!out.exists());
+    // An upstream is a reference like any other.
+    let run = running.server.run(&[
+        "proxy",
+        "bootstrap",
+        "--service",
+        "store",
+        "--address",
+        "127.0.0.1",
+        "--upstream",
+        "elsewhere/store=8000",
+        "--out",
+        "proxy",
+    ]);
+    running.assert_refused(&run, &["policy defines no service `elsewhere/store`", known]);
+    assert!(!out.exists());
+    assert_eq!(files(running.server.place.path()).len(), 4, "something is left");
+}
+
+#[tokio::test]
+async fn the_same_service_twice_is_refused() {
+    let Some(running) = Running::open().await else { return };
+    // Two ways to write it.
+    let run = running.bootstrap(&["store", "buyer", "default/store"], "proxy");
+    running.assert_refused(&run, &["the service `default/store` is named twice"]);
+    assert!(!running.server.place.path().join("proxy").exists());
+}
+
+#[tokio::test]
+async fn an_address_that_nobody_can_dial_is_refused() {
+    let Some(running) = Running::open().await else { return };
+    for address in ["0.0.0.0", "::", "224.0.0.1"] {
+        let run = running.server.run(&[
+            "proxy",
+            "bootstrap",
+            "--service",
+            "store",
+            "--address",
+            address,
+            "--out",
+            "proxy",
+        ]);
+        running.assert_refused(&run, &[&format!("nobody can dial a proxy at {address}")]);
+        assert!(!running.server.place.path().join("proxy").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_leaves_no_join_record() {
+    let Some(running) = Running::open().await else { return };
+    // Not even root makes a folder in /proc.
+    let run = running.bootstrap(&["store"], "/proc/ironmesh-test/proxy");
+    running.assert_refused(&run, &["/proc/ironmesh-test"]);
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_of_the_folder_is_named_and_nobody_joins() {
+    let Some(running) = Running::open().await else { return };
+    let place = &running.server.place;
+    place.write("file", "");
+    // A link to nowhere is something that is there, too.
+    std::os::unix::fs::symlink("nowhere", place.path().join("link")).unwrap();
+    let before = files(place.path());
+    for out in ["link", "file/proxy"] {
+        let run = running.bootstrap(&["store"], out);
+        running.assert_refused(&run, &[out]);
+        assert_eq!(files(place.path()), before, "something is left");
+    }
+}

@@ -1,0 +1,82 @@
+//! What the system does not let the user of `ironmesh` do: each refusal names the place, and nothing
+//! is left half made.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+
+use crate::server::{Server, files};
+
+/// Permissions that were taken away, for as long as this value lives: a folder that may not be read
+/// could not be removed.
+struct Locked(PathBuf);
+
+impl Locked {
+    fn new(path: &Path, mode: u32) -> Self {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        Self(path.to_owned())
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = fs::set_permissions(&self.0, Permissions::from_mode(0o700));
+    }
+}
+
+#[test]
+fn a_state_folder_that_its_user_may_not_make_or_write_is_named() {
+    for exists in [false, true] {
+        let Some(server) = Server::open("") else { return };
+        server.place.write("policy/a.toml", "");
+        let locked = if exists {
+            fs::create_dir(server.state()).unwrap();
+            Locked::new(&server.state(), 0o500)
+        } else {
+            Locked::new(server.place.path(), 0o500)
+        };
+        let run = server.place.run_unprivileged(&["serve", "--config", "ironmesh.toml"]);
+        let Some(run) = run else { return };
+        assert_eq!(run.code, 1, "{run:?}");
+        for part in [server.state().to_str().unwrap(), "Permission denied"] {
+            assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
+        }
+        assert_eq!(files(&server.state()), Vec::<String>::new());
+        assert_eq!(server.state().exists(), exists);
+        drop(locked);
+    }
+}
+
+#[test]
+fn a_policy_folder_that_its_user_may_not_read_is_named_and_no_state_is_made() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", "");
+    let policy = server.place.path().join("policy");
+    let _locked = Locked::new(&policy, 0o000);
+    for arguments in [
+        &["serve", "--config", "ironmesh.toml"][..],
+        &["policy", "check", policy.to_str().unwrap()],
+    ] {
+        let Some(run) = server.place.run_unprivileged(arguments) else { return };
+        assert_eq!(run.code, 1, "{run:?}");
+        for part in [policy.to_str().unwrap(), "may not be read", "Permission denied"] {
+            assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
+        }
+    }
+    assert!(!server.state().exists());
+}
+
+#[test]
+fn a_policy_file_that_its_user_may_not_read_is_a_finding() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", "");
+    server.place.write("policy/b.toml", "");
+    let _locked = Locked::new(&server.place.path().join("policy/b.toml"), 0o000);
+    let Some(run) = server.place.run_unprivileged(&["policy", "check", "policy"]) else { return };
+    assert_eq!(run.code, 3, "{run:?}");
+    for part in ["error[IM0107]", "`b.toml` cannot be read: this user may not read it"] {
+        assert!(run.stdout.contains(part), "no {part:?} in {}", run.stdout);
+    }
+}

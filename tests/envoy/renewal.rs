@@ -1,0 +1,97 @@
+//! A proxy's own certificate, which it shows to the control plane, is changed under a running Envoy.
+
+use std::path::Path;
+
+use fs_err as fs;
+use ironmesh_tests::{Envoy, Http1Connection, ProxyOptions, eventually};
+use serde_json::Value;
+
+use crate::bookstore::{Bookstore, HOST, expect};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_certificate_that_is_moved_in_place_is_used_without_a_restart() {
+    let Some(mut store) = Bookstore::open().await else { return };
+    let mut connection = Http1Connection::connect(store.local()).await.unwrap();
+    expect(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
+    let ours = store.mesh.folder().join("proxies/default-bookbuyer-11");
+    let kept = store.mesh.folder().join("kept");
+    fs::create_dir(&kept).unwrap();
+    for file in PAIR {
+        fs::copy(ours.join(file), kept.join(file)).unwrap();
+    }
+    let first = proxy_serial(&store.buyer).await;
+
+    // No command renews a proxy certificate yet. What is moved in is the pair of another proxy, which
+    // Envoy cannot tell from a renewed one.
+    let other = store.mesh.bootstrap(&ProxyOptions::new("default/bookbuyer", 13)).await;
+    move_in(&other, &ours);
+    let second =
+        eventually("another certificate", async || match proxy_serial(&store.buyer).await {
+            now if now != first => Ok(now),
+            now => Err(now),
+        })
+        .await;
+    // The stream lives on with the certificate with which it began, and so does all traffic.
+    assert_eq!(store.buyer.stat(CONNECTED).await, 1);
+    expect(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
+
+    // The next connection is made with what lies there: with this one the control plane refuses it,
+    // since the node id is not that of the certificate.
+    store.mesh.restart_control_plane().await;
+    let refusal = "the node id contradicts the certificate";
+    eventually("a refusal", async || match store.mesh.log() {
+        log if log.contains(refusal) => Ok(()),
+        log => Err(log),
+    })
+    .await;
+    assert_eq!(proxy_serial(&store.buyer).await, second);
+
+    // With its own pair back it is let in again, as soon as it connects anew.
+    move_in(&kept, &ours);
+    eventually("the first certificate", async || match proxy_serial(&store.buyer).await {
+        now if now == first => Ok(()),
+        now => Err(now),
+    })
+    .await;
+    eventually("the stream to the control plane", async || {
+        match store.buyer.stat(CONNECTED).await {
+            1 => Ok(()),
+            state => Err(state),
+        }
+    })
+    .await;
+    expect(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
+    store.buyer.assert_running();
+    store.assert_calm().await;
+}
+
+/// Moves the pair in `from` over that in `to`, one file after the other.
+fn move_in(from: &Path, to: &Path) {
+    for file in PAIR {
+        // Beside the folder, which Envoy watches.
+        let part = to.with_extension("part");
+        fs::copy(from.join(file), &part).unwrap();
+        fs::rename(part, to.join(file)).unwrap();
+    }
+}
+
+/// The serial number of the certificate that an Envoy shows to the control plane.
+async fn proxy_serial(envoy: &Envoy) -> String {
+    let certs = envoy.certs().await;
+    let chains = certs.pointer("/certificates").and_then(Value::as_array);
+    let serials: Vec<_> = chains
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one.pointer("/cert_chain/0"))
+        .filter(|own| {
+            let name = own.pointer("/subject_alt_names/0/uri").and_then(Value::as_str);
+            name.is_some_and(|name| name.starts_with("spiffe://mesh.internal/proxy/"))
+        })
+        .filter_map(|own| own.pointer("/serial_number")?.as_str())
+        .collect();
+    assert_eq!(serials.len(), 1, "one proxy certificate is expected in {certs:#}");
+    serials.concat()
+}
+
+const PAIR: [&str; 2] = ["proxy.crt", "proxy.key"];
+const CONNECTED: &str = "control_plane.connected_state";
