@@ -91,7 +91,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         outlook: outlook.clone(),
         hub: Arc::clone(&hub),
         xds_address: xds_listener.local_addr()?,
-        advertise: advertised(settings)?,
+        advertise: settings.advertise.clone(),
     });
 
     let shutdown = CancellationToken::new();
@@ -206,14 +206,4 @@ fn fixed_mesh(store: &Store, settings: &Settings) -> anyhow::Result<Mesh> {
         ),
     }
     Ok(Mesh { domain, trust_domain })
-}
-
-/// Where proxies find the control plane, as the settings say it.
-fn advertised(settings: &Settings) -> anyhow::Result<Vec<(String, u16)>> {
-    let parse = |text: &String| {
-        let (host, port) = text.rsplit_once(':').with_context(|| format!("no port in `{text}`"))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        Ok((host.to_owned(), port.parse().with_context(|| format!("no port in `{text}`"))?))
-    };
-    settings.advertise.iter().map(parse).collect()
 }

@@ -25,3 +25,4 @@ pub use folder::{
 pub use policy::{Loaded, load_documents};
 pub use render::render;
 pub use settings::{Certificates, Listen, Mode, Settings, load_settings};
+pub use suggest::closest;

@@ -36,8 +36,8 @@ pub struct Settings {
     pub key_encryption_key: Option<PathBuf>,
     /// Where the control plane listens.
     pub listen: Listen,
-    /// Where proxies find the control plane, `host:port` each, written into their bootstraps.
-    pub advertise: Vec<String>,
+    /// Where proxies find the control plane, host and port each, written into their bootstraps.
+    pub advertise: Vec<(String, u16)>,
     /// Certificates.
     pub certificates: Certificates,
 }
@@ -213,25 +213,21 @@ fn read_listen(value: Value<'_>) -> Result<Listen, Told> {
 }
 
 /// `host:port`, where the host is a name or an address, an IPv6 one in brackets.
-fn read_authority(value: Value<'_>) -> Result<String, Told> {
+fn read_authority(value: Value<'_>) -> Result<(String, u16), Told> {
     let text = value.string()?;
     let in_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    let is_host = |host: &str| {
-        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        address.map_or_else(
-            || !host.is_empty() && host.bytes().all(in_a_name),
-            |address| address.parse::<Ipv6Addr>().is_ok(),
-        )
+    let read_host = |host: &str| match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().ok().map(|address| address.to_string()),
+        None => (!host.is_empty() && host.bytes().all(in_a_name)).then(|| host.to_owned()),
     };
-    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|number| number > 0);
-    match text.rsplit_once(':') {
-        Some((host, port)) if is_host(host) && is_port(port) => Ok(text.to_owned()),
-        _ => {
-            let message = format!("`advertise` must list `host:port`: `{text}`");
-            let finding = value.error(codes::INVALID_VALUE, message).label("not `host:port`");
-            Err(value.tell(finding.help("write it as in `control-plane.example.com:15128`")))
-        }
-    }
+    let read_port = |port: &str| port.parse::<u16>().ok().filter(|number| *number > 0);
+    let parts = text.rsplit_once(':');
+    let authority = parts.and_then(|(host, port)| read_host(host).zip(read_port(port)));
+    authority.ok_or_else(|| {
+        let message = format!("`advertise` must list `host:port`: `{text}`");
+        let finding = value.error(codes::INVALID_VALUE, message).label("not `host:port`");
+        value.tell(finding.help("write it as in `control-plane.example.com:15128`"))
+    })
 }
 
 fn read_certificates(value: Value<'_>) -> Result<Certificates, Told> {

@@ -1,10 +1,7 @@
 //! "Did you mean": the nearest of the words that would have been right.
 
 /// The candidate nearest to `wanted`, if one is near enough to have been meant.
-pub(crate) fn closest<'a>(
-    wanted: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A third of the word may be wrong; of a short word, one letter.
     let most = (wanted.chars().count() / 3).max(1);
     candidates

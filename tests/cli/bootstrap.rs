@@ -112,7 +112,10 @@ async fn a_service_that_policy_does_not_define_is_refused_with_those_that_it_doe
     let Some(running) = Running::open().await else { return };
     let known = "it defines: default/buyer, default/store";
     let run = running.bootstrap(&["store", "stroe"], "proxy");
-    running.assert_refused(&run, &["policy defines no service `default/stroe`", known]);
+    running.assert_refused(
+        &run,
+        &["policy defines no service `default/stroe`; did you mean `default/store`?"],
+    );
     let out = running.server.place.path().join("proxy");
     assert!(!out.exists());
     // An upstream is a reference like any other.

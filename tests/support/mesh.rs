@@ -295,6 +295,6 @@ mod tests {
         .unwrap();
         assert_eq!((settings.listen.xds, settings.listen.admin), (xds, admin));
         assert_eq!(settings.policy.as_deref(), Some(Path::new("/mesh/policy")));
-        assert_eq!(settings.advertise, [xds.to_string()]);
+        assert_eq!(settings.advertise, [(xds.ip().to_string(), xds.port())]);
     }
 }

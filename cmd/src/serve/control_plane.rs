@@ -8,8 +8,9 @@ use ironmesh_admin::{
     BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, NackView, ProxyView, Readiness,
     Refusal,
 };
-use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId, ServiceName};
+use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
+use ironmesh_config::closest;
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -149,11 +150,17 @@ impl RunningControlPlane {
         for name in request.services.iter().chain(upstreams) {
             if !specification.services.contains_key(name) {
                 let known: Vec<_> =
-                    specification.services.keys().map(ServiceName::to_string).collect();
-                return refuse(format!(
-                    "policy defines no service `{name}`; it defines: {}",
-                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
-                ));
+                    specification.services.keys().map(ToString::to_string).collect();
+                let near = closest(&name.to_string(), known.iter().map(String::as_str));
+                let advice = match (near, known.as_slice()) {
+                    (Some(near), _) => format!("did you mean `{near}`?"),
+                    (None, []) => "it defines none".to_owned(),
+                    (None, few @ [_, ..]) if few.len() <= 10 => {
+                        format!("it defines: {}", few.join(", "))
+                    }
+                    (None, many) => format!("it defines {} others", many.len()),
+                };
+                return refuse(format!("policy defines no service `{name}`; {advice}"));
             }
         }
         Ok(())
