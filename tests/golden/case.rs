@@ -50,7 +50,7 @@ impl Case {
         folders.into_iter().map(Self::load).collect()
     }
 
-    fn load(folder: PathBuf) -> Self {
+    pub(crate) fn load(folder: PathBuf) -> Self {
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         let loaded = load_folder(&folder.join("policy")).unwrap();
         let written = fs::read_to_string(folder.join("proxies.toml")).unwrap();

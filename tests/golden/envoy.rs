@@ -99,22 +99,20 @@ fn sidecar_folder(proxy: &Proxy, certificates: &RealCertificates) -> TempDir {
     folder
 }
 
-fn validate(program: &Path, bootstrap: &Value) -> Result<(), String> {
+/// What Envoy says of a bootstrap that it accepts, or else of one that it refuses.
+pub(crate) fn validate(program: &Path, bootstrap: &Value) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("envoy.json");
     fs::write(&file, bootstrap.to_string()).unwrap();
     validate_file(program, &file)
 }
 
-/// What Envoy says of a bootstrap that it refuses.
-fn validate_file(program: &Path, file: &Path) -> Result<(), String> {
+fn validate_file(program: &Path, file: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(["--mode", "validate", "-l", "warning", "-c"]).arg(file);
     let output = command.output().unwrap();
-    if output.status.success() {
-        return Ok(());
-    }
-    Err([output.stdout, output.stderr]
+    let said = [output.stdout, output.stderr]
         .map(|text| String::from_utf8_lossy(&text).into_owned())
-        .concat())
+        .concat();
+    if output.status.success() { Ok(said) } else { Err(said) }
 }

@@ -21,4 +21,5 @@ mod certificates;
 mod envoy;
 mod expectation;
 mod references;
+mod regexes;
 mod rendering;

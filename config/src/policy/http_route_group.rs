@@ -123,7 +123,7 @@ fn read_header(
     header: Value<'_>,
     seen: &mut BTreeMap<Arc<str>, Spot>,
 ) -> Result<(Arc<str>, Arc<str>), Told> {
-    let expression = regex::read(header);
+    let expression = regex::read_header(header);
     let name: Arc<str> = header.key().to_lowercase().into();
     if !is_token(&name) {
         let message = format!("`{}` is not the name of a header", header.key());

@@ -1,10 +1,10 @@
 //! Regular expressions. Envoy reads them with RE2; they are parsed here with Rust's parser, and what
 //! RE2 refuses or reads otherwise is refused, so that no expression means two things.
 //!
-//! What is accepted here is a subset of both languages. RE2's limit on the size of a compiled
-//! expression is not checked.
+//! What is accepted here is a subset of both languages, and small enough for Envoy when compiled.
 
 mod dialect;
+mod size;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -15,19 +15,26 @@ use std::sync::Arc;
 use ironmesh_catalog::Finding;
 use regex_syntax::ast::{Ast, ErrorKind, parse::Parser};
 
+use self::size::Around;
 use crate::codes;
 use crate::table::{Told, Value};
 
-/// Reads an expression.
-pub(super) fn read(value: Value<'_>) -> Result<Arc<str>, Told> {
+/// Reads an expression on the values of the header that `value` stands under.
+pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, Told> {
     let text = value.string()?;
-    parse(value, text).map(|_| text.into())
+    if text.is_empty() {
+        let finding = value.error(codes::REGEX, "an empty expression: Envoy takes none");
+        return Err(value.tell(finding.label("empty").help("write `^$` for an empty value")));
+    }
+    let is_host = value.key().eq_ignore_ascii_case("host");
+    parse(value, text, if is_host { Around::Host } else { Around::Nothing })?;
+    Ok(text.into())
 }
 
 /// Reads an expression on paths; warns of one that no path can match.
 pub(super) fn read_path(value: Value<'_>) -> Result<Arc<str>, Told> {
     let text = value.string()?;
-    let ast = parse(value, text)?;
+    let ast = parse(value, text, Around::Path)?;
     if !start::may_match_a_path(&ast) {
         let message = format!("no path matches `{text}`: paths begin with `/`");
         let finding = Finding::warning(codes::REGEX, Some(value.part(0..text.len())), message);
@@ -44,10 +51,13 @@ struct Problem {
     help: Option<&'static str>,
 }
 
-fn parse(value: Value<'_>, text: &str) -> Result<Ast, Told> {
+fn parse(value: Value<'_>, text: &str, around: Around) -> Result<Ast, Told> {
     let (ast, problems) = match Parser::new().parse(text) {
         Ok(ast) => {
-            let problems = dialect::problems(&ast, text);
+            let mut problems = dialect::problems(&ast, text);
+            if problems.is_empty() {
+                problems.extend(size_problem(&ast, text, around));
+            }
             (Some(ast), problems)
         }
         Err(error) => (None, vec![syntax_problem(&error)]),
@@ -58,6 +68,22 @@ fn parse(value: Value<'_>, text: &str) -> Result<Ast, Told> {
         result = Err(value.tell(Finding { help: help.map(str::to_owned), ..finding }));
     }
     result
+}
+
+fn size_problem(ast: &Ast, text: &str, around: Around) -> Option<Problem> {
+    let size = size::estimate(ast, around);
+    (size > size::MOST).then(|| Problem {
+        at: 0..text.len(),
+        message: format!(
+            "Envoy would refuse this expression: compiled it has about {size} instructions, and \
+             at most {} are allowed",
+            size::MOST
+        ),
+        help: Some(
+            "count less, as each count is written out (`+` and `*` are small), or split the \
+             expression into several matches",
+        ),
+    })
 }
 
 fn syntax_problem(error: &regex_syntax::ast::Error) -> Problem {

@@ -1,10 +1,13 @@
 //! Where RE2 and Rust part: <https://github.com/google/re2/wiki/Syntax>.
+//!
+//! Envoy has RE2 read expressions and texts as Latin-1, which is byte by byte. So what is written in
+//! characters beyond ASCII would be read otherwise, or not at all, and is refused.
 
 use std::ops::Range;
 
 use regex_syntax::ast::{
-    self, AssertionKind, Ast, ClassSetItem, ClassUnicodeKind, Flag, FlagsItemKind, GroupKind,
-    HexLiteralKind, Literal, LiteralKind, RepetitionKind, RepetitionRange, Span, Visitor,
+    self, AssertionKind, Ast, ClassSetItem, Flag, FlagsItemKind, GroupKind, HexLiteralKind,
+    Literal, LiteralKind, RepetitionKind, RepetitionRange, Span, Visitor,
 };
 
 use super::Problem;
@@ -40,7 +43,7 @@ impl Visitor for &mut Dialect<'_> {
             Ast::Flags(flags) => self.flags(&flags.flags),
             Ast::Literal(literal) => self.literal(literal),
             Ast::Assertion(assertion) => self.assertion(&assertion.span, &assertion.kind),
-            Ast::ClassUnicode(class) => self.unicode_class(&class.span, &class.kind),
+            Ast::ClassUnicode(class) => self.unicode_class(&class.span),
             Ast::ClassBracketed(class) => {
                 for operator in ["&&", "--", "~~"] {
                     if self.written(&class.span).contains(operator) {
@@ -88,7 +91,7 @@ impl Visitor for &mut Dialect<'_> {
                 self.literal(&range.start);
                 self.literal(&range.end);
             }
-            ClassSetItem::Unicode(class) => self.unicode_class(&class.span, &class.kind),
+            ClassSetItem::Unicode(class) => self.unicode_class(&class.span),
             ClassSetItem::Empty(_)
             | ClassSetItem::Ascii(_)
             | ClassSetItem::Perl(_)
@@ -127,6 +130,10 @@ impl Dialect<'_> {
         {
             let what = "RE2 has no escapes `\\u` and `\\U`".to_owned();
             self.problem(&literal.span, what, Some("write `\\x{…}` with the same digits"));
+        } else if !literal.c.is_ascii() {
+            let what = "Envoy compares bytes, and this character is several".to_owned();
+            let help = "in a path it is escaped, as in `%C3%A9`; `.` matches one of its bytes";
+            self.problem(&literal.span, what, Some(help));
         }
     }
 
@@ -151,19 +158,11 @@ impl Dialect<'_> {
         self.problem(span, message.to_owned(), Some(help));
     }
 
-    /// RE2 knows general categories by their short names, and scripts. Scripts are not taken here:
-    /// the two parsers' lists of them grow apart with every version of Unicode.
-    fn unicode_class(&mut self, span: &Span, kind: &ClassUnicodeKind) {
-        let known = match kind {
-            ClassUnicodeKind::OneLetter(letter) => "CLMNPSZ".contains(*letter),
-            ClassUnicodeKind::Named(name) => GENERAL_CATEGORIES.contains(&name.as_str()),
-            ClassUnicodeKind::NamedValue { .. } => false,
-        };
-        if !known {
-            let what = "this class of characters is not in RE2, or not by this name".to_owned();
-            let help = "use a general category such as `\\pL`, or a range such as `[α-ω]`";
-            self.problem(span, what, Some(help));
-        }
+    /// Of Latin-1 that is, which is about half a character.
+    fn unicode_class(&mut self, span: &Span) {
+        let what =
+            "Envoy compares bytes, and knows no classes of characters beyond ASCII".to_owned();
+        self.problem(span, what, Some("list what is meant, as in `[A-Za-z]`, or use `[^/]`"));
     }
 
     fn repetition(&mut self, repetition: &ast::Repetition) {
@@ -199,10 +198,3 @@ fn has_leading_zero(operator: &str) -> bool {
     let mut counts = operator.split(|c: char| !c.is_ascii_digit());
     counts.any(|count| count.len() > 1 && count.starts_with('0'))
 }
-
-/// The general categories of Unicode that RE2 knows, and all characters.
-const GENERAL_CATEGORIES: [&str; 37] = [
-    "Any", "C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn",
-    "N", "Nd", "Nl", "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm",
-    "So", "Z", "Zl", "Zp", "Zs",
-];

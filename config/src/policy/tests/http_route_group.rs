@@ -41,12 +41,18 @@ fn what_is_wrong_with_a_match_is_told() {
         ("{ name = 'a', headers = {} }", "error[IM0304]: `headers` is empty"),
         ("{ name = 'a', headers = [{}] }", "error[IM0304]: `headers` is empty"),
         (
-            "{ name = 'a', headers = { A = '', a = '' } }",
+            "{ name = 'a', headers = { A = 'x', a = 'x' } }",
             "error[IM0202]: header `a` is given twice",
         ),
-        ("{ name = 'a', headers = { ':path' = '' } }", "error[IM0105]: `:path` is not the name"),
+        ("{ name = 'a', headers = { ':path' = 'x' } }", "error[IM0105]: `:path` is not the name"),
         ("{ name = 'a', headers = { x = 1 } }", "error[IM0104]: `x` must be a string"),
         ("{ name = 'a', headers = { x = '(' } }", "error[IM0302]: invalid regular expression"),
+        ("{ name = 'a', headers = { x = '' } }", "error[IM0302]: an empty expression"),
+        (
+            "{ name = 'a', path_regex = '/[a-z]{1,1000}' }",
+            "error[IM0302]: Envoy would refuse this expression: compiled it has about 2006 \
+             instructions, and at most 1000 are allowed",
+        ),
     ] {
         let told = finding(&group(text));
         assert!(told.starts_with(expected), "{told}");

@@ -1,0 +1,154 @@
+//! What the loader accepts, Envoy accepts: expressions by chance, at the limit of their size and at
+//! the border of their language. Envoy would refuse a port's routes for ever for one that it refuses,
+//! and keep the grants that it had.
+
+mod random;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use fs_err as fs;
+use ironmesh_config::{Document, load_documents};
+use ironmesh_tests::programs::require_envoy;
+use serde_json::json;
+
+use self::random::Chance;
+use crate::case::Case;
+use crate::certificates::RealCertificates;
+use crate::{envoy, rendering};
+
+/// Where an expression is written. The compiler writes something else round each.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Path,
+    Header,
+    Host,
+}
+
+const PLACES: [Place; 3] = [Place::Path, Place::Header, Place::Host];
+
+/// Here RE2 writes more than one would think: what two loops begin with, loops that it takes out of
+/// an alternation, loops of what may be empty, loops of anything.
+const HARD: [&str; 5] = [
+    r"(?:[\-\s0-9a-z]{1,})*?",
+    "(?:c(?:a)+?|c)+",
+    r"(?:\b??)+?",
+    r"(?:[0-9\D]*|/)",
+    "(?i:a)|(?i:c)|e",
+];
+
+#[test]
+fn envoy_accepts_the_largest_expressions_that_the_loader_accepts() {
+    let Some(program) = require_envoy() else { return };
+    let mut chance = Chance(0x1207);
+    let mut largest = Vec::new();
+    let mut hard = HARD.iter().flat_map(|hard| [hard; 3]);
+    while largest.len() < 180 {
+        let depth = 1 + largest.len() % 5;
+        let expression =
+            hard.next().map_or_else(|| chance.expression(depth), |hard| (*hard).to_owned());
+        let place = PLACES[largest.len() % 3];
+        let repeated = |count: u32| format!("a(?:{expression}){{{count}}}");
+        if !is_accepted(place, &repeated(1)) {
+            continue;
+        }
+        // The loader refuses what is larger than something that it refuses.
+        let (mut good, mut bad) = (1, 1001);
+        while bad - good > 1 {
+            let middle = u32::midpoint(good, bad);
+            *(if is_accepted(place, &repeated(middle)) { &mut good } else { &mut bad }) = middle;
+        }
+        largest.push((place, repeated(good)));
+    }
+    let mut sizes: Vec<_> =
+        largest.chunks(60).flat_map(|some| sizes_in_envoy(&program, some)).collect();
+    sizes.sort_unstable();
+    // Some say nothing that could grow, as `\b` does. The others come near what Envoy allows.
+    let half = sizes[sizes.len() / 2];
+    assert!(half > 700, "half of the largest have at most {half} instructions: {sizes:?}");
+}
+
+#[test]
+fn envoy_accepts_whatever_text_the_loader_takes_for_an_expression() {
+    let Some(program) = require_envoy() else { return };
+    let mut chance = Chance(0xD1A1);
+    let mut accepted = Vec::new();
+    for number in 0..6000 {
+        let (place, text) = (PLACES[number % 3], chance.scribble());
+        if is_accepted(place, &text) {
+            accepted.push((place, text));
+        }
+    }
+    assert!(accepted.len() > 1000, "only {} are expressions", accepted.len());
+    for some in accepted.chunks(400) {
+        sizes_in_envoy(&program, some);
+    }
+}
+
+/// Whether a policy with this expression has no errors.
+fn is_accepted(place: Place, expression: &str) -> bool {
+    let policy = group(&[(place, expression.to_owned())]);
+    load_documents([Document::new("policy.toml", policy)]).specification.is_some()
+}
+
+/// An HTTP route group with these expressions.
+fn group(expressions: &[(Place, String)]) -> String {
+    let mut group = "[[http_route_group]]\nname = 'all'\n".to_owned();
+    for (number, (place, expression)) in expressions.iter().enumerate() {
+        let expression = toml::Value::String(expression.clone());
+        let condition = match place {
+            Place::Path => format!("path_regex = {expression}"),
+            Place::Header => format!("headers.x-tier = {expression}"),
+            Place::Host => format!("headers.host = {expression}"),
+        };
+        writeln!(group, "[[http_route_group.matches]]\nname = 'm{number}'\n{condition}").unwrap();
+    }
+    group
+}
+
+/// The sizes that Envoy finds, in any order. It must accept all of the expressions, in the form in
+/// which they are compiled.
+fn sizes_in_envoy(program: &Path, expressions: &[(Place, String)]) -> Vec<u32> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("policy")).unwrap();
+    let policy = format!("{POLICY}\n{}", group(expressions));
+    fs::write(folder.path().join("policy/policy.toml"), policy).unwrap();
+    fs::write(folder.path().join("proxies.toml"), PROXIES).unwrap();
+    let compiled = Case::load(folder.path().to_owned()).compile().remove(0).compiled;
+    let mut bootstrap = rendering::bootstrap(&compiled, &RealCertificates::new());
+    let limits = &mut bootstrap["layered_runtime"]["layers"][0]["static_layer"]["re2"];
+    limits["max_program_size"]["warn_level"] = json!(0);
+    let output = envoy::validate(program, &bootstrap).unwrap_or_else(|refusal| panic!("{refusal}"));
+    let said: Vec<_> = output.split(" RE2 program size of ").collect();
+    let sizes = said.windows(2).filter(|pair| !pair[0].ends_with(OF_THE_COMPILER));
+    let sizes: Vec<_> =
+        sizes.map(|pair| pair[1].split(' ').next().unwrap().parse().unwrap()).collect();
+    assert_eq!(sizes.len(), expressions.len(), "Envoy says the size of each: {output}");
+    sizes
+}
+
+/// How the expression on disguised paths ends, which goes with each of those on paths.
+const OF_THE_COMPILER: &str = "(?:/(?s:.*))?'";
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[service]]
+name = "buyer"
+
+[[traffic_target]]
+name = "all"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#;
+
+const PROXIES: &str = r#"
+[[proxy]]
+label = "store"
+id = "00000000-0000-4000-8000-000000000001"
+services = ["store"]
+mesh_address = "127.0.1.11:15003"
+"#;

@@ -1,0 +1,187 @@
+//! Regular expressions by chance, the same in every run.
+
+/// SplitMix64: chance enough, in a few lines.
+pub(super) struct Chance(pub(super) u64);
+
+impl Chance {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((mixed ^ (mixed >> 31)) % limit as u64).unwrap()
+    }
+
+    fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len())]
+    }
+
+    fn some(&mut self, most: usize, mut one: impl FnMut(&mut Self) -> String) -> Vec<String> {
+        (0..=self.below(most)).map(|_| one(self)).collect()
+    }
+
+    /// A well-formed expression of what both RE2 and Rust read, nested so deep at most.
+    pub(super) fn expression(&mut self, depth: usize) -> String {
+        let deeper = depth.saturating_sub(1);
+        match if depth == 0 { 0 } else { self.below(10) } {
+            0 | 1 => self.atom(),
+            2..=4 => self.some(4, |chance| chance.expression(deeper)).concat(),
+            5 | 6 => {
+                format!("(?:{})", self.some(4, |chance| chance.expression(deeper)).join("|"))
+            }
+            7 => format!("{}{})", self.one_of(GROUPS), self.expression(deeper)),
+            _ => format!("(?:{}){}", self.expression(deeper), self.one_of(COUNTS)),
+        }
+    }
+
+    fn atom(&mut self) -> String {
+        match self.below(20) {
+            0..=6 => self.one_of(LETTERS).to_owned(),
+            7..=9 => self.one_of(CLASSES).to_owned(),
+            10..=16 => {
+                let opening = self.one_of(&["[", "[^"]);
+                format!("{opening}{}]", self.some(4, |c| c.one_of(MEMBERS).to_owned()).concat())
+            }
+            17 => self.one_of(ANCHORS).to_owned(),
+            18 => self.one_of(FLAGS).to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    /// Pieces of expressions in any order. Most of these texts are no expression at all.
+    pub(super) fn scribble(&mut self) -> String {
+        self.some(5, |chance| match chance.below(4) {
+            0 => chance.one_of(PIECES).to_owned(),
+            1 => chance.one_of(COUNTS).to_owned(),
+            2 => format!("\\{}", char::from(u8::try_from(chance.below(128)).unwrap())),
+            _ => chance.atom(),
+        })
+        .concat()
+    }
+}
+
+const LETTERS: &[&str] = &["a", "b", "c", "k", "s", "z", "A", "K", "S", "0", "9", "/", "_", "-"];
+const CLASSES: &[&str] = &[".", ".", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S"];
+const ANCHORS: &[&str] = &["^", "$", r"\A", r"\z", r"\b", r"\B"];
+const FLAGS: &[&str] = &["(?i)", "(?-i)", "(?s)", "(?m)", "(?U)"];
+const GROUPS: &[&str] = &["(", "(", "(?i:", "(?-i:", "(?s:"];
+const COUNTS: &[&str] = &[
+    "*", "+", "?", "*?", "+?", "??", "{0}", "{1}", "{2}", "{0,}", "{1,}", "{2,}", "{0,1}", "{0,3}",
+    "{1,3}", "{3,4}?",
+];
+const MEMBERS: &[&str] = &[
+    "a",
+    "k",
+    "S",
+    "_",
+    ".",
+    "/",
+    "a-z",
+    "A-Z",
+    "0-9",
+    "b-e",
+    "A-C",
+    r"\-",
+    r"\]",
+    r"\d",
+    r"\W",
+    r"\s",
+    r"\x41",
+    "[:alpha:]",
+    "[:^upper:]",
+    "[:punct:]",
+    "[:^digit:]",
+    "[:space:]",
+];
+/// What the two languages may read differently, or only one of them reads.
+const PIECES: &[&str] = &[
+    "(?P<a>b)",
+    "(?<c>d)",
+    "(?P<_1>a)",
+    "(?P<\u{e9}>a)",
+    "(?i-s:a)",
+    "(?i)",
+    "(?x)",
+    "(?-u)",
+    "(?R)",
+    "(?ms-iU:a|b)",
+    "(?-:a)",
+    "(?:)",
+    "()",
+    "(|a)",
+    "(?#a)",
+    "(?=a)",
+    "(?!a)",
+    "(?>a)",
+    "a{,3}",
+    "a{2,1}",
+    "a{ 2}",
+    "a{02}",
+    "a{1001}",
+    "a{1000}",
+    "{",
+    "}",
+    "]",
+    "[",
+    "(",
+    ")",
+    "|",
+    "[]a]",
+    "[^]a]",
+    "[a-]",
+    "[-a]",
+    "[a-\\d]",
+    "[\\d-z]",
+    "[a&&b]",
+    "[a--b]",
+    "[a~~b]",
+    "[[a]]",
+    "[[:foo:]]",
+    "[[:word:]]",
+    "[[:ascii:]]",
+    "[[.a.]]",
+    "[[=a=]]",
+    "[^\\s\\S]",
+    "[\\b]",
+    "[ -~]",
+    r"\Q*\E",
+    r"\pL",
+    r"\p{Lu}",
+    r"\PN",
+    r"\p{Greek}",
+    r"\x{1F600}",
+    r"\x{7F}",
+    r"\xe9",
+    r"\x00",
+    r"\u0041",
+    r"\U00000041",
+    r"\u{41}",
+    r"\b{start}",
+    r"\<",
+    r"\>",
+    r"\Z",
+    r"\G",
+    r"\C",
+    r"\K",
+    r"\R",
+    r"\X",
+    r"\h",
+    r"\1",
+    r"\07",
+    r"\a\f\t\n\r\v",
+    "\u{e9}",
+    "[\u{3b1}-\u{3c9}]",
+    "\t",
+    " ",
+    "#",
+    "&",
+    "~",
+    "@",
+    "\u{7f}",
+    "^*",
+    "$+",
+    "\\b{2}",
+    "(?i)*",
+    "|*",
+    "(?:a{100}){11}",
+];
