@@ -362,3 +362,6 @@ fn xds_tls(
     let config: Result<_, TlsError> = server_config(&certificate, &authority.trust_bundle());
     Ok((config?, certificate.renew_at))
 }
+
+#[cfg(test)]
+mod tests;
