@@ -1,6 +1,8 @@
 use std::net::SocketAddr;
 
-use ironmesh_catalog::{CertificateStore, Domain, Participation, ServiceAccount, TrustDomain};
+use ironmesh_catalog::{
+    CertificateStore, Domain, Participation, ProxyStatement, ServiceAccount, TrustDomain,
+};
 use ironmesh_config::{Document, load_documents};
 use ironmesh_store::KeyEncryptionKey;
 use jiff::SignedDuration;
