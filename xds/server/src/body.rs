@@ -67,7 +67,7 @@ impl Body for MessageBody {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::future::poll_fn;
+    use std::future::poll_fn;
 
     use super::*;
 
