@@ -95,7 +95,7 @@ impl DeltaStream {
         if let Some(stream) = self.types.get_mut(&resource_type) {
             // A nonce that is not of a push under way answers nothing; the subscriptions in the
             // request count all the same.
-            match stream.on_answer(request, self.target.as_ref()) {
+            match stream.on_answer(request) {
                 Some(Answer::Acked(taken)) => outputs.push(Output::Acked(taken)),
                 Some(Answer::Nacked(refused)) => outputs.push(Output::Nacked(refused)),
                 None => {}

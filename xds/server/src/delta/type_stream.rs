@@ -44,6 +44,9 @@ pub(crate) struct TypeStream {
     known: OrdMap<Arc<str>, Option<Version>>,
     /// What the client has taken on this stream, or had from an earlier one.
     pub(crate) acked: OrdMap<Arc<str>, Version>,
+    /// Names that the client dropped and wants again, and took from a push of before: it may have
+    /// them, though they are not known. They are sent again, or told to be gone.
+    doubtful: BTreeSet<Arc<str>>,
     /// Versions that the client refused. They are not sent to it again.
     pub(crate) refused: BTreeMap<Arc<str>, Version>,
     /// Names that may differ between the target and what is known.
@@ -66,6 +69,7 @@ impl TypeStream {
             subscription: Subscription::new(resource_type),
             known: OrdMap::new(),
             acked: OrdMap::new(),
+            doubtful: BTreeSet::new(),
             refused: BTreeMap::new(),
             dirty: BTreeSet::new(),
             asked: BTreeSet::new(),
@@ -141,6 +145,7 @@ impl TypeStream {
     fn forget(&mut self, name: &Arc<str>) {
         self.known.remove(name);
         self.acked.remove(name);
+        self.doubtful.remove(name);
         self.asked.remove(name);
         self.dirty.remove(name);
         self.singly.retain(|one| one != name);
@@ -175,6 +180,7 @@ impl TypeStream {
 
     /// Drops what need not be looked at any more, and says whether resources are left to be sent.
     pub(crate) fn has_updates(&mut self, target: &ResourceSet) -> bool {
+        self.settle_doubts(target);
         let (known, subscription, refused) = (&self.known, &self.subscription, &self.refused);
         let resources = target.of(self.resource_type);
         self.dirty.retain(|name| {
@@ -196,6 +202,20 @@ impl TypeStream {
         });
         let has_changed = self.dirty.iter().any(|name| resources.contains_key(name));
         has_changed || !self.asked.is_empty() || !self.singly.is_empty()
+    }
+
+    /// What the client may have and is to have no more, it is told to be gone.
+    fn settle_doubts(&mut self, target: &ResourceSet) {
+        let resources = target.of(self.resource_type);
+        let (known, dirty) = (&mut self.known, &mut self.dirty);
+        self.doubtful.retain(|name| {
+            let is_gone = !resources.contains_key(name) && !known.contains_key(name);
+            if is_gone {
+                known.insert(Arc::clone(name), None);
+                dirty.insert(Arc::clone(name));
+            }
+            !is_gone && !known.contains_key(name)
+        });
     }
 
     /// Whether the client is to have `name` and was never sent it.

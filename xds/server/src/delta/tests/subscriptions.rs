@@ -210,6 +210,28 @@ fn what_was_under_way_when_a_wildcard_was_renewed_is_removed_when_it_has_gone() 
     assert_eq!(client.saw(), ["CDS +a", "CDS -a"]);
 }
 
+// The same where it goes only after the client has taken it, and could not be sent again before.
+#[test]
+fn what_was_under_way_when_a_wildcard_was_renewed_is_removed_when_it_goes_later() {
+    let mut client = Client::new();
+    client.give(&set([listener("d", 1)]));
+    client.ask(Listener, &[]);
+    client.ask(Cluster, &[]);
+    assert_eq!(client.saw(), ["LDS +d", "CDS"]);
+    client.request(&DeltaRequest {
+        unsubscribe: vec!["*".to_owned()],
+        ..subscribe(Listener, &["*"])
+    });
+    // The answer about clusters is not taken yet, so no listener is sent.
+    client.take(Listener);
+    client.give(&ResourceSet::default());
+    client.take(Cluster);
+    client.pass(REMOVAL_GRACE);
+    client.take_all();
+    assert_eq!(client.saw(), ["LDS -d"]);
+    assert!(client.has.is_empty(), "{:?}", client.has);
+}
+
 // R30 is about a wildcard that stays.
 #[test]
 fn a_name_dropped_together_with_the_wildcard_is_not_answered() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_xds_wire::{DeltaRequest, ErrorDetail, ResourceSet, ResourceType, Version};
+use ironmesh_xds_wire::{DeltaRequest, ErrorDetail, ResourceType, Version};
 
 use super::TypeStream;
 
@@ -38,11 +38,7 @@ pub(crate) enum Answer {
 
 impl TypeStream {
     /// Takes the ACK or NACK that a request may be.
-    pub(crate) fn on_answer(
-        &mut self,
-        request: &DeltaRequest,
-        target: Option<&ResourceSet>,
-    ) -> Option<Answer> {
+    pub(crate) fn on_answer(&mut self, request: &DeltaRequest) -> Option<Answer> {
         let at = self.pushes.iter().position(|push| push.nonce == request.nonce)?;
         let push = self.pushes.remove(at)?;
         let Some(error) = request.error.clone() else {
@@ -59,13 +55,11 @@ impl TypeStream {
                 if !self.subscription.covers(&name) {
                     continue;
                 }
-                // It has dropped it and wants it again, perhaps by the wildcard. Where it is still
-                // there it is sent again anyway; otherwise the client must be told that it has gone.
-                let is_there = target.is_some_and(|set| set.contains(self.resource_type, &name));
+                // It has dropped it and wants it again, perhaps by the wildcard: it has it, unless it
+                // is being told at this moment that it is gone.
                 let is_being_removed = self.pushes.iter().any(|push| push.removed.contains(&name));
-                if !self.known.contains_key(&name) && !is_there && !is_being_removed {
-                    self.known.insert(Arc::clone(&name), None);
-                    self.dirty.insert(Arc::clone(&name));
+                if !self.known.contains_key(&name) && !is_being_removed {
+                    self.doubtful.insert(Arc::clone(&name));
                 }
                 self.acked.insert(name, version);
             }
