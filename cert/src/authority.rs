@@ -70,7 +70,8 @@ impl Authority {
     }
 
     /// When [`Self::renew_intermediate`] will have something to do.
-    pub fn intermediate_renew_at(&self) -> Timestamp {
+    #[cfg(test)]
+    pub(crate) fn intermediate_renew_at(&self) -> Timestamp {
         self.intermediate_renew_at
     }
 

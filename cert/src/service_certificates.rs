@@ -95,12 +95,6 @@ impl ServiceCertificates {
         self.published.clone()
     }
 
-    /// When the first of the certificates in use is due for renewal. In the past where a renewal
-    /// failed: the caller waits a little before it tries again.
-    pub fn next_renewal(&self) -> Option<Timestamp> {
-        self.published.values().map(|certificate| certificate.renew_at).min()
-    }
-
     /// The certificate to publish for `account`, and why it is not the one that it should be.
     fn certificate_for(
         &mut self,

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::client::{Client, subscribe};
-use super::resources::resource;
+use super::resources::{Contents, resource};
 use crate::delta::REMOVAL_GRACE;
 
 mod checks;
@@ -76,7 +76,7 @@ struct Wanted {
 
 struct Walk {
     client: Client,
-    contents: BTreeMap<(ResourceType, &'static str), u32>,
+    contents: Contents,
     published: ResourceSet,
     wanted: BTreeMap<ResourceType, Wanted>,
     /// What the stream has brought, or the client had before it.
@@ -94,7 +94,7 @@ impl Walk {
         client.give(&ResourceSet::default());
         Self {
             client,
-            contents: BTreeMap::new(),
+            contents: Contents::default(),
             published: ResourceSet::default(),
             wanted: ResourceType::ALL.map(|of| (of, Wanted::default())).into(),
             brought: BTreeMap::new(),
@@ -106,7 +106,7 @@ impl Walk {
 
     fn take(&mut self, step: &Step) {
         match step {
-            Step::Edit(of, name, content) => self.edit(*of, name, *content),
+            Step::Edit(of, name, content) => self.contents.edit(*of, name, *content),
             Step::Publish => self.publish(),
             Step::Request { of, wants, drops } => self.request(*of, wants, drops),
             Step::Answer(of) => self.answer(*of),
@@ -122,25 +122,8 @@ impl Walk {
         self.look();
     }
 
-    fn edit(&mut self, of: ResourceType, name: &'static str, content: Option<u32>) {
-        let together = if matches!(of, Cluster | Endpoint) { [Cluster, Endpoint] } else { [of; 2] };
-        for part in together {
-            if content.is_none() {
-                self.contents.remove(&(part, name));
-            } else {
-                self.contents.entry((part, name)).or_insert(1);
-            }
-        }
-        if let Some(content) = content {
-            self.contents.insert((of, name), content);
-        }
-    }
-
     fn publish(&mut self) {
-        self.published = ResourceSet::default();
-        for ((of, name), content) in &self.contents {
-            self.published.insert(resource(*of, name, *content));
-        }
+        self.published = self.contents.set();
         self.client.give(&self.published);
     }
 

@@ -1,5 +1,6 @@
 //! Resources and sets to test with: a name, and a number that stands for the content.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
@@ -75,4 +76,36 @@ pub(super) fn set<const N: usize>(resources: [Arc<Resource>; N]) -> ResourceSet 
         set.insert(resource);
     }
     set
+}
+
+/// What a random walk edits and then publishes: the content of each resource.
+#[derive(Debug, Default)]
+pub(super) struct Contents(BTreeMap<(ResourceType, &'static str), u32>);
+
+impl Contents {
+    /// Adds, changes or removes a resource; clusters always together with their endpoints.
+    pub(super) fn edit(&mut self, of: ResourceType, name: &'static str, content: Option<u32>) {
+        let is_cluster = matches!(of, ResourceType::Cluster | ResourceType::Endpoint);
+        let together =
+            if is_cluster { [ResourceType::Cluster, ResourceType::Endpoint] } else { [of; 2] };
+        for part in together {
+            if content.is_none() {
+                self.0.remove(&(part, name));
+            } else {
+                self.0.entry((part, name)).or_insert(1);
+            }
+        }
+        if let Some(content) = content {
+            self.0.insert((of, name), content);
+        }
+    }
+
+    /// All of it, as a set.
+    pub(super) fn set(&self) -> ResourceSet {
+        let mut set = ResourceSet::default();
+        for ((of, name), content) in &self.0 {
+            set.insert(resource(*of, name, *content));
+        }
+        set
+    }
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::client::Client;
-use super::resources::resource;
+use super::resources::Contents;
 use crate::delta::REMOVAL_GRACE;
 
 proptest! {
@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct Envoy {
     client: Client,
-    contents: BTreeMap<(ResourceType, &'static str), u32>,
+    contents: Contents,
     published: ResourceSet,
     /// What is on the way to it.
     unread: VecDeque<(ResourceType, DeltaResponse)>,
@@ -66,7 +66,7 @@ impl Envoy {
     fn default_connected() -> Self {
         let mut envoy = Self {
             client: Client::new(),
-            contents: BTreeMap::new(),
+            contents: Contents::default(),
             published: ResourceSet::default(),
             unread: VecDeque::new(),
             subscribed: BTreeSet::new(),
@@ -80,7 +80,7 @@ impl Envoy {
 
     fn take(&mut self, step: &Step) {
         match step {
-            Step::Edit(of, name, content) => self.edit(*of, name, *content),
+            Step::Edit(of, name, content) => self.contents.edit(*of, name, *content),
             Step::Publish => self.publish(),
             Step::Read => self.read(),
             Step::Reconnect { before_set } => self.reconnect(*before_set),
@@ -88,25 +88,8 @@ impl Envoy {
         self.receive();
     }
 
-    fn edit(&mut self, of: ResourceType, name: &'static str, content: Option<u32>) {
-        let together = if matches!(of, Cluster | Endpoint) { [Cluster, Endpoint] } else { [of; 2] };
-        for part in together {
-            if content.is_none() {
-                self.contents.remove(&(part, name));
-            } else {
-                self.contents.entry((part, name)).or_insert(1);
-            }
-        }
-        if let Some(content) = content {
-            self.contents.insert((of, name), content);
-        }
-    }
-
     fn publish(&mut self) {
-        self.published = ResourceSet::default();
-        for ((of, name), content) in &self.contents {
-            self.published.insert(resource(*of, name, *content));
-        }
+        self.published = self.contents.set();
         self.client.give(&self.published);
     }
 
