@@ -29,8 +29,19 @@ pub struct Discovered(pub OrdMap<ServiceName, Arc<Vec<Endpoint>>>);
 /// behind it. (The same address twice in one answer would be one host with the first weight.)
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MeshEndpoint {
-    /// The proxy's mesh address.
+    /// The proxy's mesh address; in plaintext, the application's own.
     pub address: SocketAddr,
-    /// The sum of the weights behind the proxy, at least 1.
+    /// How it is spoken to.
+    pub transport: Transport,
+    /// The sum of the weights behind the address, at least 1.
     pub weight: u32,
+}
+
+/// How an endpoint is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Transport {
+    /// By mutual TLS: a proxy is in front of it.
+    MutualTls,
+    /// In plaintext: no proxy is in front of it, and its service is permissive.
+    Plaintext,
 }

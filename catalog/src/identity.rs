@@ -36,6 +36,11 @@ impl TrustDomain {
         self.id(&format!("ns/{}/sa/{}", account.namespace, account.name))
     }
 
+    /// What every [`TrustDomain::workload`] begins with, and no other identity of the mesh.
+    pub fn workload_prefix(&self) -> String {
+        format!("spiffe://{}/ns/", self.0)
+    }
+
     /// `spiffe://<trust domain>/control-plane`: what an Envoy pins when it connects to us.
     pub fn control_plane(&self) -> ControlPlaneId {
         ControlPlaneId(self.id("control-plane"))

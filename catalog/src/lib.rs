@@ -7,6 +7,7 @@
 //!
 //! Start reading at [`Snapshot`]: it is what one moment of the mesh looks like.
 
+pub mod access;
 pub mod certificate;
 pub mod endpoint;
 pub mod finding;
@@ -18,16 +19,17 @@ pub mod service;
 pub mod snapshot;
 pub mod specification;
 
+pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
-pub use endpoint::{Discovered, Endpoint, MeshEndpoint};
+pub use endpoint::{Discovered, Endpoint, MeshEndpoint, Transport};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, TrafficSplit,
+    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, TcpRoute, TrafficSplit,
     TrafficTarget,
 };
 pub use proxy::{JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Upstream};
-pub use service::{EndpointSource, Port, Protocol, Service, StaticEndpoint};
-pub use snapshot::{Mesh, Snapshot};
+pub use service::{EndpointSource, Mode, Port, Protocol, Service, StaticEndpoint};
+pub use snapshot::{Inputs, Mesh, Snapshot};
 pub use specification::{MeshSpecification, PolicyRevision};

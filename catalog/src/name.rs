@@ -155,7 +155,7 @@ qualified_name! {
 /// One port of one service, by the number that callers use.
 ///
 /// Written `namespace/service|port`: the name of its cluster on the wire (docs/reference/names.md).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServicePort {
     /// The service.
     pub service: ServiceName,

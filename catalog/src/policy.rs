@@ -26,15 +26,21 @@ pub struct TrafficTarget {
     pub spot: Spot,
 }
 
-/// One rule of a [`TrafficTarget`]: a route group, and which of its matches.
+/// One rule of a [`TrafficTarget`]. What it names is in the target's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteRule {
-    /// The HTTP route group, in the target's namespace.
-    pub group: Name,
-    /// The matches of the group; all of them where the list is left out (SMI, against OSM).
-    pub matches: Option<Vec<Name>>,
-    /// Where it is written.
-    pub spot: Spot,
+pub enum RouteRule {
+    /// `kind = "HTTPRouteGroup"`.
+    Http {
+        /// The HTTP route group.
+        group: Name,
+        /// The matches of the group; all of them where the list is left out (SMI, against OSM).
+        matches: Option<Vec<Name>>,
+    },
+    /// `kind = "TCPRoute"`.
+    Tcp {
+        /// The TCP route.
+        route: Name,
+    },
 }
 
 /// SMI `HTTPRouteGroup`: named ways to call.
@@ -84,6 +90,26 @@ pub struct Method(pub Arc<str>);
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// SMI `TCPRoute`: connections to these ports, whatever is said on them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpRoute {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name, unique in the namespace.
+    pub name: Name,
+    /// The *service* ports; all of them where the list is left out.
+    pub ports: Option<Vec<u16>>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+impl TcpRoute {
+    /// Whether it is about the service port `number`.
+    pub fn covers(&self, number: u16) -> bool {
+        self.ports.as_ref().is_none_or(|ports| ports.contains(&number))
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Service {
     pub ports: Vec<Port>,
     /// Where its endpoints come from.
     pub endpoints: EndpointSource,
+    /// What becomes of calls that no policy allows; what the mesh does where it is left out.
+    pub mode: Option<Mode>,
     /// Where policy defines it.
     pub spot: Spot,
 }
@@ -30,6 +32,30 @@ impl Service {
     /// Its ports with their full names.
     pub fn service_ports(&self) -> impl Iterator<Item = (ServicePort, &Port)> {
         self.ports.iter().map(|port| (ServicePort::new(self.name.clone(), port.number), port))
+    }
+}
+
+/// What becomes of calls that no policy allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// They are denied, and endpoints without a proxy are left out.
+    Strict,
+    /// All of the mesh may call, by mutual TLS. Endpoints without a proxy are called in plaintext.
+    Permissive,
+}
+
+impl Mode {
+    /// All of them, with the words that settings and policy use.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("strict", Self::Strict), ("permissive", Self::Permissive)];
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Strict => "strict",
+            Self::Permissive => "permissive",
+        })
     }
 }
 
@@ -55,12 +81,19 @@ pub enum Protocol {
     Http2,
     /// gRPC, that is HTTP/2 without TLS to the application.
     Grpc,
+    /// Bytes, of which nothing is known: either side may speak first.
+    Tcp,
 }
 
 impl Protocol {
     /// All of them, with the words that policy uses.
-    pub const ALL: [(&'static str, Self); 3] =
-        [("http", Self::Http), ("http2", Self::Http2), ("grpc", Self::Grpc)];
+    pub const ALL: [(&'static str, Self); 4] =
+        [("http", Self::Http), ("http2", Self::Http2), ("grpc", Self::Grpc), ("tcp", Self::Tcp)];
+
+    /// Whether requests can be told apart on it.
+    pub fn is_http(self) -> bool {
+        self != Self::Tcp
+    }
 
     /// Whether the application is to be spoken to in HTTP/2.
     pub fn is_http2(self) -> bool {
@@ -74,6 +107,7 @@ impl fmt::Display for Protocol {
             Self::Http => "http",
             Self::Http2 => "http2",
             Self::Grpc => "grpc",
+            Self::Tcp => "tcp",
         })
     }
 }

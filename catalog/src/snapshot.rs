@@ -2,17 +2,19 @@
 //! is sent is a pure function of a snapshot and of the proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
-use crate::endpoint::{Discovered, Endpoint, MeshEndpoint};
+use crate::endpoint::{Discovered, Endpoint, MeshEndpoint, Transport};
 use crate::finding::{Code, Finding};
 use crate::identity::TrustDomain;
 use crate::name::{Domain, ServiceAccount, ServiceName, ServicePort};
 use crate::proxy::{JoinRecord, ProxyId};
-use crate::service::Service;
+use crate::service::{Mode, Service};
 use crate::specification::MeshSpecification;
 
 /// What a mesh is called. Fixed at its first start.
@@ -32,9 +34,14 @@ pub type Applications = Vec<(u16, u32)>;
 pub struct Snapshot {
     /// The mesh.
     pub mesh: Mesh,
+    /// What becomes of calls that no policy allows, where a service does not say.
+    pub mode: Mode,
     /// What the operators say.
     pub specification: Arc<MeshSpecification>,
-    /// Where each service port is dialled: the participants. Sorted by address.
+    /// Who may connect to each TCP service port.
+    pub tcp_accesses: TcpAccesses,
+    /// Where each service port is dialled: the participants, and of permissive services the rest.
+    /// Sorted by address.
     pub endpoints: OrdMap<ServicePort, Arc<Vec<MeshEndpoint>>>,
     /// Where the applications behind a proxy listen: port and weight, sorted.
     pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Applications>>,
@@ -52,20 +59,36 @@ const ENDPOINT_WITHOUT_PROXY: Code = Code(404);
 /// An endpoint in front of which there may be several proxies.
 const ENDPOINT_WITH_SEVERAL_PROXIES: Code = Code(405);
 
+/// What a snapshot is made of.
+#[derive(Debug)]
+pub struct Inputs<'a> {
+    /// The mesh.
+    pub mesh: Mesh,
+    /// What becomes of calls that no policy allows, where a service does not say.
+    pub mode: Mode,
+    /// What the operators say.
+    pub specification: Arc<MeshSpecification>,
+    /// Where processes are.
+    pub discovered: &'a Discovered,
+    /// Who has joined.
+    pub proxies: &'a [JoinRecord],
+    /// The certificates of accounts.
+    pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
+    /// What peers are checked against.
+    pub trust_bundle: Arc<TrustBundle>,
+    /// Who might connect to TCP service ports in the snapshot before.
+    pub tcp_accesses: &'a TcpAccesses,
+}
+
 impl Snapshot {
-    /// Puts the parts together: who of the `discovered` takes part, and where it is dialled.
+    /// Puts the parts together: who of the discovered takes part, and where it is dialled.
     ///
     /// An endpoint takes part when a proxy that joined as its service stands in front of it, by key
     /// or else by address, and has the service port in force ("participant", docs/concepts/traffic.md). None or
-    /// several such proxies: no participant.
-    pub fn assemble<'a>(
-        mesh: Mesh,
-        specification: Arc<MeshSpecification>,
-        discovered: &Discovered,
-        proxies: impl IntoIterator<Item = &'a JoinRecord>,
-        certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
-        trust_bundle: Arc<TrustBundle>,
-    ) -> Self {
+    /// several such proxies: no participant. Of a permissive service, endpoints that a provider has
+    /// found and that take no part are dialled in plaintext.
+    pub fn assemble(inputs: Inputs<'_>) -> Self {
+        let Inputs { specification, discovered, proxies, .. } = inputs;
         let mut by_service: BTreeMap<&ServiceName, Vec<&JoinRecord>> = BTreeMap::new();
         for record in proxies {
             for service in &record.services {
@@ -73,51 +96,73 @@ impl Snapshot {
             }
         }
         let mut snapshot = Self {
-            mesh,
-            specification,
+            mesh: inputs.mesh,
+            mode: inputs.mode,
+            tcp_accesses: tcp_accesses(&specification, inputs.mode, inputs.tcp_accesses),
+            specification: Arc::clone(&specification),
             endpoints: OrdMap::new(),
             local_endpoints: OrdMap::new(),
-            certificates,
-            trust_bundle,
+            certificates: inputs.certificates,
+            trust_bundle: inputs.trust_bundle,
             findings: Vec::new(),
         };
         let none = Arc::default();
-        for (name, service) in &Arc::clone(&snapshot.specification).services {
+        for (name, service) in &specification.services {
             let endpoints = discovered.0.get(name).unwrap_or(&none);
             let records = by_service.get(name).map_or(&[][..], Vec::as_slice);
             snapshot.place(service, endpoints, records);
-            snapshot.findings.extend(endpoints.iter().filter_map(|e| misplaced(name, e, records)));
+            let mode = snapshot.mode_of(service);
+            let misplaced = |endpoint| misplaced(name, mode, endpoint, records);
+            snapshot.findings.extend(endpoints.iter().filter_map(misplaced));
         }
         snapshot
     }
 
-    /// Places the endpoints of one service behind their proxies.
+    /// What becomes of calls of `service` that no policy allows.
+    pub fn mode_of(&self, service: &Service) -> Mode {
+        service.mode.unwrap_or(self.mode)
+    }
+
+    /// Places the endpoints of one service: behind their proxies, or in plaintext.
     fn place(&mut self, service: &Service, endpoints: &[Endpoint], records: &[&JoinRecord]) {
         for (service_port, port) in service.service_ports() {
             // Proxies that serve it, with what is behind each: port of the application → weight.
             let mut behind: BTreeMap<ProxyId, (&JoinRecord, BTreeMap<u16, u32>)> = BTreeMap::new();
+            let mut dialled: BTreeMap<SocketAddr, (Transport, u32)> = BTreeMap::new();
             for endpoint in endpoints {
+                let target = endpoint.port.unwrap_or(port.target);
+                let mut takes_part = false;
                 for record in proxies_of(endpoint, records) {
                     let (_, ports) = behind.entry(record.id).or_insert((record, BTreeMap::new()));
-                    let weight = ports.entry(endpoint.port.unwrap_or(port.target)).or_insert(0);
+                    let weight = ports.entry(target).or_insert(0);
+                    *weight = weight.saturating_add(endpoint.weight);
+                    takes_part |= has_in_force(record, &service_port);
+                }
+                // One that is known by its proxy alone may have an application that nobody else reaches.
+                let is_reachable = endpoint.proxy.is_none();
+                if !takes_part && is_reachable && self.mode_of(service) == Mode::Permissive {
+                    let address = SocketAddr::new(endpoint.address, target);
+                    let (_, weight) = dialled.entry(address).or_insert((Transport::Plaintext, 0));
                     *weight = weight.saturating_add(endpoint.weight);
                 }
             }
-            let mut dialled: BTreeMap<_, u32> = BTreeMap::new();
             for (id, (record, ports)) in behind {
-                let key = (service.name.clone(), service_port.port);
-                if record.participation.0.contains(&key) {
+                if has_in_force(record, &service_port) {
                     let sum =
                         ports.values().fold(0, |sum: u32, weight| sum.saturating_add(*weight));
                     // Records at one address are one proxy that joined again: it counts once.
-                    let weight = dialled.entry(record.mesh_address).or_insert(1);
-                    *weight = (*weight).max(sum);
+                    let proxied =
+                        dialled.entry(record.mesh_address).or_insert((Transport::MutualTls, 1));
+                    *proxied = (Transport::MutualTls, proxied.1.max(sum));
                 }
                 let local = Arc::new(ports.into_iter().collect());
                 self.local_endpoints.insert((id, service_port.clone()), local);
             }
-            let dialled = dialled.into_iter();
-            let dialled = dialled.map(|(address, weight)| MeshEndpoint { address, weight });
+            let dialled = dialled.into_iter().map(|(address, (transport, weight))| MeshEndpoint {
+                address,
+                transport,
+                weight,
+            });
             self.endpoints.insert(service_port, Arc::new(dialled.collect()));
         }
     }
@@ -143,6 +188,10 @@ fn proxies_of<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Vec<&'a Jo
     if addresses.len() > 1 { Vec::new() } else { candidates }
 }
 
+fn has_in_force(record: &JoinRecord, port: &ServicePort) -> bool {
+    record.participation.0.contains(&(port.service.clone(), port.port))
+}
+
 fn candidates<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Vec<&'a JoinRecord> {
     let is_candidate = |record: &&&JoinRecord| match endpoint.proxy {
         Some(id) => record.id == id,
@@ -153,6 +202,7 @@ fn candidates<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Vec<&'a Jo
 
 fn misplaced(
     service: &ServiceName,
+    mode: Mode,
     endpoint: &Endpoint,
     records: &[&JoinRecord],
 ) -> Option<Finding> {
@@ -160,7 +210,11 @@ fn misplaced(
         return None;
     }
     let address = endpoint.address;
-    let message = format!("endpoint {address} of service `{service}` gets no traffic:");
+    let what = match mode {
+        Mode::Permissive if endpoint.proxy.is_none() => "is called in plaintext",
+        Mode::Permissive | Mode::Strict => "gets no traffic",
+    };
+    let message = format!("endpoint {address} of service `{service}` {what}:");
     let candidates: Vec<_> =
         candidates(endpoint, records).iter().map(|record| record.id.to_string()).collect();
     if candidates.is_empty() {

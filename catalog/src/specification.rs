@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::name::{Name, ServiceName};
-use crate::policy::{HttpRouteGroup, TrafficSplit, TrafficTarget};
+use crate::policy::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget};
 use crate::service::Service;
 
 /// Everything that policy says, with all references resolved and all names unique.
@@ -22,6 +22,8 @@ pub struct MeshSpecification {
     pub traffic_targets: OrdMap<(Name, Name), Arc<TrafficTarget>>,
     /// Ways to call, by namespace and name.
     pub http_route_groups: OrdMap<(Name, Name), Arc<HttpRouteGroup>>,
+    /// Ways to connect, by namespace and name.
+    pub tcp_routes: OrdMap<(Name, Name), Arc<TcpRoute>>,
     /// Splits, by namespace and name. One per service at most.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
 }

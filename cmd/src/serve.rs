@@ -75,7 +75,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let hub = Arc::new(Hub::default());
     let (reconciler, outlook) = Reconciler::new(
         mesh.clone(),
-        settings.certificates.service_lifetime,
+        settings,
         Arc::clone(&store),
         Arc::clone(&authority),
         certificates,
@@ -106,6 +106,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     tracing::info!(
         mesh = %settings.mesh,
         trust_domain = %mesh.trust_domain,
+        mode = %settings.mode,
         state = %places.state.display(),
         policy = %places.policy.display(),
         xds = %settings.listen.xds,

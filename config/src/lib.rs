@@ -14,6 +14,7 @@ pub mod policy;
 pub mod settings;
 
 mod document;
+mod mode;
 mod render;
 mod suggest;
 mod table;
@@ -24,5 +25,5 @@ pub use folder::{
 };
 pub use policy::{Loaded, load_documents};
 pub use render::render;
-pub use settings::{Certificates, Listen, Mode, Settings, load_settings};
+pub use settings::{Certificates, Listen, Settings, load_settings};
 pub use suggest::closest;

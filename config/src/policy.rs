@@ -15,6 +15,7 @@ mod references;
 mod regex;
 mod service;
 mod splits;
+mod tcp_route;
 #[cfg(test)]
 mod tests;
 mod traffic_split;

@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ironmesh_catalog::{Domain, Finding, Name, TrustDomain};
+use ironmesh_catalog::{Domain, Finding, Mode, Name, TrustDomain};
 use toml::de::DeTable;
 
 use crate::codes;
 use crate::document::Document;
-use crate::suggest::{closest, did_you_mean};
+use crate::mode;
 use crate::table::{Reader, Table, Told, Value};
 
 /// The settings of the control plane.
@@ -26,7 +26,7 @@ pub struct Settings {
     pub domain: Domain,
     /// The root of identities; the domain unless it is given.
     pub trust_domain: TrustDomain,
-    /// What becomes of traffic that no policy allows.
+    /// What becomes of calls that no policy allows, where a service does not say.
     pub mode: Mode,
     /// The folder of the state that survives. Paths are as written.
     pub state: Option<PathBuf>,
@@ -40,13 +40,6 @@ pub struct Settings {
     pub advertise: Vec<(String, u16)>,
     /// Certificates.
     pub certificates: Certificates,
-}
-
-/// What becomes of traffic that no policy allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// It is denied.
-    Strict,
 }
 
 /// Where the control plane listens.
@@ -134,7 +127,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
     let mesh = table.optional("mesh", Value::name);
     let domain = table.optional("domain", read_domain);
     let trust_domain = table.optional("trust_domain", read_domain);
-    let mode = table.optional("mode", read_mode);
+    let mode = table.optional("mode", mode::read);
     let state = table.optional("state", read_path);
     let policy = table.optional("policy", read_path);
     let key_encryption_key = table.optional("key_encryption_key", read_path);
@@ -164,23 +157,6 @@ fn read_domain(value: Value<'_>) -> Result<Domain, Told> {
         let finding = value.error(codes::INVALID_NAME, message).label("not a domain");
         value.tell(finding.help("write a domain as in `mesh.internal`"))
     })
-}
-
-fn read_mode(value: Value<'_>) -> Result<Mode, Told> {
-    let finding = match value.string()? {
-        "strict" => return Ok(Mode::Strict),
-        mode @ ("permissive" | "audit") => {
-            let message = format!("mode `{mode}` is not served by this version");
-            let finding = value.error(codes::NOT_SERVED, message).label("not served");
-            finding.help("this version knows `strict`: what no policy allows is denied")
-        }
-        mode => {
-            let finding = value.error(codes::INVALID_VALUE, format!("there is no mode `{mode}`"));
-            let near = closest(&mode.to_lowercase(), ["strict"]).map(did_you_mean);
-            finding.label("unknown mode").help(near.unwrap_or_else(|| "write `strict`".to_owned()))
-        }
-    };
-    Err(value.tell(finding))
 }
 
 fn read_path(value: Value<'_>) -> Result<PathBuf, Told> {

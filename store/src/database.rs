@@ -39,7 +39,7 @@ pub(crate) const AUTHORITY: Table = TableDefinition::new("authority");
 pub(crate) const SERVICE_CERTIFICATES: Table = TableDefinition::new("service_certificates");
 /// Join records by the proxy's UUID.
 pub(crate) const JOIN_RECORDS: Table = TableDefinition::new("join_records");
-/// The last good policy.
+/// The last good policy, and who might connect to TCP service ports by it.
 pub(crate) const POLICY: Table = TableDefinition::new("policy");
 
 /// All tables. They are made with the database: a new one is a new format.

@@ -1,11 +1,14 @@
 //! What is kept as it is, since it holds no key: join records, the last good policy, the mesh.
 
-use ironmesh_catalog::{Domain, JoinRecord, StoreError, TrustDomain};
+use ironmesh_catalog::{
+    Domain, JoinRecord, ServicePort, StoreError, TcpAccess, TcpAccesses, TrustDomain,
+};
 
 use crate::database::{Failure, JOIN_RECORDS, META, POLICY, Store};
 
 const MESH: &str = "mesh";
 const LAST_GOOD: &str = "last_good";
+const TCP_ACCESSES: &str = "tcp_accesses";
 
 impl Store {
     /// Keeps a join record, in place of the proxy's last one.
@@ -39,6 +42,21 @@ impl Store {
     pub fn last_good_policy(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
         self.get_json(POLICY, LAST_GOOD)
             .map_err(|e| StoreError::new("read the last good policy", e))
+    }
+
+    /// Keeps who may connect to TCP service ports, for the next policy to be compared with.
+    pub fn put_tcp_accesses(&self, accesses: &TcpAccesses) -> Result<(), StoreError> {
+        let accesses: Vec<_> = accesses.iter().collect();
+        self.put_json(POLICY, TCP_ACCESSES, &accesses)
+            .map_err(|e| StoreError::new("keep who may connect to TCP service ports", e))
+    }
+
+    /// Who might connect to TCP service ports by the policy that was compiled last.
+    pub fn tcp_accesses(&self) -> Result<TcpAccesses, StoreError> {
+        let kept: Option<Vec<(ServicePort, TcpAccess)>> = self
+            .get_json(POLICY, TCP_ACCESSES)
+            .map_err(|e| StoreError::new("read who may connect to TCP service ports", e))?;
+        Ok(kept.into_iter().flatten().collect())
     }
 
     /// What the mesh is called, since its first start. The caller compares it with what is

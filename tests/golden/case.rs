@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use ironmesh_catalog::{
-    Domain, Finding, JoinRecord, Mesh, Participation, Proxy, ProxyId, ProxyStatement, ServiceName,
-    Snapshot, TrustDomain, Upstream,
+    Domain, Finding, Inputs, JoinRecord, Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement,
+    ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
 use ironmesh_providers::discover;
@@ -100,14 +100,16 @@ impl Case {
         let records: Vec<_> = self.proxies.iter().map(|one| one.proxy.record.clone()).collect();
         let accounts = Snapshot::accounts_served(&specification, &records);
         let domain = Domain::default();
-        Some(Snapshot::assemble(
-            Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
-            Arc::clone(&specification),
-            &discover(&specification, &records),
-            &records,
-            certificates::placeholders(&accounts),
-            Arc::new(certificates::placeholder_roots()),
-        ))
+        Some(Snapshot::assemble(Inputs {
+            mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+            mode: Mode::Strict,
+            specification: Arc::clone(&specification),
+            discovered: &discover(&specification, &records),
+            proxies: &records,
+            certificates: certificates::placeholders(&accounts),
+            trust_bundle: Arc::new(certificates::placeholder_roots()),
+            tcp_accesses: &TcpAccesses::new(),
+        }))
     }
 }
 

@@ -65,6 +65,7 @@ fn make_inline(value: &mut Value, routes: &BTreeMap<String, Value>) {
 }
 
 fn make_real(name: &str, secret: &mut Value, certificates: &RealCertificates) {
+    // The roots themselves, or who may connect to a TCP port, which has them as well.
     if let Some(roots) = secret.pointer_mut("/validationContext/trustedCa") {
         *roots = json!({ "inlineString": certificates.roots() });
         return;

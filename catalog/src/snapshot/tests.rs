@@ -23,6 +23,7 @@ fn service(name: &str) -> Service {
             target: 8080,
         }],
         endpoints: EndpointSource::Registered,
+        mode: None,
         spot: Spot::new(&"p.toml".into(), "", 0..0),
     }
 }
@@ -46,6 +47,10 @@ fn endpoint(address: &str, port: Option<u16>, weight: u32) -> Endpoint {
 }
 
 fn assemble(endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> Snapshot {
+    assemble_in(Mode::Strict, endpoints, records)
+}
+
+fn assemble_in(mode: Mode, endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> Snapshot {
     let store = Arc::new(service("store"));
     let specification = MeshSpecification {
         services: [(store.name.clone(), Arc::clone(&store))].into_iter().collect(),
@@ -53,14 +58,16 @@ fn assemble(endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> Snapshot {
     };
     let discovered = Discovered([(store.name.clone(), Arc::new(endpoints))].into_iter().collect());
     let domain = Domain::default();
-    Snapshot::assemble(
-        Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
-        Arc::new(specification),
-        &discovered,
-        records,
-        OrdMap::new(),
-        Arc::new(TrustBundle { roots: String::new() }),
-    )
+    Snapshot::assemble(Inputs {
+        mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+        mode,
+        specification: Arc::new(specification),
+        discovered: &discovered,
+        proxies: records,
+        certificates: OrdMap::new(),
+        trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+        tcp_accesses: &TcpAccesses::new(),
+    })
 }
 
 fn dialled(snapshot: &Snapshot) -> Vec<(String, u32)> {
@@ -118,4 +125,42 @@ fn a_proxy_that_joined_again_at_its_address_takes_nothing_from_the_one_that_runs
         |n: usize| Endpoint { proxy: Some(records[n].id), ..endpoint("10.0.0.1", None, 1) };
     let snapshot = assemble(vec![registered(0), registered(1)], &records);
     assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 1)]);
+}
+
+#[test]
+fn in_permissive_mode_what_takes_no_part_is_called_in_plaintext() {
+    let found = || {
+        vec![
+            endpoint("10.0.0.1", None, 2),
+            endpoint("10.0.0.2", Some(9000), 3),
+            endpoint("10.0.0.3", None, 1),
+        ]
+    };
+    let records = [record(1, "10.0.0.1", "store", true), record(3, "10.0.0.3", "store", false)];
+    let snapshot = assemble_in(Mode::Permissive, found(), &records);
+    let port = ServicePort::new("store".parse().unwrap(), WEB);
+    let all: Vec<_> = snapshot.endpoints[&port]
+        .iter()
+        .map(|one| (one.address.to_string(), one.transport, one.weight))
+        .collect();
+    assert_eq!(
+        all,
+        [
+            ("10.0.0.1:15003".to_owned(), Transport::MutualTls, 2),
+            ("10.0.0.2:9000".to_owned(), Transport::Plaintext, 3),
+            // Its proxy has joined and is not there yet: until then nothing changes for callers.
+            ("10.0.0.3:8080".to_owned(), Transport::Plaintext, 1),
+        ]
+    );
+    let [finding] = &snapshot.findings[..] else { panic!("{:?}", snapshot.findings) };
+    assert!(finding.message.contains("10.0.0.2 of service `default/store` is called in plaintext"));
+
+    // Strict: one finding says so, and the others are simply not there yet.
+    let strict = assemble(found(), &records);
+    assert_eq!(dialled(&strict), [("10.0.0.1:15003".to_owned(), 2)]);
+    assert!(strict.findings[0].message.contains("gets no traffic"), "{:?}", strict.findings);
+    // What joined may have an application that only its proxy reaches.
+    let registered = Endpoint { proxy: Some(records[1].id), ..endpoint("10.0.0.3", None, 1) };
+    let snapshot = assemble_in(Mode::Permissive, vec![registered], &records);
+    assert!(dialled(&snapshot).is_empty());
 }

@@ -9,9 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Finding, JoinRecord, Mesh, MeshSpecification, Proxy, ProxyId, Snapshot};
+use ironmesh_catalog::{
+    Finding, Inputs, JoinRecord, Mesh, MeshSpecification, Mode, Proxy, ProxyId, Snapshot,
+    TcpAccesses,
+};
 use ironmesh_cert::tls::{TlsError, server_config};
 use ironmesh_cert::{Authority, ServiceCertificates};
+use ironmesh_config::Settings;
 use ironmesh_providers::discover;
 use ironmesh_store::Store;
 use ironmesh_xds_compile::{Compiled, Compiler};
@@ -50,6 +54,7 @@ pub(crate) struct Outlook {
 
 pub(crate) struct Reconciler {
     mesh: Mesh,
+    mode: Mode,
     service_lifetime: Duration,
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
@@ -70,6 +75,8 @@ pub(crate) struct Reconciler {
     /// The clients that are connected, and what each last said of itself.
     connected: BTreeMap<ClientKey, Node>,
     compiler: Option<Compiler>,
+    /// Who may connect to TCP service ports, as it was compiled last.
+    tcp_accesses: TcpAccesses,
     /// When the clock is looked at next.
     next_tick: Instant,
     /// What each connected client was last given.
@@ -88,7 +95,7 @@ impl Reconciler {
     #[expect(clippy::too_many_arguments, reason = "it is where everything comes together")]
     pub(crate) fn new(
         mesh: Mesh,
-        service_lifetime: Duration,
+        settings: &Settings,
         store: Arc<Store>,
         authority: Arc<Mutex<Authority>>,
         certificates: ServiceCertificates,
@@ -108,8 +115,10 @@ impl Reconciler {
         let reconciler = Self {
             generation: register.generation(),
             connected: BTreeMap::new(),
+            tcp_accesses: store.tcp_accesses()?,
             mesh,
-            service_lifetime,
+            mode: settings.mode,
+            service_lifetime: settings.certificates.service_lifetime,
             store,
             authority,
             certificates,
@@ -202,14 +211,17 @@ impl Reconciler {
         if same_policy && same_records && same_certificates {
             return false;
         }
-        let snapshot = Snapshot::assemble(
-            self.mesh.clone(),
-            Arc::clone(specification),
-            &discover(specification, &records),
-            &records,
-            self.certificates.current(),
-            Arc::new(self.authority.lock().trust_bundle()),
-        );
+        let snapshot = Snapshot::assemble(Inputs {
+            mesh: self.mesh.clone(),
+            mode: self.mode,
+            specification: Arc::clone(specification),
+            discovered: &discover(specification, &records),
+            proxies: &records,
+            certificates: self.certificates.current(),
+            trust_bundle: Arc::new(self.authority.lock().trust_bundle()),
+            tcp_accesses: &self.tcp_accesses,
+        });
+        self.keep_tcp_accesses(&snapshot.tcp_accesses);
         self.mesh_findings.send_if_modified(|told| {
             for finding in snapshot.findings.iter().filter(|finding| !told.contains(finding)) {
                 tracing::warn!("{finding}");
@@ -221,6 +233,18 @@ impl Reconciler {
         self.compiler = Some(Compiler::new(Arc::new(snapshot)));
         self.inputs = Some((Arc::clone(specification), records));
         true
+    }
+
+    /// Keeps who may connect to TCP service ports before it comes into force: after a restart a
+    /// withdrawal that was carried out must not look like a new one, nor a new one like none.
+    fn keep_tcp_accesses(&mut self, accesses: &TcpAccesses) {
+        if self.tcp_accesses == *accesses {
+            return;
+        }
+        if let Err(error) = self.store.put_tcp_accesses(accesses) {
+            tracing::error!(error = chain(&error), "cannot keep who may connect to TCP ports");
+        }
+        self.tcp_accesses = accesses.clone();
     }
 
     /// Gives clients what they are to have. Where not `everything` may have changed, only to those

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use ironmesh_catalog::{
     Finding, HttpRouteGroup, MeshSpecification, Name, PolicyRevision, Service, ServiceAccount,
-    ServiceName, Spot, TrafficSplit, TrafficTarget,
+    ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
 };
 
 use crate::codes;
@@ -23,6 +23,7 @@ pub(super) struct Draft {
     pub(super) services: Objects<Service>,
     pub(super) traffic_targets: Objects<TrafficTarget>,
     pub(super) http_route_groups: Objects<HttpRouteGroup>,
+    pub(super) tcp_routes: Objects<TcpRoute>,
     pub(super) traffic_splits: Objects<TrafficSplit>,
     /// The accounts that services run as, each with a service that does.
     pub(super) accounts: BTreeMap<ServiceAccount, ServiceName>,
@@ -45,6 +46,7 @@ impl Draft {
             services: services.collect(),
             traffic_targets: self.traffic_targets.into_map(),
             http_route_groups: self.http_route_groups.into_map(),
+            tcp_routes: self.tcp_routes.into_map(),
             traffic_splits: self.traffic_splits.into_map(),
         }
     }
@@ -130,6 +132,8 @@ pub(super) enum Wanted {
     Group(Key),
     /// A match of an HTTP route group.
     Match(Key, Name),
+    /// A TCP route.
+    TcpRoute(Key),
 }
 
 /// What an object is called, and where.

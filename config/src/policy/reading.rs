@@ -5,7 +5,7 @@ use toml::de::DeTable;
 
 use super::damage::{self, Damage};
 use super::draft::Draft;
-use super::{http_route_group, service, traffic_split, traffic_target};
+use super::{http_route_group, service, tcp_route, traffic_split, traffic_target};
 use crate::codes;
 use crate::document::Document;
 use crate::suggest::{closest, did_you_mean};
@@ -44,16 +44,16 @@ pub(super) fn read(document: &Document, draft: &mut Draft) {
 type Read = fn(Table<'_>, &mut Draft);
 
 /// The kinds of tables: key, what one is, and who reads it.
-const KINDS: [(&str, &str, Read); 4] = [
+const KINDS: [(&str, &str, Read); 5] = [
     ("service", "a service", service::read),
     ("traffic_target", "a traffic target", traffic_target::read),
     ("http_route_group", "an HTTP route group", http_route_group::read),
+    ("tcp_route", "a TCP route", tcp_route::read),
     ("traffic_split", "a traffic split", traffic_split::read),
 ];
 
 /// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
-const LATER_KINDS: [&str; 9] = [
-    "tcp_route",
+const LATER_KINDS: [&str; 8] = [
     "udp_route",
     "identity_binding",
     "egress",

@@ -13,6 +13,7 @@ pub(super) fn check(draft: &mut Draft) {
         Wanted::Account(account) => self::account(draft, account),
         Wanted::Group(key) => group(draft, key),
         Wanted::Match(key, name) => match_of(draft, key, name),
+        Wanted::TcpRoute(key) => tcp_route(draft, key),
     };
     let mut findings = Vec::new();
     for reference in &draft.references {
@@ -57,6 +58,14 @@ fn group(draft: &Draft, wanted: &Key) -> Option<Finding> {
     }
     let finding = not_found(&format!("there is no HTTP route group {}", place(wanted)));
     Some(with_advice(finding, wanted, draft.http_route_groups.keys()))
+}
+
+fn tcp_route(draft: &Draft, wanted: &Key) -> Option<Finding> {
+    if draft.tcp_routes.spot(wanted).is_some() || may_be_defined(draft, &wanted.1) {
+        return None;
+    }
+    let finding = not_found(&format!("there is no TCP route {}", place(wanted)));
+    Some(with_advice(finding, wanted, draft.tcp_routes.keys()))
 }
 
 /// A match of a group that could be read; of the others nothing can be said.

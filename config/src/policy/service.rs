@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use ironmesh_catalog::{
-    EndpointSource, Name, Port, Protocol, Service, ServiceAccount, ServiceName, Spot,
+    EndpointSource, Mode, Name, Port, Protocol, Service, ServiceAccount, ServiceName, Spot,
 };
 
 use super::draft::{Draft, Id};
 use super::endpoints;
 use crate::codes;
+use crate::mode;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{Table, Told, Value, list};
 
@@ -17,6 +18,7 @@ pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
     let id = Id::read(&mut table, draft);
     let account = table.optional("service_account", Value::name);
     let ports = table.optional("ports", read_ports).map(Option::unwrap_or_default);
+    let mode = table.optional("mode", mode::read);
     let endpoints =
         table.optional("endpoints", |value| endpoints::read(value, ports.as_deref().ok()));
     if let Ok(id) = id {
@@ -33,7 +35,7 @@ pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
                 draft.may_be_defined.insert(id.name.to_string());
             }
         }
-        let service = service(name, account, ports, endpoints, id.spot.clone());
+        let service = service(name, account, ports, endpoints, mode, id.spot.clone());
         draft.services.insert("service", &id, service, &table);
     }
     table.finish();
@@ -44,12 +46,13 @@ fn service(
     account: Result<ServiceAccount, Told>,
     ports: Result<Vec<Port>, Told>,
     endpoints: Result<Option<EndpointSource>, Told>,
+    mode: Result<Option<Mode>, Told>,
     spot: Spot,
 ) -> Result<Service, Told> {
     let mut ports = ports?;
     ports.sort_by_key(|port| port.number);
     let endpoints = endpoints?.unwrap_or(EndpointSource::Registered);
-    Ok(Service { name, account: account?, ports, endpoints, spot })
+    Ok(Service { name, account: account?, ports, endpoints, mode: mode?, spot })
 }
 
 fn read_ports(value: Value<'_>) -> Result<Vec<Port>, Told> {
@@ -122,5 +125,5 @@ fn read_protocol(value: Value<'_>) -> Result<Protocol, Told> {
 }
 
 /// Protocols of the field, by Istio's names.
-const UNSERVED_PROTOCOLS: [&str; 9] =
-    ["tcp", "tls", "https", "mysql", "redis", "mongo", "udp", "grpc-web", "http3"];
+const UNSERVED_PROTOCOLS: [&str; 8] =
+    ["tls", "https", "mysql", "redis", "mongo", "udp", "grpc-web", "http3"];

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_catalog::{Finding, Service, ServiceName, SplitBackend, TrafficSplit};
+use ironmesh_catalog::{Finding, Port, Service, ServiceName, SplitBackend, TrafficSplit};
 
 use super::draft::Draft;
 use crate::codes;
@@ -25,6 +25,7 @@ pub(super) fn check(draft: &mut Draft) {
         for backend in &split.backends {
             findings.extend(nested(split, backend, &splits, &cyclic));
             findings.extend(missing_ports(draft, split, backend));
+            findings.extend(other_protocol(draft, split, backend));
         }
     }
     draft.findings.extend(findings);
@@ -105,12 +106,35 @@ fn nested(
     Some(finding.help("name the services that answer in the end"))
 }
 
+fn service<'a>(draft: &'a Draft, name: &ServiceName) -> Option<&'a Service> {
+    draft.services.get(&(name.namespace.clone(), name.name.clone()))
+}
+
+/// HTTP cannot be sent to where plain TCP is spoken, nor the other way round.
+fn other_protocol(draft: &Draft, split: &TrafficSplit, backend: &SplitBackend) -> Option<Finding> {
+    let (apex, service) = (service(draft, &split.service)?, service(draft, &backend.service)?);
+    let differ = |port: &&Port| {
+        service
+            .port(port.number)
+            .is_some_and(|own| own.protocol.is_http() != port.protocol.is_http())
+    };
+    let port = apex.ports.iter().find(differ)?;
+    let message = format!(
+        "port `{}` is `{}` in service `{}` and something else in backend `{}`",
+        port.number, port.protocol, split.service.name, backend.service.name
+    );
+    let finding = Finding::warning(codes::SPLIT_SHAPE, Some(backend.spot.clone()), message);
+    Some(
+        finding
+            .label("gets no calls on this port")
+            .related(service.spot.clone(), "the backend is defined here")
+            .help("give both the same `protocol`, or other port numbers"),
+    )
+}
+
 /// A call on a port that a backend lacks has nobody to answer it when its turn comes.
 fn missing_ports(draft: &Draft, split: &TrafficSplit, backend: &SplitBackend) -> Option<Finding> {
-    let of = |name: &ServiceName| -> Option<&Service> {
-        draft.services.get(&(name.namespace.clone(), name.name.clone()))
-    };
-    let (apex, service) = (of(&split.service)?, of(&backend.service)?);
+    let (apex, service) = (service(draft, &split.service)?, service(draft, &backend.service)?);
     let missing: Vec<String> = apex
         .ports
         .iter()

@@ -5,6 +5,7 @@ mod across;
 mod http_route_group;
 mod service;
 mod syntax;
+mod tcp_route;
 mod traffic_split;
 mod traffic_target;
 

@@ -4,8 +4,8 @@ use ironmesh_catalog::{Finding, Name, RouteRule, ServiceAccount, Spot, TrafficTa
 
 use super::draft::{Draft, Id, Reference, Wanted};
 use crate::codes;
-use crate::suggest::did_you_mean;
-use crate::table::{Table, Told, Value};
+use crate::suggest::{closest, did_you_mean};
+use crate::table::{Table, Told, Value, list};
 
 /// Reads one traffic target into `draft`.
 pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
@@ -94,35 +94,73 @@ fn read_rule(
     references: &mut Vec<Reference>,
 ) -> Result<RouteRule, Told> {
     let mut table = value.table("a rule")?;
-    let kind = table.required("kind", |value| match value.string()? {
-        kind @ ("TCPRoute" | "UDPRoute") => {
-            let message = format!("rules of kind `{kind}` are not served by this version");
-            let finding = value.error(codes::NOT_SERVED, message).label("not served");
-            Err(value.tell(finding.help("this version serves rules of kind `HTTPRouteGroup`")))
+    let kind = table.required("kind", read_kind);
+    let name = table.required("name", |value| Ok((value.name()?, value.spot())));
+    let matches = table.optional("matches", |value| match kind {
+        Ok(Kind::TcpRoute) => Err(no_matches(value)),
+        // Of which kind they are is not known, or they are of that group.
+        Ok(Kind::HttpRouteGroup) | Err(Told) => {
+            let meaning = "leave `matches` out to allow all matches of the group";
+            value.at_least_one(meaning, |item| Ok((item.name()?, item.spot())))
         }
-        _ => only_kind(value, "HTTPRouteGroup"),
-    });
-    let group = table.required("name", |value| Ok((value.name()?, value.spot())));
-    let matches = table.optional("matches", |value| {
-        let meaning = "leave `matches` out to allow all matches of the group";
-        value.at_least_one(meaning, |item| Ok((item.name()?, item.spot())))
     });
     table.finish();
-    let (group, spot) = group?;
-    // A rule of another kind names something else than a group.
-    kind?;
-    if let Some(home) = home {
-        let key = (home.clone(), group.clone());
-        references.push(Reference { wanted: Wanted::Group(key.clone()), spot: spot.clone() });
-        references.extend(matches.iter().flatten().flatten().map(|(name, spot)| Reference {
-            wanted: Wanted::Match(key.clone(), name.clone()),
-            spot: spot.clone(),
-        }));
+    let (name, spot) = name?;
+    let key = home.map(|home| (home.clone(), name.clone()));
+    let mut refer = |wanted, spot: &Spot| references.push(Reference { wanted, spot: spot.clone() });
+    match kind? {
+        Kind::TcpRoute => {
+            if let Some(key) = key {
+                refer(Wanted::TcpRoute(key), &spot);
+            }
+            matches.map(|_| RouteRule::Tcp { route: name })
+        }
+        Kind::HttpRouteGroup => {
+            if let Some(key) = key {
+                refer(Wanted::Group(key.clone()), &spot);
+                for (one, spot) in matches.iter().flatten().flatten() {
+                    refer(Wanted::Match(key.clone(), one.clone()), spot);
+                }
+            }
+            let names = |matches: Vec<(Name, Spot)>| {
+                without_repeats(matches.into_iter().map(|(name, _)| name).collect())
+            };
+            Ok(RouteRule::Http { group: name, matches: matches?.map(names) })
+        }
     }
-    let names = |matches: Vec<(Name, Spot)>| {
-        without_repeats(matches.into_iter().map(|(name, _)| name).collect())
-    };
-    Ok(RouteRule { group, matches: matches?.map(names), spot })
+}
+
+/// What a rule names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    HttpRouteGroup,
+    TcpRoute,
+}
+
+fn read_kind(value: Value<'_>) -> Result<Kind, Told> {
+    const KINDS: [(&str, Kind); 2] =
+        [("HTTPRouteGroup", Kind::HttpRouteGroup), ("TCPRoute", Kind::TcpRoute)];
+    let text = value.string()?;
+    if let Some((_, kind)) = KINDS.into_iter().find(|(word, _)| *word == text) {
+        return Ok(kind);
+    }
+    let words = KINDS.map(|(word, _)| word);
+    if text == "UDPRoute" {
+        let finding = value.error(codes::NOT_SERVED, "rules of kind `UDPRoute` are not served");
+        let help = "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
+        return Err(value.tell(finding.label("not served").help(help)));
+    }
+    let finding = value.error(codes::INVALID_VALUE, format!("there are no rules of kind `{text}`"));
+    let near = closest(text, words).map(did_you_mean);
+    let help = near.unwrap_or_else(|| format!("the kinds are {}", list(&words)));
+    Err(value.tell(finding.label("unknown kind").help(help)))
+}
+
+/// In SMI `matches` are those of an HTTP route group: here they would be ignored, which nobody means.
+fn no_matches(value: Value<'_>) -> Told {
+    let finding = value.error(codes::INVALID_VALUE, "a rule of kind `TCPRoute` has no `matches`");
+    let help = "the ports are named in the TCP route itself: `matches = { ports = […] }`";
+    value.tell(finding.label("of an HTTP route group").help(help))
 }
 
 /// A `kind` that has one legal value.

@@ -7,7 +7,9 @@
 
 use std::collections::HashMap;
 
-use ironmesh_catalog::{HttpMatch, ServiceAccount, TrafficTarget, TrustDomain};
+use ironmesh_catalog::{
+    HttpMatch, Mode, RouteRule, Service, ServicePort, Snapshot, TrafficTarget, TrustDomain,
+};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
     Permission, Policy, Principal, Rbac as Rules, permission, principal, rbac::Action,
@@ -22,7 +24,7 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::http::http_filter;
 use crate::index::PolicyIndex;
-use crate::shape::{exact, regex};
+use crate::shape::{exact, regex, workload_prefix};
 
 const RBAC_FILTER: &str = "envoy.filters.http.rbac";
 
@@ -31,18 +33,37 @@ pub(crate) fn deny_all() -> HttpFilter {
     http_filter(RBAC_FILTER, any(&rbac(HashMap::new())))
 }
 
-/// What overrides [`deny_all`] on an inbound virtual host of a service that runs as `account`.
+/// What overrides [`deny_all`] on an inbound virtual host of a service port.
 pub(crate) fn per_route(
     index: &PolicyIndex,
-    trust_domain: &TrustDomain,
-    account: &ServiceAccount,
+    snapshot: &Snapshot,
+    service: &Service,
+    port: &ServicePort,
 ) -> HashMap<String, Any> {
-    let targets = index.targets_to(account).iter().filter_map(|target| {
-        let policy = policy(index, trust_domain, target)?;
-        Some((format!("{}/{}", target.namespace, target.name), policy))
-    });
-    let per_route = RbacPerRoute { rbac: Some(rbac(targets.collect())) };
+    let trust_domain = &snapshot.mesh.trust_domain;
+    let policies = match snapshot.mode_of(service) {
+        // No target can be called like this: these have a namespace before their names.
+        Mode::Permissive => [("permissive".to_owned(), permissive(trust_domain))].into(),
+        Mode::Strict => {
+            let targets = index.targets_to(&service.account).iter().filter_map(|target| {
+                let policy = policy(index, trust_domain, target, port)?;
+                Some((format!("{}/{}", target.namespace, target.name), policy))
+            });
+            targets.collect()
+        }
+    };
+    let per_route = RbacPerRoute { rbac: Some(rbac(policies)) };
     [(RBAC_FILTER.to_owned(), any(&per_route))].into()
+}
+
+/// Every service account of the mesh may do everything.
+fn permissive(trust_domain: &TrustDomain) -> Policy {
+    let workloads = authenticated(workload_prefix(trust_domain));
+    Policy { permissions: vec![everything()], principals: vec![workloads], ..Policy::default() }
+}
+
+fn everything() -> Permission {
+    Permission { rule: Some(permission::Rule::Any(true)) }
 }
 
 /// Allows what one of the policies allows. Without policies that is nothing; an RBAC without *rules*
@@ -54,25 +75,34 @@ fn rbac(policies: HashMap<String, Policy>) -> Rbac {
     }
 }
 
-/// The policy of one target; none where it has nobody or nothing to allow, because an empty list
-/// must never come to mean "anyone" (invariant 3).
+/// The policy of one target on `port`; none where it has nobody or nothing to allow, because an empty
+/// list must never come to mean "anyone" (invariant 3).
 fn policy(
     index: &PolicyIndex,
     trust_domain: &TrustDomain,
     target: &TrafficTarget,
+    port: &ServicePort,
 ) -> Option<Policy> {
-    let principals: Vec<_> = target.sources.iter().map(|source| is(trust_domain, source)).collect();
+    let principals: Vec<_> = target
+        .sources
+        .iter()
+        .map(|source| authenticated(exact(trust_domain.workload(source).as_str())))
+        .collect();
     let groups = &index.specification().http_route_groups;
     let mut permissions = Vec::new();
     for rule in &target.rules {
-        let Some(group) = groups.get(&(target.namespace.clone(), rule.group.clone())) else {
+        let RouteRule::Http { group, matches } = rule else { continue };
+        let Some(group) = groups.get(&(target.namespace.clone(), group.clone())) else {
             continue;
         };
         let chosen = group
             .matches
             .iter()
-            .filter(|one| rule.matches.as_ref().is_none_or(|names| names.contains(&one.name)));
+            .filter(|one| matches.as_ref().is_none_or(|names| names.contains(&one.name)));
         permissions.extend(chosen.map(allows));
+    }
+    if index.allows_all_requests(target, port.port) {
+        permissions.push(everything());
     }
     (!principals.is_empty() && !permissions.is_empty()).then(|| Policy {
         permissions,
@@ -81,9 +111,8 @@ fn policy(
     })
 }
 
-/// The caller's certificate names `account`.
-fn is(trust_domain: &TrustDomain, account: &ServiceAccount) -> Principal {
-    let name = exact(trust_domain.workload(account).as_str());
+/// The caller's certificate has a URI that matches.
+fn authenticated(name: StringMatcher) -> Principal {
     let authenticated = principal::Authenticated { principal_name: Some(name) };
     Principal { identifier: Some(principal::Identifier::Authenticated(authenticated)) }
 }

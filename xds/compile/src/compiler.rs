@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Code, Finding, Participation, Proxy, Service, ServiceAccount, ServicePort, Snapshot,
+    Code, Finding, Participation, Port, Proxy, Service, ServiceAccount, ServicePort, Snapshot,
+    TcpAccess,
 };
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet, ResourceType, Version};
 
 use crate::index::PolicyIndex;
@@ -40,6 +42,7 @@ pub struct Compiler {
     scopes: BTreeMap<ServiceAccount, Arc<Scope>>,
     endpoints: BTreeMap<ServicePort, Arc<Resource>>,
     inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
+    tcp_authorizations: BTreeMap<ServicePort, Option<Arc<Resource>>>,
     upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
     certificates: BTreeMap<ServiceAccount, Option<Arc<Resource>>>,
     trust_bundle: Arc<Resource>,
@@ -56,10 +59,11 @@ impl Compiler {
     /// A compiler for `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
         Self {
-            index: PolicyIndex::new(&snapshot.specification),
+            index: PolicyIndex::new(&snapshot),
             scopes: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             inbound_routes: BTreeMap::new(),
+            tcp_authorizations: BTreeMap::new(),
             upstream_routes: BTreeMap::new(),
             certificates: BTreeMap::new(),
             trust_bundle: encode(&secret::trust_bundle(&snapshot.trust_bundle)),
@@ -111,7 +115,10 @@ impl Compiler {
                 continue;
             };
             for (service_port, port) in service.service_ports() {
-                chains.push(inbound::filter_chain(&snapshot, service, &service_port));
+                let Some(chain) = self.chain(service, &service_port, port, compiled) else {
+                    continue;
+                };
+                chains.push(chain);
                 let applications =
                     snapshot.local_endpoints.get(&(proxy.record.id, service_port.clone()));
                 let here = [(port.target, 1)];
@@ -119,8 +126,6 @@ impl Compiler {
                 let cluster =
                     inbound::local_cluster(proxy, &service_port, port.protocol, applications);
                 compiled.resources.insert(encode(&cluster));
-                // Envoy takes a listener before it has its routes.
-                compiled.needs(self.inbound_routes(service, &service_port));
                 compiled.serves.0.insert((service.name.clone(), port.number));
             }
             compiled.needs(certificate);
@@ -131,6 +136,26 @@ impl Compiler {
             compiled.resources.insert(Arc::clone(&self.trust_bundle));
             compiled.needs(encode(&inbound::inbound_listener(proxy, chains)));
         }
+    }
+
+    /// The filter chain of one service port, with what lets callers in; none where nobody may call,
+    /// which only TCP knows: an empty list of names would let in everybody.
+    fn chain(
+        &mut self,
+        service: &Service,
+        service_port: &ServicePort,
+        port: &Port,
+        compiled: &mut Compiled,
+    ) -> Option<FilterChain> {
+        let snapshot = Arc::clone(&self.snapshot);
+        if port.protocol.is_http() {
+            // Envoy takes a listener before it has its routes.
+            compiled.needs(self.inbound_routes(service, service_port));
+            return Some(inbound::http_filter_chain(&snapshot, service, service_port));
+        }
+        let access = snapshot.tcp_accesses.get(service_port)?;
+        compiled.needs(self.tcp_authorization(service_port, access)?);
+        Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access))
     }
 
     /// The proxy's declared upstreams.
@@ -156,6 +181,18 @@ impl Compiler {
                 }
             };
             let index = &self.index;
+            if service.port(port.port).is_some_and(|port| !port.protocol.is_http()) {
+                // Nothing can be said on TCP: where nobody may call, nobody listens.
+                let destination = Destination::of(index, &port);
+                let may_call = scope.callable.contains(&port);
+                let listener = may_call.then_some(()).and_then(|()| {
+                    upstream::tcp_listener(proxy, &port, declared.local_port, &destination)
+                });
+                if let Some(listener) = listener {
+                    compiled.resources.insert(encode(&listener));
+                }
+                continue;
+            }
             let key = (account.clone(), port.clone());
             let routes = self.upstream_routes.entry(key).or_insert_with(|| {
                 let host =
@@ -168,7 +205,7 @@ impl Compiler {
                 encode(&upstream::upstream_routes(&port, action))
             });
             compiled.resources.insert(Arc::clone(routes));
-            let listener = upstream::upstream_listener(proxy, &port, declared.local_port);
+            let listener = upstream::http_listener(proxy, &port, declared.local_port);
             compiled.resources.insert(encode(&listener));
         }
     }
@@ -182,21 +219,20 @@ impl Compiler {
         let snapshot = Arc::clone(&self.snapshot);
         let services = &snapshot.specification.services;
         let callable = self.index.callable(account);
-        let callable: Vec<_> =
-            callable.into_iter().filter_map(|name| services.get(name)).map(|s| &**s).collect();
-        let ports: BTreeSet<_> = callable
-            .iter()
-            .flat_map(|service| service.service_ports().map(|(port, _)| port))
-            .collect();
         let destinations: Vec<_> =
-            ports.iter().map(|port| Destination::of(&self.index, port)).collect();
+            callable.iter().map(|port| Destination::of(&self.index, port)).collect();
         let clusters: BTreeSet<_> =
             destinations.iter().flat_map(Destination::service_ports).collect();
-        for port in clusters {
-            let Some(service) = services.get(&port.service) else { continue };
+        for service_port in clusters {
+            let service = services.get(&service_port.service);
+            let Some((service, port)) =
+                service.and_then(|service| Some((service, service.port(service_port.port)?)))
+            else {
+                continue;
+            };
             let cluster = outbound::cluster(&snapshot, account, service, port);
             resources.insert(encode(&cluster));
-            resources.insert(self.endpoints(port));
+            resources.insert(self.endpoints(service_port));
         }
         let routes = outbound::by_host_routes(&self.index, &snapshot, account, &callable);
         resources.insert(encode(&routes));
@@ -204,7 +240,7 @@ impl Compiler {
             resources.insert(certificate);
         }
         resources.insert(Arc::clone(&self.trust_bundle));
-        let scope = Arc::new(Scope { resources, callable: ports });
+        let scope = Arc::new(Scope { resources, callable });
         self.scopes.insert(account.clone(), Arc::clone(&scope));
         scope
     }
@@ -222,6 +258,21 @@ impl Compiler {
             encode(&inbound::route_configuration(&self.index, &self.snapshot, service, port))
         });
         Arc::clone(resource)
+    }
+
+    fn tcp_authorization(
+        &mut self,
+        port: &ServicePort,
+        access: &TcpAccess,
+    ) -> Option<Arc<Resource>> {
+        let snapshot = &self.snapshot;
+        let resource = self.tcp_authorizations.entry(port.clone()).or_insert_with(|| {
+            let (trust_domain, bundle) = (&snapshot.mesh.trust_domain, &snapshot.trust_bundle);
+            secret::tcp_authorization(trust_domain, bundle, port, &access.callers)
+                .as_ref()
+                .map(encode)
+        });
+        resource.clone()
     }
 
     fn certificate(&mut self, account: &ServiceAccount) -> Option<Arc<Resource>> {

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use ironmesh_catalog::Protocol;
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
     DataSource, Http1ProtocolOptions, Http2ProtocolOptions, data_source::Specifier,
@@ -119,12 +120,12 @@ pub(crate) fn answer(status: u32, body: String) -> route::Action {
     })
 }
 
-/// The protocol options of a cluster that is spoken to in HTTP/2, or else in HTTP/1.1.
-pub(crate) fn protocol_options(is_http2: bool) -> HashMap<String, Any> {
-    let protocol = if is_http2 {
-        ProtocolConfig::Http2ProtocolOptions(http2())
-    } else {
-        ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
+/// The protocol options of a cluster that is spoken to in `protocol`.
+pub(crate) fn protocol_options(protocol: Protocol) -> HashMap<String, Any> {
+    let protocol = match protocol {
+        Protocol::Tcp => return HashMap::new(),
+        Protocol::Http2 | Protocol::Grpc => ProtocolConfig::Http2ProtocolOptions(http2()),
+        Protocol::Http => ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default()),
     };
     let explicit = ExplicitHttpConfig { protocol_config: Some(protocol) };
     let options = HttpProtocolOptions {

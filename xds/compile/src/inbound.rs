@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use ironmesh_catalog::{Protocol, Proxy, Service, ServicePort, Snapshot};
+use ironmesh_catalog::{Protocol, Proxy, Service, ServicePort, Snapshot, TcpAccess};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster,
@@ -22,11 +22,12 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 use ironmesh_xds_wire::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use ironmesh_xds_wire::pb::google::protobuf::Duration;
 
-use crate::authorization;
 use crate::http::{Side, connection_manager, every_request, forward, protocol_options};
 use crate::index::PolicyIndex;
+use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, circuit_breakers, lb_endpoint, listener};
 use crate::tls::{self, MESH_ALPN};
+use crate::{authorization, tcp};
 
 /// The name of the listener for the mesh.
 pub(crate) const LISTENER: &str = "inbound";
@@ -51,28 +52,59 @@ pub(crate) fn inbound_listener(proxy: &Proxy, filter_chains: Vec<FilterChain>) -
     }
 }
 
-/// The chain of one service port: mutual TLS for those who ask for this port by SNI and offer the
+/// The chain of one HTTP service port: mutual TLS for those who ask for this port by SNI and offer the
 /// mesh's ALPN; anything else, plaintext above all, matches no chain and is cut off.
-pub(crate) fn filter_chain(
+pub(crate) fn http_filter_chain(
     snapshot: &Snapshot,
     service: &Service,
     port: &ServicePort,
 ) -> FilterChain {
-    let ServicePort { service: name, port: number } = port;
-    let stat_prefix = format!("inbound_{}_{}_{number}", name.namespace, name.name);
     let filters = vec![authorization::deny_all()];
+    let manager = connection_manager(Side::Inbound, stat_prefix(port), route_name(port), filters);
     FilterChain {
         name: format!("inbound|{port}"),
+        transport_socket: tls::downstream(&service.account, ROOTS),
+        filters: vec![manager],
+        ..chain(snapshot, port)
+    }
+}
+
+/// The chain of one TCP service port: as [`http_filter_chain`], but a caller is judged in the handshake.
+/// Afterwards it would be too late where the server speaks first.
+///
+/// Envoy ends the connections of a chain that is no more the same, within its drain time: so the name
+/// counts the withdrawals.
+pub(crate) fn tcp_filter_chain(
+    snapshot: &Snapshot,
+    service: &Service,
+    port: &ServicePort,
+    access: &TcpAccess,
+) -> FilterChain {
+    let peers = secret::authorization_name(port);
+    FilterChain {
+        name: format!("inbound|{port}|{}", access.withdrawals),
+        transport_socket: tls::downstream(&service.account, &peers),
+        filters: vec![tcp::to_cluster(stat_prefix(port), local_cluster_name(port))],
+        ..chain(snapshot, port)
+    }
+}
+
+/// Whom a chain is for.
+fn chain(snapshot: &Snapshot, port: &ServicePort) -> FilterChain {
+    FilterChain {
         filter_chain_match: Some(FilterChainMatch {
             server_names: vec![port.server_name(&snapshot.mesh.domain)],
             transport_protocol: "tls".to_owned(),
             application_protocols: vec![MESH_ALPN.to_owned()],
             ..FilterChainMatch::default()
         }),
-        transport_socket: tls::downstream(&service.account),
-        filters: vec![connection_manager(Side::Inbound, stat_prefix, route_name(port), filters)],
         ..FilterChain::default()
     }
+}
+
+fn stat_prefix(port: &ServicePort) -> String {
+    let ServicePort { service, port } = port;
+    format!("inbound_{}_{}_{port}", service.namespace, service.name)
 }
 
 /// The routes of one service port, with the authorization. The same for all proxies that serve it.
@@ -90,11 +122,7 @@ pub(crate) fn route_configuration(
             name: "inbound".to_owned(),
             domains: vec!["*".to_owned()],
             routes: vec![every_request(forward(action))],
-            typed_per_filter_config: authorization::per_route(
-                index,
-                &snapshot.mesh.trust_domain,
-                &service.account,
-            ),
+            typed_per_filter_config: authorization::per_route(index, snapshot, service, port),
             ..VirtualHost::default()
         }],
         ..RouteConfiguration::default()
@@ -116,7 +144,7 @@ pub(crate) fn local_cluster(
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
         connect_timeout: Some(CONNECT_TIMEOUT),
         circuit_breakers: circuit_breakers(false),
-        typed_extension_protocol_options: protocol_options(protocol.is_http2()),
+        typed_extension_protocol_options: protocol_options(protocol),
         load_assignment: Some(ClusterLoadAssignment {
             cluster_name: name,
             endpoints: vec![LocalityLbEndpoints {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    MeshSpecification, ServiceAccount, ServiceName, TrafficSplit, TrafficTarget,
+    MeshSpecification, Mode, Port, RouteRule, ServiceAccount, ServiceName, ServicePort, Snapshot,
+    TcpRoute, TrafficSplit, TrafficTarget,
 };
 
 /// The specification by service account and by apex.
@@ -17,10 +18,13 @@ pub(crate) struct PolicyIndex {
     splits: BTreeMap<ServiceName, Arc<TrafficSplit>>,
     /// The apexes in front of a backend.
     apexes: BTreeMap<ServiceName, Vec<ServiceName>>,
+    /// The ports of permissive services.
+    permissive: BTreeSet<ServicePort>,
 }
 
 impl PolicyIndex {
-    pub(crate) fn new(specification: &Arc<MeshSpecification>) -> Self {
+    pub(crate) fn new(snapshot: &Snapshot) -> Self {
+        let specification = &snapshot.specification;
         let mut index = Self {
             specification: Arc::clone(specification),
             by_source: BTreeMap::new(),
@@ -28,6 +32,7 @@ impl PolicyIndex {
             services: BTreeMap::new(),
             splits: BTreeMap::new(),
             apexes: BTreeMap::new(),
+            permissive: BTreeSet::new(),
         };
         for target in specification.traffic_targets.values() {
             let destination = target.destination.clone();
@@ -39,6 +44,9 @@ impl PolicyIndex {
         for service in specification.services.values() {
             let names = index.services.entry(service.account.clone()).or_default();
             names.push(service.name.clone());
+            if snapshot.mode_of(service) == Mode::Permissive {
+                index.permissive.extend(service.service_ports().map(|(port, _)| port));
+            }
         }
         for split in specification.traffic_splits.values() {
             index.splits.insert(split.service.clone(), Arc::clone(split));
@@ -64,13 +72,58 @@ impl PolicyIndex {
         self.splits.get(service).map(|split| &**split)
     }
 
-    /// The services that `account` may call: those of the destinations of its targets, and every
-    /// apex of which it may call a backend.
-    pub(crate) fn callable(&self, account: &ServiceAccount) -> BTreeSet<&ServiceName> {
-        let targets = self.by_source.get(account).into_iter().flatten();
-        let granted = targets.filter_map(|target| self.services.get(&target.destination)).flatten();
-        let granted: BTreeSet<_> = granted.collect();
-        let apexes = granted.iter().filter_map(|name| self.apexes.get(*name)).flatten();
-        apexes.chain(granted.iter().copied()).collect()
+    /// The service ports that `account` may call: those that a target of its grants something on,
+    /// those of permissive services, and every port of an apex that it may call on a backend.
+    pub(crate) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServicePort> {
+        let mut callable = self.permissive.clone();
+        for target in self.by_source.get(account).into_iter().flatten() {
+            let services = self.services.get(&target.destination).into_iter().flatten();
+            for service in services.filter_map(|name| self.specification.services.get(name)) {
+                let ports = service.service_ports();
+                let granted = ports.filter(|(_, port)| self.grants(target, port));
+                callable.extend(granted.map(|(service_port, _)| service_port));
+            }
+        }
+        let of_apexes: Vec<_> = callable.iter().flat_map(|port| self.apexes_of(port)).collect();
+        callable.extend(of_apexes);
+        callable
+    }
+
+    /// Whether `target` grants something on `port` of a service that it is about.
+    fn grants(&self, target: &TrafficTarget, port: &Port) -> bool {
+        if port.protocol.is_http() {
+            let of_http = |rule: &RouteRule| matches!(rule, RouteRule::Http { .. });
+            target.rules.iter().any(of_http) || self.allows_all_requests(target, port.number)
+        } else {
+            self.tcp_routes(target).any(|route| route.covers(port.number))
+        }
+    }
+
+    /// Whether `target` allows every request on the HTTP port `number`: all its rules are TCP routes,
+    /// and one of them covers the port (SMI; OSM answers 404).
+    pub(crate) fn allows_all_requests(&self, target: &TrafficTarget, number: u16) -> bool {
+        target.rules.iter().all(|rule| matches!(rule, RouteRule::Tcp { .. }))
+            && self.tcp_routes(target).any(|route| route.covers(number))
+    }
+
+    fn tcp_routes(&self, target: &TrafficTarget) -> impl Iterator<Item = &TcpRoute> {
+        target.rules.iter().filter_map(|rule| match rule {
+            RouteRule::Http { .. } => None,
+            RouteRule::Tcp { route } => {
+                let key = (target.namespace.clone(), route.clone());
+                self.specification.tcp_routes.get(&key).map(|route| &**route)
+            }
+        })
+    }
+
+    /// The ports of the apexes in front of a service port.
+    fn apexes_of(&self, port: &ServicePort) -> impl Iterator<Item = ServicePort> {
+        let apexes = self.apexes.get(&port.service).into_iter().flatten();
+        apexes
+            .filter(|apex| {
+                let apex = self.specification.services.get(*apex);
+                apex.is_some_and(|apex| apex.port(port.port).is_some())
+            })
+            .map(|apex| ServicePort::new(apex.clone(), port.port))
     }
 }

@@ -16,8 +16,10 @@ mod http;
 mod inbound;
 mod index;
 mod outbound;
+mod plaintext;
 mod secret;
 mod shape;
+mod tcp;
 #[cfg(test)]
 mod tests;
 mod tls;

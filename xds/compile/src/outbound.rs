@@ -1,14 +1,19 @@
 //! Outbound: the clusters and endpoints of the services that an account may call, and the local
 //! HTTP listener that routes by `Host` (docs/concepts/traffic.md).
 
-use ironmesh_catalog::{MeshEndpoint, Proxy, Service, ServiceAccount, ServicePort, Snapshot};
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::{
+    EndpointSource, MeshEndpoint, Mode, Port, Protocol, Proxy, Service, ServiceAccount,
+    ServicePort, Snapshot, Transport,
+};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
-    Cluster,
+    Cluster, UpstreamConnectionOptions,
     cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig},
 };
-use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{TcpKeepalive, TrafficDirection};
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
-    ClusterLoadAssignment, LocalityLbEndpoints,
+    ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
@@ -20,25 +25,40 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 use crate::http::{Side, answer, connection_manager, every_request, forward, protocol_options};
 use crate::index::PolicyIndex;
 use crate::shape::{CONNECT_TIMEOUT, ads, circuit_breakers, lb_endpoint, listener, number};
-use crate::tls;
+use crate::{plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
 
+/// After how many seconds of silence the other machine is asked whether it is there, and how many
+/// seconds lie between the questions.
+const KEEPALIVE_TIME: u32 = 60;
+const KEEPALIVE_INTERVAL: u32 = 15;
+
 /// Retried is only what cannot have reached an application.
 const RETRY_ON: &str = "connect-failure,refused-stream,reset-before-request";
 
-/// The cluster through which `caller` reaches a service port: HTTP/2 over mutual TLS to the proxies
-/// in front of it, which must be those of the service's account.
+/// The cluster through which `caller` reaches a service port: mutual TLS to the proxies in front of
+/// it, which must be those of the service's account. HTTP goes as HTTP/2.
+///
+/// Where endpoints may be without a proxy, each says by its metadata that it is called in plaintext.
+/// What is spoken is then what the application speaks, since a cluster has one protocol for all of
+/// its endpoints; the proxies take that as well.
 pub(crate) fn cluster(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
     service: &Service,
-    port: &ServicePort,
+    port: &Port,
 ) -> Cluster {
+    let service_port = ServicePort::new(service.name.clone(), port.number);
     let server = snapshot.mesh.trust_domain.workload(&service.account);
+    let may_be_plaintext = snapshot.mode_of(service) == Mode::Permissive
+        && service.endpoints != EndpointSource::Registered;
+    let between_proxies = if port.protocol.is_http() { Protocol::Http2 } else { Protocol::Tcp };
+    let protocol = if may_be_plaintext { port.protocol } else { between_proxies };
+    let server_name = service_port.server_name(&snapshot.mesh.domain);
     Cluster {
-        name: port.to_string(),
+        name: service_port.to_string(),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
         eds_cluster_config: Some(EdsClusterConfig {
             eds_config: ads(),
@@ -46,23 +66,47 @@ pub(crate) fn cluster(
         }),
         connect_timeout: Some(CONNECT_TIMEOUT),
         circuit_breakers: circuit_breakers(true),
-        typed_extension_protocol_options: protocol_options(true),
-        transport_socket: tls::upstream(caller, &server, port.server_name(&snapshot.mesh.domain)),
+        typed_extension_protocol_options: protocol_options(protocol),
+        transport_socket: tls::upstream(caller, &server, server_name),
+        transport_socket_matches: may_be_plaintext
+            .then(plaintext::socket_match)
+            .into_iter()
+            .collect(),
+        upstream_connection_options: (!port.protocol.is_http()).then(keepalive),
         ..Cluster::default()
+    }
+}
+
+/// Lets the system notice a machine that is gone: a connection may be silent without end.
+fn keepalive() -> UpstreamConnectionOptions {
+    UpstreamConnectionOptions {
+        tcp_keepalive: Some(TcpKeepalive {
+            keepalive_time: number(KEEPALIVE_TIME),
+            keepalive_interval: number(KEEPALIVE_INTERVAL),
+            ..TcpKeepalive::default()
+        }),
+        ..UpstreamConnectionOptions::default()
     }
 }
 
 /// Where a service port is dialled. An answer without endpoints is an answer too: leaving it out
 /// would leave the old endpoints in use.
 pub(crate) fn endpoints(port: &ServicePort, endpoints: &[MeshEndpoint]) -> ClusterLoadAssignment {
-    let lb_endpoints: Vec<_> =
-        endpoints.iter().map(|endpoint| lb_endpoint(endpoint.address, endpoint.weight)).collect();
+    let lb_endpoints: Vec<_> = endpoints.iter().map(mesh_endpoint).collect();
     let locality = LocalityLbEndpoints { lb_endpoints, ..LocalityLbEndpoints::default() };
     ClusterLoadAssignment {
         cluster_name: port.to_string(),
         endpoints: if endpoints.is_empty() { Vec::new() } else { vec![locality] },
         ..ClusterLoadAssignment::default()
     }
+}
+
+fn mesh_endpoint(endpoint: &MeshEndpoint) -> LbEndpoint {
+    let metadata = match endpoint.transport {
+        Transport::MutualTls => None,
+        Transport::Plaintext => Some(plaintext::metadata()),
+    };
+    LbEndpoint { metadata, ..lb_endpoint(endpoint.address, endpoint.weight) }
 }
 
 /// Where calls of a service port go: itself, or the backends of its split.
@@ -78,11 +122,15 @@ impl Destination {
     pub(crate) fn of(index: &PolicyIndex, port: &ServicePort) -> Self {
         let Some(split) = index.split_of(&port.service) else { return Self::One(port.clone()) };
         let services = &index.specification().services;
+        let is_http = |service| {
+            let port = services.get(service).and_then(|service| service.port(port.port));
+            port.map(|port| port.protocol.is_http())
+        };
+        let asked = is_http(&port.service);
         let backends = split.backends.iter().filter(|backend| backend.weight > 0);
         // SMI: a backend without the port is left out (config warns).
-        let backends = backends.filter(|backend| {
-            services.get(&backend.service).is_some_and(|service| service.port(port.port).is_some())
-        });
+        let backends =
+            backends.filter(|backend| asked.is_some() && is_http(&backend.service) == asked);
         let mut backends: Vec<_> = backends
             .map(|backend| (ServicePort::new(backend.service.clone(), port.port), backend.weight))
             .collect();
@@ -152,18 +200,18 @@ pub(crate) fn by_host_routes(
     index: &PolicyIndex,
     snapshot: &Snapshot,
     caller: &ServiceAccount,
-    callable: &[&Service],
+    callable: &BTreeSet<ServicePort>,
 ) -> RouteConfiguration {
     let mut virtual_hosts = Vec::new();
-    for service in callable {
-        for (port, _) in service.service_ports() {
-            virtual_hosts.push(VirtualHost {
-                name: format!("outbound|{port}"),
-                domains: hosts(snapshot, caller, service, &port),
-                routes: vec![every_request(Destination::of(index, &port).action(&port, None))],
-                ..VirtualHost::default()
-            });
-        }
+    for port in callable {
+        let service = snapshot.specification.services.get(&port.service);
+        let Some(service) = service.filter(|service| is_http(service, port.port)) else { continue };
+        virtual_hosts.push(VirtualHost {
+            name: format!("outbound|{port}"),
+            domains: hosts(snapshot, caller, service, port),
+            routes: vec![every_request(Destination::of(index, port).action(port, None))],
+            ..VirtualHost::default()
+        });
     }
     let unknown = format!(
         "ironmesh: {} may call no service by this name; see its traffic targets\n",
@@ -178,8 +226,12 @@ pub(crate) fn by_host_routes(
     RouteConfiguration { name: BY_HOST.to_owned(), virtual_hosts, ..RouteConfiguration::default() }
 }
 
+fn is_http(service: &Service, number: u16) -> bool {
+    service.port(number).is_some_and(|port| port.protocol.is_http())
+}
+
 /// By what hosts a service port is called: three forms of its name, each with the port, and without
-/// it for port 80 or else the only port. (A wildcard domain would not match a host with a port.)
+/// it for port 80 or else the only HTTP port. (A wildcard domain would not match a host with a port.)
 fn hosts(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -192,7 +244,8 @@ fn hosts(
     if name.namespace == caller.namespace {
         names.push(name.name.to_string());
     }
-    let is_plain = port.port == 80 || service.ports.len() == 1;
+    let others = service.ports.iter().filter(|other| other.number != port.port);
+    let is_plain = port.port == 80 || !others.into_iter().any(|other| other.protocol.is_http());
     let mut hosts: Vec<_> = names.iter().map(|name| format!("{name}:{}", port.port)).collect();
     if is_plain {
         hosts.extend(names);

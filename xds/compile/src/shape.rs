@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ironmesh_catalog::TrustDomain;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::CircuitBreakers;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget;
@@ -46,6 +47,14 @@ pub(crate) fn number(value: u32) -> Option<UInt32Value> {
 pub(crate) fn exact(text: impl Into<String>) -> StringMatcher {
     StringMatcher {
         match_pattern: Some(MatchPattern::Exact(text.into())),
+        ..StringMatcher::default()
+    }
+}
+
+/// Every service account of the mesh: no proxy, and not the control plane.
+pub(crate) fn workload_prefix(trust_domain: &TrustDomain) -> StringMatcher {
+    StringMatcher {
+        match_pattern: Some(MatchPattern::Prefix(trust_domain.workload_prefix())),
         ..StringMatcher::default()
     }
 }

@@ -57,12 +57,12 @@ pub(crate) fn upstream(
     transport_socket(any(&context))
 }
 
-/// What a server of `account` asks of its callers: a certificate of the mesh. Which of them may do
-/// what is for the HTTP authorization to say.
-pub(crate) fn downstream(account: &ServiceAccount) -> Option<TransportSocket> {
-    let roots = ValidationContextType::ValidationContextSdsSecretConfig(sds(ROOTS));
+/// What a server of `account` asks of its callers: a certificate that the secret `peers` takes. With
+/// [`ROOTS`] that is any of the mesh, and which of them may do what is for the HTTP authorization to say.
+pub(crate) fn downstream(account: &ServiceAccount, peers: &str) -> Option<TransportSocket> {
+    let peers = ValidationContextType::ValidationContextSdsSecretConfig(sds(peers));
     let context = DownstreamTlsContext {
-        common_tls_context: Some(common(account, roots)),
+        common_tls_context: Some(common(account, peers)),
         require_client_certificate: yes(),
         disable_stateful_session_resumption: true,
         session_ticket_keys_type: Some(SessionTicketKeysType::DisableStatelessSessionResumption(

@@ -6,11 +6,13 @@ use ironmesh_catalog::{
     Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Upstream,
 };
 use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
-use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost, route};
 
 use crate::http::{Side, answer, connection_manager, every_request};
+use crate::outbound::Destination;
 use crate::shape::listener;
+use crate::tcp;
 
 /// An upstream that names no service port.
 const UPSTREAM_UNKNOWN: Code = Code(401);
@@ -74,13 +76,37 @@ pub(crate) fn port_taken(proxy: &Proxy, upstream: &Upstream) -> Finding {
     ))
 }
 
-pub(crate) fn upstream_listener(proxy: &Proxy, port: &ServicePort, local_port: u16) -> Listener {
-    let ServicePort { service, port: number } = port;
-    let stat_prefix = format!("upstream_{}_{}_{number}", service.namespace, service.name);
-    let manager = connection_manager(Side::Outbound, stat_prefix, name(port), Vec::new());
+/// The listener of an HTTP upstream, which takes its routes from [`upstream_routes`].
+pub(crate) fn http_listener(proxy: &Proxy, port: &ServicePort, local_port: u16) -> Listener {
+    let manager = connection_manager(Side::Outbound, stat_prefix(port), name(port), Vec::new());
+    upstream_listener(proxy, port, local_port, manager)
+}
+
+/// The listener of a TCP upstream; none where there is nowhere to go.
+pub(crate) fn tcp_listener(
+    proxy: &Proxy,
+    port: &ServicePort,
+    local_port: u16,
+    destination: &Destination,
+) -> Option<Listener> {
+    let filter = tcp::to_destination(stat_prefix(port), destination)?;
+    Some(upstream_listener(proxy, port, local_port, filter))
+}
+
+fn stat_prefix(port: &ServicePort) -> String {
+    let ServicePort { service, port } = port;
+    format!("upstream_{}_{}_{port}", service.namespace, service.name)
+}
+
+fn upstream_listener(
+    proxy: &Proxy,
+    port: &ServicePort,
+    local_port: u16,
+    filter: Filter,
+) -> Listener {
     Listener {
         traffic_direction: TrafficDirection::Outbound.into(),
-        filter_chains: vec![FilterChain { filters: vec![manager], ..FilterChain::default() }],
+        filter_chains: vec![FilterChain { filters: vec![filter], ..FilterChain::default() }],
         ..listener(format!("upstream|{port}|{local_port}"), proxy.local_address(), local_port)
     }
 }
@@ -99,7 +125,7 @@ pub(crate) fn upstream_routes(port: &ServicePort, action: route::Action) -> Rout
     }
 }
 
-/// A declared upstream that policy forbids keeps its listener, which says so.
+/// A declared HTTP upstream that policy forbids keeps its listener, which says so.
 pub(crate) fn forbidden(
     snapshot: &Snapshot,
     caller: &ServiceAccount,

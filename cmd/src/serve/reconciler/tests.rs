@@ -52,7 +52,7 @@ impl Place {
             watch::channel(PolicyState { specification, ..PolicyState::default() });
         let (reconciler, outlook) = Reconciler::new(
             Mesh { domain: Domain::default(), trust_domain },
-            Duration::from_secs(24 * 3600),
+            &Settings::default(),
             store,
             Arc::new(Mutex::new(authority)),
             certificates,

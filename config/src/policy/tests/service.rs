@@ -37,9 +37,9 @@ fn a_port_must_say_its_protocol_and_which_one_is_served() {
         "error[IM0103]: a port needs `protocol` (p.toml:3:10)"
     );
     assert_eq!(
-        finding_in("ports = [{ port = 80, protocol = \"tcp\" }]"),
-        "error[IM0108]: protocol `tcp` is not served by this version (p.toml:3:34) / this version \
-         serves `http`, `http2` and `grpc`"
+        finding_in("ports = [{ port = 80, protocol = \"tls\" }]"),
+        "error[IM0108]: protocol `tls` is not served by this version (p.toml:3:34) / this version \
+         serves `http`, `http2`, `grpc` and `tcp`"
     );
     assert!(
         finding_in("ports = [{ port = 80, protocol = \"HTPP\" }]")

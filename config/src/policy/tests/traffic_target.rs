@@ -1,3 +1,5 @@
+use ironmesh_catalog::{RouteRule, ServiceName};
+
 use super::*;
 
 /// A target with `rest` instead of the keys that it names, and all that it refers to.
@@ -23,7 +25,8 @@ fn omitted_matches_mean_all_and_repeats_are_dropped() {
     )]));
     let target = specification.traffic_targets.values().next().unwrap();
     assert_eq!(target.sources.len(), 1);
-    assert_eq!(target.rules[0].matches, None);
+    let group = "books".parse::<ServiceName>().unwrap().name;
+    assert_eq!(target.rules, [RouteRule::Http { group, matches: None }]);
     assert_eq!(target.destination.to_string(), "default/store");
 }
 
@@ -42,11 +45,13 @@ fn an_empty_list_is_refused_since_it_never_means_anyone() {
 }
 
 #[test]
-fn only_accounts_call_and_only_route_groups_are_rules() {
+fn only_accounts_call_and_only_routes_are_rules() {
     let told = finding(&with(&[("sources", "[{ kind = \"Group\", name = \"buyer\" }]")]));
     assert!(told.starts_with("error[IM0105]: `kind` must be `ServiceAccount` here"), "{told}");
-    let told = finding(&with(&[("rules", "[{ kind = \"TCPRoute\", name = \"x\" }]")]));
-    assert!(told.starts_with("error[IM0108]: rules of kind `TCPRoute` are not served"), "{told}");
+    let told = finding(&with(&[("rules", "[{ kind = \"UDPRoute\", name = \"x\" }]")]));
+    assert!(told.starts_with("error[IM0108]: rules of kind `UDPRoute` are not served"), "{told}");
+    let told = finding(&with(&[("rules", "[{ kind = \"TcpRoute\", name = \"x\" }]")]));
+    assert!(told.ends_with("did you mean `TCPRoute`?"), "{told}");
     let told = finding(&with(&[("rules", "[{ name = \"books\" }]")]));
     assert!(told.starts_with("error[IM0103]: a rule needs `kind`"), "{told}");
 }

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Discovered, Domain, Endpoint, EndpointSource, HttpMatch, HttpRouteGroup, JoinRecord, Mesh,
-    MeshSpecification, Method, Name, Participation, PathRegex, PolicyRevision, Port, Protocol,
-    Proxy, ProxyId, ProxyStatement, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate,
-    ServiceName, Snapshot, SplitBackend, Spot, TrafficSplit, TrafficTarget, TrustBundle,
-    TrustDomain, Upstream,
+    Discovered, Domain, Endpoint, EndpointSource, HttpMatch, HttpRouteGroup, Inputs, JoinRecord,
+    Mesh, MeshSpecification, Method, Mode, Name, Participation, PathRegex, PolicyRevision, Port,
+    Protocol, Proxy, ProxyId, ProxyStatement, RouteRule, Secret, Service, ServiceAccount,
+    ServiceCertificate, ServiceName, Snapshot, SplitBackend, Spot, TcpAccesses, TcpRoute,
+    TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -24,8 +24,14 @@ const ACCOUNTS: usize = 2;
 const SERVICES: usize = 5;
 const GROUPS: usize = 2;
 const MATCHES: usize = 3;
-const PORTS: [(u16, Protocol); 3] =
-    [(80, Protocol::Http), (9000, Protocol::Grpc), (14001, Protocol::Http2)];
+const ROUTES: usize = 2;
+const PORTS: [(u16, Protocol); 5] = [
+    (80, Protocol::Http),
+    (9000, Protocol::Grpc),
+    (14001, Protocol::Http2),
+    (3306, Protocol::Tcp),
+    (6379, Protocol::Tcp),
+];
 
 /// A mesh in numbers.
 #[derive(Debug, Clone)]
@@ -33,6 +39,8 @@ pub(super) struct Shape {
     services: Vec<ServiceShape>,
     /// How many matches each group has.
     groups: BTreeMap<(usize, usize), usize>,
+    /// The ports that each TCP route names.
+    routes: BTreeMap<(usize, usize), Option<Vec<usize>>>,
     targets: Vec<TargetShape>,
     /// Apex → backends with their weights.
     splits: BTreeMap<usize, BTreeMap<usize, u32>>,
@@ -44,6 +52,8 @@ struct ServiceShape {
     namespace: usize,
     account: usize,
     ports: Vec<usize>,
+    mode: Option<Mode>,
+    is_listed: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -52,8 +62,14 @@ struct TargetShape {
     destination: usize,
     /// Namespace and account.
     sources: Vec<(usize, usize)>,
+    rules: Vec<RuleShape>,
+}
+
+#[derive(Debug, Clone)]
+enum RuleShape {
     /// Group and matches.
-    rules: Vec<(usize, Option<Vec<usize>>)>,
+    Http(usize, Option<Vec<usize>>),
+    Tcp(usize),
 }
 
 #[derive(Debug, Clone)]
@@ -87,11 +103,24 @@ impl Order {
 pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let ports =
         btree_set(0..PORTS.len(), 0..=PORTS.len()).prop_map(|set| set.into_iter().collect());
-    let service = (0..NAMESPACES, 0..ACCOUNTS, ports)
-        .prop_map(|(namespace, account, ports)| ServiceShape { namespace, account, ports });
+    let mode = prop_oneof![
+        4 => Just(None), 1 => Just(Some(Mode::Permissive)), 1 => Just(Some(Mode::Strict))
+    ];
+    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode, any::<bool>());
+    let service = service.prop_map(|(namespace, account, ports, mode, is_listed)| ServiceShape {
+        namespace,
+        account,
+        ports,
+        mode,
+        is_listed,
+    });
     let sources = vec((0..NAMESPACES, 0..ACCOUNTS), 0..3);
     let matches = option::of(vec(0..=MATCHES, 0..4));
-    let target = (0..NAMESPACES, 0..ACCOUNTS, sources, vec((0..=GROUPS, matches), 0..4));
+    let rule = prop_oneof![
+        (0..=GROUPS, matches).prop_map(|(group, matches)| RuleShape::Http(group, matches)),
+        (0..=ROUTES).prop_map(RuleShape::Tcp),
+    ];
+    let target = (0..NAMESPACES, 0..ACCOUNTS, sources, vec(rule, 0..4));
     let target = target.prop_map(|(namespace, destination, sources, rules)| TargetShape {
         namespace,
         destination,
@@ -110,10 +139,17 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     });
     let groups = btree_map((0..NAMESPACES, 0..GROUPS), 0..=MATCHES, 0..=NAMESPACES * GROUPS);
     let splits = btree_map(0..SERVICES, backends, 0..3);
-    (vec(service, SERVICES), groups, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
-        |(services, groups, targets, splits, proxies)| Shape {
+    let routes = btree_map(
+        (0..NAMESPACES, 0..ROUTES),
+        option::of(vec(0..PORTS.len(), 1..3)),
+        0..=NAMESPACES * ROUTES,
+    );
+    let ways = (groups, routes);
+    (vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
+        |(services, (groups, routes), targets, splits, proxies)| Shape {
             services,
             groups,
+            routes,
             targets,
             splits,
             proxies,
@@ -138,19 +174,29 @@ impl Shape {
                 });
             }
         }
+        // Some lists name what no proxy is in front of.
+        for (n, _) in self.services.iter().enumerate().filter(|(_, one)| one.is_listed) {
+            let address = IpAddr::V4(Ipv4Addr::new(10, 1, 0, u8::try_from(n).unwrap()));
+            let listed = Endpoint { address, port: None, weight: 1, proxy: None };
+            discovered.entry(self.service_name(n)).or_default().push(listed);
+        }
         let discovered =
             order.of(discovered).into_iter().map(|(name, found)| (name, Arc::new(found)));
         let accounts = Snapshot::accounts_served(&specification, &records);
         let certificates = order.of(&accounts).into_iter();
         let domain = Domain::default();
-        let snapshot = Snapshot::assemble(
-            Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+        let snapshot = Snapshot::assemble(Inputs {
+            mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+            mode: Mode::Strict,
             specification,
-            &Discovered(discovered.collect()),
-            &records,
-            certificates.map(|account| (account.clone(), certificate(account))).collect(),
-            Arc::new(TrustBundle { roots: "roots".to_owned() }),
-        );
+            discovered: &Discovered(discovered.collect()),
+            proxies: &records,
+            certificates: certificates
+                .map(|account| (account.clone(), certificate(account)))
+                .collect(),
+            trust_bundle: Arc::new(TrustBundle { roots: "roots".to_owned() }),
+            tcp_accesses: &TcpAccesses::new(),
+        });
         (snapshot, proxies)
     }
 
@@ -161,6 +207,12 @@ impl Shape {
             let matches = (0..*size).map(http_match).collect();
             let key = (namespace.clone(), name.clone());
             (key, Arc::new(HttpRouteGroup { namespace, name, matches, spot: spot() }))
+        });
+        let routes = order.of(&self.routes).into_iter().map(|((namespace, n), ports)| {
+            let (namespace, name) = (name("n", *namespace), name("r", *n));
+            let key = (namespace.clone(), name.clone());
+            let ports = ports.as_ref().map(|ports| ports.iter().map(|n| PORTS[*n].0).collect());
+            (key, Arc::new(TcpRoute { namespace, name, ports, spot: spot() }))
         });
         let targets = order.of(self.targets.iter().enumerate().map(|(n, target)| target.build(n)));
         let targets = targets
@@ -183,6 +235,7 @@ impl Shape {
             services: services.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),
             traffic_targets: targets.collect(),
             http_route_groups: groups.collect(),
+            tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
         }
     }
@@ -203,7 +256,12 @@ impl Shape {
             name: self.service_name(n),
             account: account(shape.namespace, shape.account),
             ports: shape.ports.iter().map(port).collect(),
-            endpoints: EndpointSource::Registered,
+            endpoints: if shape.is_listed {
+                EndpointSource::Static(Vec::new())
+            } else {
+                EndpointSource::Registered
+            },
+            mode: shape.mode,
             spot: spot(),
         }
     }
@@ -239,10 +297,12 @@ impl Shape {
 
 impl TargetShape {
     fn build(&self, n: usize) -> TrafficTarget {
-        let rules = self.rules.iter().map(|(group, matches)| RouteRule {
-            group: name("g", *group),
-            matches: matches.as_ref().map(|all| all.iter().map(|n| name("m", *n)).collect()),
-            spot: spot(),
+        let rules = self.rules.iter().map(|rule| match rule {
+            RuleShape::Http(group, matches) => RouteRule::Http {
+                group: name("g", *group),
+                matches: matches.as_ref().map(|all| all.iter().map(|n| name("m", *n)).collect()),
+            },
+            RuleShape::Tcp(route) => RouteRule::Tcp { route: name("r", *route) },
         });
         TrafficTarget {
             namespace: name("n", self.namespace),

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ironmesh_catalog::{ServiceAccount, ServiceName, Snapshot, TrafficTarget};
+use ironmesh_catalog::{
+    Mode, Port, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, Snapshot,
+    TrafficTarget,
+};
 
 /// The same questions that the compiler answers.
 pub(super) struct Model<'a>(&'a Snapshot);
@@ -12,29 +15,39 @@ impl<'a> Model<'a> {
         Self(snapshot)
     }
 
-    /// The SPIFFE IDs that may call something of the services of `account`.
-    pub(super) fn callers_of(&self, account: &ServiceAccount) -> BTreeSet<String> {
+    /// The SPIFFE IDs that may call something on a port of a strict service. Each of them is granted
+    /// something that is there, and not only named.
+    pub(super) fn callers_of(&self, service: &Service, port: &Port) -> BTreeSet<String> {
         let trust_domain = &self.0.mesh.trust_domain;
         self.targets()
-            .filter(|target| target.destination == *account && self.grants_something(target))
+            .filter(|target| target.destination == service.account)
+            .filter(|target| self.grants(target, port, true))
             .flat_map(|target| &target.sources)
             .map(|source| trust_domain.workload(source).to_string())
             .collect()
     }
 
-    /// The services that a target lets `account` call, and the apexes in front of them.
-    pub(super) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServiceName> {
-        let granted = |name: &ServiceName| {
-            self.0.specification.services.get(name).is_some_and(|service| {
-                self.targets().any(|target| {
-                    target.destination == service.account && target.sources.contains(account)
+    /// The service ports that a target lets `account` call, those of permissive services, and the
+    /// apexes in front of them.
+    pub(super) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServicePort> {
+        let services = &self.0.specification.services;
+        let granted = |name: &ServiceName, number: u16| {
+            let Some(service) = services.get(name) else { return false };
+            let Some(port) = service.port(number) else { return false };
+            self.0.mode_of(service) == Mode::Permissive
+                || self.targets().any(|target| {
+                    target.destination == service.account
+                        && target.sources.contains(account)
+                        && self.grants(target, port, false)
                 })
-            })
         };
-        let services = self.0.specification.services.keys();
         services
-            .filter(|name| granted(name) || self.backends(name).any(|b| granted(&b)))
-            .cloned()
+            .values()
+            .flat_map(|service| service.service_ports().map(|(port, _)| port))
+            .filter(|port| {
+                granted(&port.service, port.port)
+                    || self.backends(&port.service).any(|b| granted(&b, port.port))
+            })
             .collect()
     }
 
@@ -49,15 +62,35 @@ impl<'a> Model<'a> {
             .into_iter()
     }
 
-    fn grants_something(&self, target: &TrafficTarget) -> bool {
-        let groups = &self.0.specification.http_route_groups;
-        target.rules.iter().any(|rule| {
-            let group = groups.get(&(target.namespace.clone(), rule.group.clone()));
-            group.is_some_and(|group| match &rule.matches {
+    /// Whether the target is about the port at all; and, if it `must_allow`, whether what its HTTP
+    /// rules name is there.
+    fn grants(&self, target: &TrafficTarget, port: &Port, must_allow: bool) -> bool {
+        let specification = &self.0.specification;
+        let by_tcp = target.rules.iter().any(|rule| match rule {
+            RouteRule::Http { .. } => false,
+            RouteRule::Tcp { route } => specification
+                .tcp_routes
+                .get(&(target.namespace.clone(), route.clone()))
+                .is_some_and(|route| route.covers(port.number)),
+        });
+        if !port.protocol.is_http() {
+            return by_tcp;
+        }
+        let mut has_http = false;
+        for rule in &target.rules {
+            let RouteRule::Http { group, matches } = rule else { continue };
+            has_http = true;
+            let group =
+                specification.http_route_groups.get(&(target.namespace.clone(), group.clone()));
+            let allows = group.is_some_and(|group| match matches {
                 None => !group.matches.is_empty(),
                 Some(names) => group.matches.iter().any(|one| names.contains(&one.name)),
-            })
-        })
+            });
+            if allows || !must_allow {
+                return true;
+            }
+        }
+        !has_http && by_tcp
     }
 
     fn targets(&self) -> impl Iterator<Item = &TrafficTarget> {

@@ -1,0 +1,113 @@
+//! Who may connect to a TCP service port, and how often somebody was withdrawn from one.
+//!
+//! On TCP nothing is judged after the handshake: a connection that was let in stays. So a withdrawal
+//! has to end the established connections of a port, while an addition must not touch them. That is
+//! no function of the policy in force alone, but of what was in force before: hence this small state,
+//! an input of compilation that is kept over restarts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use imbl::OrdMap;
+use serde::{Deserialize, Serialize};
+
+use crate::name::{ServiceAccount, ServicePort};
+use crate::policy::{RouteRule, TrafficTarget};
+use crate::service::{Mode, Protocol};
+use crate::specification::MeshSpecification;
+
+/// The [`TcpAccess`] of every TCP service port.
+pub type TcpAccesses = OrdMap<ServicePort, TcpAccess>;
+
+/// Who may connect to a TCP service port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpAccess {
+    /// Who may.
+    pub callers: Callers,
+    /// How often somebody was withdrawn who might before. Connections are ended when it changes.
+    pub withdrawals: u64,
+}
+
+/// A set of callers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Callers {
+    /// Every service account of the mesh: permissive mode.
+    Anyone,
+    /// These. None of them means nobody.
+    These(BTreeSet<ServiceAccount>),
+}
+
+impl Callers {
+    /// Whether `account` is one of them.
+    pub fn contain(&self, account: &ServiceAccount) -> bool {
+        match self {
+            Self::Anyone => true,
+            Self::These(accounts) => accounts.contains(account),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn are_nobody(&self) -> bool {
+        matches!(self, Self::These(accounts) if accounts.is_empty())
+    }
+
+    /// Whether all of `others` are among them.
+    fn include(&self, others: &Self) -> bool {
+        match (self, others) {
+            (Self::Anyone, _) => true,
+            (Self::These(_), Self::Anyone) => false,
+            (Self::These(ours), Self::These(theirs)) => ours.is_superset(theirs),
+        }
+    }
+}
+
+/// Who may connect to each TCP service port, given who might `before`.
+pub(crate) fn tcp_accesses(
+    specification: &MeshSpecification,
+    mesh_mode: Mode,
+    before: &TcpAccesses,
+) -> TcpAccesses {
+    let mut granted: BTreeMap<&ServiceAccount, Vec<&TrafficTarget>> = BTreeMap::new();
+    for target in specification.traffic_targets.values() {
+        granted.entry(&target.destination).or_default().push(target);
+    }
+    let mut accesses = TcpAccesses::new();
+    for service in specification.services.values() {
+        let targets = granted.get(&service.account).map_or(&[][..], Vec::as_slice);
+        for (service_port, port) in service.service_ports() {
+            if port.protocol != Protocol::Tcp {
+                continue;
+            }
+            let callers = match service.mode.unwrap_or(mesh_mode) {
+                Mode::Permissive => Callers::Anyone,
+                Mode::Strict => {
+                    let targets = targets.iter().copied();
+                    let targets =
+                        targets.filter(|target| allows_tcp(specification, target, port.number));
+                    Callers::These(targets.flat_map(|target| target.sources.clone()).collect())
+                }
+            };
+            let withdrawals = match before.get(&service_port) {
+                None => 0,
+                Some(old) if callers.include(&old.callers) => old.withdrawals,
+                Some(old) => old.withdrawals.wrapping_add(1),
+            };
+            accesses.insert(service_port, TcpAccess { callers, withdrawals });
+        }
+    }
+    accesses
+}
+
+/// Whether one of the target's TCP routes is about the service port `number`.
+fn allows_tcp(specification: &MeshSpecification, target: &TrafficTarget, number: u16) -> bool {
+    target.rules.iter().any(|rule| match rule {
+        RouteRule::Http { .. } => false,
+        RouteRule::Tcp { route } => specification
+            .tcp_routes
+            .get(&(target.namespace.clone(), route.clone()))
+            .is_some_and(|route| route.covers(number)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

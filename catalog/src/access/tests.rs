@@ -1,0 +1,116 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::finding::Spot;
+use crate::name::{Name, ServiceName};
+use crate::policy::TcpRoute;
+use crate::service::{EndpointSource, Port, Service};
+
+const LEDGER: u16 = 3306;
+
+fn account(name: &str) -> ServiceAccount {
+    name.parse().unwrap()
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn spot() -> Spot {
+    Spot::new(&"p.toml".into(), "", 0..0)
+}
+
+fn warehouse(mode: Option<Mode>) -> Service {
+    let port = |number, protocol| Port {
+        name: name(&format!("p{number}")),
+        number,
+        protocol,
+        target: number,
+    };
+    Service {
+        name: "warehouse".parse().unwrap(),
+        account: account("warehouse"),
+        ports: vec![port(80, Protocol::Http), port(LEDGER, Protocol::Tcp)],
+        endpoints: EndpointSource::Registered,
+        mode,
+        spot: spot(),
+    }
+}
+
+/// The warehouse, with a TCP route to `ports` for `callers`.
+fn specification(mode: Option<Mode>, callers: &[&str], ports: Option<&[u16]>) -> MeshSpecification {
+    let service = warehouse(mode);
+    let route = TcpRoute {
+        namespace: name("default"),
+        name: name("ledger"),
+        ports: ports.map(<[u16]>::to_vec),
+        spot: spot(),
+    };
+    let target = TrafficTarget {
+        namespace: name("default"),
+        name: name("t"),
+        destination: service.account.clone(),
+        sources: callers.iter().map(|name| account(name)).collect(),
+        rules: vec![RouteRule::Tcp { route: route.name.clone() }],
+        spot: spot(),
+    };
+    let key = |name: &Name| (Name::default_namespace(), name.clone());
+    MeshSpecification {
+        services: [(service.name.clone(), Arc::new(service))].into_iter().collect(),
+        traffic_targets: [(key(&target.name), Arc::new(target))].into_iter().collect(),
+        tcp_routes: [(key(&route.name), Arc::new(route))].into_iter().collect(),
+        ..MeshSpecification::default()
+    }
+}
+
+fn these(names: &[&str]) -> Callers {
+    Callers::These(names.iter().map(|name| account(name)).collect())
+}
+
+#[test]
+fn callers_include_those_who_are_among_them() {
+    assert!(these(&["a", "b"]).include(&these(&["a"])));
+    assert!(!these(&["a"]).include(&these(&["a", "b"])));
+    assert!(Callers::Anyone.include(&these(&["a"])) && Callers::Anyone.include(&Callers::Anyone));
+    assert!(!these(&["a"]).include(&Callers::Anyone));
+    assert!(these(&[]).are_nobody() && !Callers::Anyone.are_nobody());
+    assert!(Callers::Anyone.contain(&account("a")) && !these(&[]).contain(&account("a")));
+}
+
+#[test]
+fn only_a_tcp_route_that_covers_the_port_lets_in() {
+    let callers = |specification: &MeshSpecification| {
+        let all = tcp_accesses(specification, Mode::Strict, &TcpAccesses::new());
+        let service: ServiceName = "warehouse".parse().unwrap();
+        assert_eq!(all.len(), 1, "an HTTP port is judged per request: {all:?}");
+        all[&ServicePort::new(service, LEDGER)].callers.clone()
+    };
+    assert_eq!(callers(&specification(None, &["a", "b"], None)), these(&["a", "b"]));
+    assert_eq!(callers(&specification(None, &["a"], Some(&[LEDGER]))), these(&["a"]));
+    assert!(callers(&specification(None, &["a"], Some(&[80]))).are_nobody());
+    let mut other = specification(None, &["a"], None);
+    other.tcp_routes.clear();
+    assert!(callers(&other).are_nobody(), "a route that is not there allows nothing");
+    assert_eq!(callers(&specification(Some(Mode::Permissive), &[], None)), Callers::Anyone);
+}
+
+#[test]
+fn a_withdrawal_is_counted_and_an_addition_is_not() {
+    let port = ServicePort::new("warehouse".parse().unwrap(), LEDGER);
+    let steps: [(Option<Mode>, &[&str], u64); 7] = [
+        (None, &["a"], 0),
+        (None, &["a", "b"], 0),
+        (None, &["b"], 1),
+        (None, &["b"], 1),
+        (Some(Mode::Permissive), &["b"], 1),
+        (None, &["b"], 2),
+        (None, &["c"], 3),
+    ];
+    let mut accesses = TcpAccesses::new();
+    for (mode, callers, withdrawals) in steps {
+        accesses = tcp_accesses(&specification(mode, callers, None), Mode::Strict, &accesses);
+        assert_eq!(accesses[&port].withdrawals, withdrawals, "{mode:?} {callers:?}");
+    }
+    let gone = tcp_accesses(&MeshSpecification::default(), Mode::Strict, &accesses);
+    assert!(gone.is_empty());
+}

@@ -1,0 +1,82 @@
+use ironmesh_catalog::{Mode, RouteRule, ServiceName};
+
+use super::*;
+
+/// A target with this rule, and a TCP route `ledger` with these keys besides its name.
+fn with(rule: &str, route: &str) -> String {
+    format!(
+        "[[service]]\nname = \"store\"\nports = [{{ port = 3306, protocol = \"tcp\" }}]\n\
+         [[service]]\nname = \"buyer\"\n\
+         [[tcp_route]]\nname = \"ledger\"\n{route}\n\
+         [[traffic_target]]\nname = \"t\"\ndestination = {{ name = \"store\" }}\n\
+         sources = [{{ name = \"buyer\" }}]\nrules = [{{ {rule} }}]\n"
+    )
+}
+
+const RULE: &str = "kind = \"TCPRoute\", name = \"ledger\"";
+
+#[test]
+fn a_tcp_route_names_ports_or_means_all() {
+    let route = |keys: &str| {
+        let specification = specification(&with(RULE, keys));
+        let target = specification.traffic_targets.values().next().unwrap();
+        let route = "ledger".parse::<ServiceName>().unwrap().name;
+        assert_eq!(target.rules, [RouteRule::Tcp { route }]);
+        Arc::clone(specification.tcp_routes.values().next().unwrap())
+    };
+    let all = route("");
+    assert!(all.ports.is_none() && all.covers(80) && all.covers(3306));
+    let one = route("matches = { ports = [3306] }");
+    assert!(one.covers(3306) && !one.covers(80));
+}
+
+#[test]
+fn a_list_of_ports_is_one_of_ports() {
+    let told = finding(&with(RULE, "matches = { ports = [] }"));
+    assert!(told.starts_with("error[IM0304]: `ports` is empty"), "{told}");
+    let told = finding(&with(RULE, "matches = { ports = [0] }"));
+    assert!(told.starts_with("error[IM0105]: `ports` must be"), "{told}");
+    let told = finding(&with(RULE, "ports = [3306]"));
+    assert!(told.starts_with("error[IM0102]: a TCP route has no key `ports`"), "{told}");
+    let told = finding(&with(RULE, "matches = {}"));
+    assert!(told.starts_with("error[IM0103]"), "{told}");
+}
+
+#[test]
+fn a_rule_names_a_tcp_route_that_is_there_and_has_no_matches() {
+    let told = finding(&with("kind = \"TCPRoute\", name = \"ledgr\"", ""));
+    assert!(told.starts_with("error[IM0201]: there is no TCP route `ledgr`"), "{told}");
+    assert!(told.ends_with("did you mean `ledger`?"), "{told}");
+    let told = finding(&with(&format!("{RULE}, matches = [\"a\"]"), ""));
+    assert!(
+        told.starts_with("error[IM0105]: a rule of kind `TCPRoute` has no `matches`"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_service_may_have_a_mode_of_its_own() {
+    let mode = |text: &str| {
+        let text = format!("[[service]]\nname = \"a\"\n{text}\n");
+        specification(&text).services.values().next().unwrap().mode
+    };
+    assert_eq!(mode(""), None);
+    assert_eq!(mode("mode = \"strict\""), Some(Mode::Strict));
+    assert_eq!(mode("mode = \"permissive\""), Some(Mode::Permissive));
+    let told = finding("[[service]]\nname = \"a\"\nmode = \"permisive\"\n");
+    assert!(told.starts_with("error[IM0105]: there is no mode `permisive`"), "{told}");
+    assert!(told.ends_with("did you mean `permissive`?"), "{told}");
+    let told = finding("[[service]]\nname = \"a\"\nmode = \"audit\"\n");
+    assert!(told.starts_with("error[IM0108]: mode `audit` is not served"), "{told}");
+}
+
+#[test]
+fn a_backend_that_speaks_something_else_gets_no_calls() {
+    let told = finding(
+        "[[service]]\nname = \"a\"\nports = [{ port = 80, protocol = \"http\" }]\n\
+         [[service]]\nname = \"b\"\nports = [{ port = 80, protocol = \"tcp\" }]\n\
+         [[traffic_split]]\nname = \"s\"\nservice = \"a\"\n\
+         backends = [{ service = \"a\", weight = 1 }, { service = \"b\", weight = 1 }]\n",
+    );
+    assert!(told.starts_with("warning[IM0303]: port `80` is `http` in service `a`"), "{told}");
+}
