@@ -45,7 +45,10 @@ name = "bookthief"
 
 [[service]]
 name = "bookwarehouse"
-ports = [{ name = "ledger", port = 14002, protocol = "grpc", target_port = 8080 }]
+ports = [
+  { name = "ledger", port = 14002, protocol = "grpc", target_port = 8080 },
+  { name = "journal", port = 3306, protocol = "tcp", target_port = 8081 },
+]
 "#;
 
 /// The thief may see the front page, so that its sidecar knows the store and the store's own

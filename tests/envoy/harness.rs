@@ -52,7 +52,7 @@ async fn the_instruments_of_these_tests_tell_the_truth() {
     fs_err::write(folder.path().join("envoy.yaml"), bootstrap).unwrap();
     let web = App::http1("bookstore-v1", loopback.socket(11, 8080)).await;
     let ledger = App::http2("ledger", loopback.socket(11, 8081)).await;
-    let mut envoy = Envoy::start(&program, "fixed", folder.path(), loopback.host(11)).await;
+    let mut envoy = Envoy::start(&program, "fixed", folder.path(), loopback.host(11), 30).await;
 
     // A request, by either protocol.
     let outbound = envoy.socket(15080);

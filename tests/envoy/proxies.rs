@@ -119,7 +119,7 @@ async fn forward(from: SocketAddr, to: SocketAddr) -> JoinSet<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_policy_forbids_is_denied_by_the_callers_sidecar() {
-    let upstreams = ["default/bookwarehouse=14002"];
+    let upstreams = ["default/bookwarehouse:14002=14002"];
     let Some(store) = Bookstore::open_with(&[], &upstreams).await else { return };
     let app = App::http2("bookwarehouse", store.mesh.loopback().socket(31, 8080)).await;
     let warehouse = store.mesh.envoy(&ProxyOptions::new("default/bookwarehouse", 31)).await;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_tests::{App, Envoy, Load, ProxyOptions, eventually};
+use ironmesh_tests::{App, Envoy, Ledger, Load, ProxyOptions, eventually};
 
 use crate::bookstore::{Bookstore, HOST, endpoint_known, expect};
 
-/// Besides [`crate::bookstore`], a service whose calls are long streams.
+/// Besides [`crate::bookstore`], a service whose calls are long streams, and one long connection.
 pub(crate) const WAREHOUSE: &str = r#"
 [[http_route_group]]
 name = "warehouse"
@@ -18,22 +18,32 @@ path_regex = "/.*"
 name = "ledger"
 destination = { name = "bookwarehouse" }
 sources = [{ name = "bookbuyer" }]
-rules = [{ kind = "HTTPRouteGroup", name = "warehouse", matches = ["ledger"] }]
+rules = [
+  { kind = "HTTPRouteGroup", name = "warehouse", matches = ["ledger"] },
+  { kind = "TCPRoute", name = "journal" },
+]
+
+[[tcp_route]]
+name = "journal"
+matches = { ports = [3306] }
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_own_restart_is_no_event() {
     let policy = [("warehouse.toml", WAREHOUSE)];
-    let upstreams = ["default/bookwarehouse=14002"];
+    let upstreams = ["default/bookwarehouse:14002=14002", "default/bookwarehouse:3306=3306"];
     let Some(mut store) = Bookstore::open_with(&policy, &upstreams).await else { return };
     let _ledger = App::http2("bookwarehouse", store.mesh.loopback().socket(31, 8080)).await;
+    let _journal = Ledger::start("journal", store.mesh.loopback().socket(31, 8081)).await;
     let warehouse = store.mesh.envoy(&ProxyOptions::new("default/bookwarehouse", 31)).await;
     endpoint_known(&store.buyer, "default/bookwarehouse|14002").await;
-    let ledger_address = store.buyer.socket(14002);
+    endpoint_known(&store.buyer, "default/bookwarehouse|3306").await;
+    let (ledger_address, journal_address) = (store.buyer.socket(14002), store.buyer.socket(3306));
     let mut load = None;
     eventually("the long stream to open", async || {
         let started = Load::start(store.local(), HOST, "/books/1");
-        load = Some(started.with_stream(ledger_address, "bookwarehouse").await?);
+        let started = started.with_stream(ledger_address, "bookwarehouse").await?;
+        load = Some(started.with_connection(journal_address).await?);
         anyhow::Ok(())
     })
     .await;
@@ -54,11 +64,11 @@ async fn our_own_restart_is_no_event() {
 
     let report = load.finish().await;
     report.assert_undisturbed();
-    assert!(report.stream_messages > 0);
+    assert!(report.stream_messages > 0 && report.connection_lines > 0, "{report:?}");
     let retries = store.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
     eprintln!(
-        "{} requests and {} messages, none failed; upstream_rq_retry: {retries}",
-        report.requests, report.stream_messages
+        "{} requests, {} messages and {} lines, none failed; upstream_rq_retry: {retries}",
+        report.requests, report.stream_messages, report.connection_lines
     );
     assert_eq!(retries, 0);
     let after = held(&[&store.buyer, &store.v1, &store.v2, &warehouse]).await;

@@ -22,11 +22,17 @@ pub struct Envoy {
 
 impl Envoy {
     /// Starts Envoy on the bootstrap in `folder`, and waits until it has its first configuration.
-    pub async fn start(program: &Path, name: &str, folder: &Path, address: IpAddr) -> Self {
+    pub async fn start(
+        program: &Path,
+        name: &str,
+        folder: &Path,
+        address: IpAddr,
+        drain_seconds: u32,
+    ) -> Self {
         let mut command = Command::new(program);
         command.arg("-c").arg(folder.join("envoy.yaml"));
         // Several run on one machine, so none may be the one that hot restarts are for.
-        command.args(["--disable-hot-restart", "--drain-time-s", "30"]);
+        command.args(["--disable-hot-restart", "--drain-time-s", &drain_seconds.to_string()]);
         command.args(["--concurrency", "1", "-l", "warning"]);
         let log = folder.join("envoy.log");
         let child = Child::start(&format!("envoy {name}"), &mut command, &log);

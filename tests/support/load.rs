@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Http1Connection, Http2Connection, Response};
+use crate::ledger::TcpConnection;
 
 /// Running load. It is bounded by the test: dropping it ends it.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct LoadReport {
     pub requests: u64,
     /// How many messages went over the long stream and back.
     pub stream_messages: u64,
+    /// How many lines went over the long TCP connection and back.
+    pub connection_lines: u64,
     /// What was not a 200, in words; the first hundred.
     pub failures: Vec<String>,
     /// How many were not a 200.
@@ -102,6 +105,28 @@ impl Load {
                 report.stream_messages += 1;
             }
             drop(connection);
+        });
+        Ok(self)
+    }
+
+    /// Adds one long TCP connection to a [`crate::Ledger`], over which a line goes and returns 50
+    /// times a second. Returns when it is open.
+    pub async fn with_connection(mut self, address: SocketAddr) -> anyhow::Result<Self> {
+        let mut connection = TcpConnection::connect(address).await?;
+        connection.line().await?;
+        let (report, stop) = (Arc::clone(&self.report), self.stop.clone());
+        self.workers.spawn(async move {
+            let mut pace = interval(Duration::from_millis(20));
+            while !stop.is_cancelled() {
+                pace.tick().await;
+                let outcome = connection.exchange("one line").await;
+                let mut report = report.lock().unwrap();
+                if let Err(error) = outcome {
+                    report.fail(format!("the long connection: {error:#}"));
+                    return;
+                }
+                report.connection_lines += 1;
+            }
         });
         Ok(self)
     }

@@ -1,6 +1,6 @@
 //! A whole mesh for one test: a control plane on addresses of its own, and proxies that join it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -16,6 +16,7 @@ use crate::envoy::Envoy;
 use crate::eventually::{eventually, patience};
 use crate::process::Child;
 use crate::programs::Programs;
+use crate::proxy_options::ProxyOptions;
 
 /// A running control plane with its policy folder. All of it goes away when this is dropped; when
 /// that is because the test failed, its folder stays and is named.
@@ -31,6 +32,11 @@ pub struct Mesh {
 impl Mesh {
     /// Starts a control plane with these policy files (name and text), and waits until it is ready.
     pub async fn start(programs: &Programs, policy: &[(&str, &str)]) -> Self {
+        Self::start_with("", programs, policy).await
+    }
+
+    /// The same with these settings besides its own.
+    pub async fn start_with(settings: &str, programs: &Programs, policy: &[(&str, &str)]) -> Self {
         let mesh = Self {
             programs: programs.clone(),
             control_plane: None,
@@ -44,7 +50,7 @@ impl Mesh {
         }
         let xds = mesh.loopback.socket(CONTROL_PLANE_HOST, 15128);
         let config = config(mesh.folder(), xds, mesh.admin());
-        fs::write(mesh.config_file(), config).unwrap();
+        fs::write(mesh.config_file(), format!("{settings}\n{config}")).unwrap();
         let mut mesh = mesh;
         mesh.restart_control_plane().await;
         mesh
@@ -169,7 +175,7 @@ impl Mesh {
         let folder = self.bootstrap(options).await;
         let name = options.name();
         let address = self.loopback.host(options.bind.unwrap_or(options.host));
-        Envoy::start(&self.programs.envoy, &name, &folder, address).await
+        Envoy::start(&self.programs.envoy, &name, &folder, address, options.drain_seconds).await
     }
 
     /// Runs `ironmesh` with these arguments and this mesh's configuration until it ends.
@@ -203,63 +209,6 @@ impl Drop for Mesh {
             self.folder.disable_cleanup(true);
             eprintln!("--- the mesh of this test is kept in {}", self.folder.path().display());
         }
-    }
-}
-
-/// A proxy that is to join.
-#[derive(Debug, Clone)]
-pub struct ProxyOptions {
-    services: Vec<String>,
-    host: u8,
-    bind: Option<u8>,
-    upstreams: Vec<String>,
-    app_address: Option<IpAddr>,
-}
-
-impl ProxyOptions {
-    /// One of `service` (as `namespace/name`), at host `host` of the mesh's addresses. Its
-    /// application is at the same address, unless said otherwise.
-    pub fn new(service: &str, host: u8) -> Self {
-        Self {
-            services: vec![service.to_owned()],
-            host,
-            bind: None,
-            upstreams: Vec::new(),
-            app_address: None,
-        }
-    }
-
-    /// Lets it serve a further service.
-    #[must_use]
-    pub fn also(mut self, service: &str) -> Self {
-        self.services.push(service.to_owned());
-        self
-    }
-
-    /// Lets it listen at another host of the mesh's addresses than where others dial it.
-    #[must_use]
-    pub fn bind(mut self, host: u8) -> Self {
-        self.bind = Some(host);
-        self
-    }
-
-    /// Gives it a local port for a service: `namespace/name=port`.
-    #[must_use]
-    pub fn upstream(mut self, upstream: &str) -> Self {
-        self.upstreams.push(upstream.to_owned());
-        self
-    }
-
-    /// Says where its application is.
-    #[must_use]
-    pub fn app_address(mut self, address: IpAddr) -> Self {
-        self.app_address = Some(address);
-        self
-    }
-
-    /// Names its folder and its log.
-    fn name(&self) -> String {
-        format!("{}-{}", self.services.join("+").replace('/', "-"), self.host)
     }
 }
 

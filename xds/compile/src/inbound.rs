@@ -84,7 +84,7 @@ pub(crate) fn tcp_filter_chain(
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),
-        filters: vec![tcp::to_cluster(stat_prefix(port), local_cluster_name(port))],
+        filters: vec![tcp::to_application(stat_prefix(port), local_cluster_name(port))],
         ..chain(snapshot, port)
     }
 }

@@ -3,20 +3,35 @@
 use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
-use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
     ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
+    TcpProxy, UpstreamConnectMode,
 };
 
 use crate::outbound::Destination;
 use crate::shape::{NO_TIMEOUT, network_filter, number};
 
+const TCP_PROXY: &str = "envoy.filters.network.tcp_proxy";
+
 /// How often a connection is tried, on another endpoint if there is one: once again after a failure.
 const CONNECT_ATTEMPTS: u32 = 2;
 
-/// Sends what comes to `cluster`.
-pub(crate) fn to_cluster(stat_prefix: String, cluster: String) -> Filter {
-    proxy(stat_prefix, ClusterSpecifier::Cluster(cluster))
+/// Sends what callers in the mesh say to the application behind `cluster`, once their handshake is done.
+///
+/// By itself Envoy would connect to the application as soon as somebody connects to the proxy: who is
+/// refused in the handshake would hear nothing, but the application would see a connection come and go.
+pub(crate) fn to_application(stat_prefix: String, cluster: String) -> Filter {
+    network_filter(
+        TCP_PROXY,
+        any(&TcpProxy {
+            upstream_connect_mode: UpstreamConnectMode::OnDownstreamTlsHandshake.into(),
+            // Required with this mode. What is said meanwhile waits in the socket.
+            max_early_data_bytes: number(0),
+            ..proxy(stat_prefix, ClusterSpecifier::Cluster(cluster))
+        }),
+    )
 }
 
 /// Sends what comes to `destination`; none if that is nowhere.
@@ -33,17 +48,16 @@ pub(crate) fn to_destination(stat_prefix: String, destination: &Destination) -> 
             clusters: backends.iter().map(weight).collect(),
         }),
     };
-    Some(proxy(stat_prefix, clusters))
+    Some(network_filter(TCP_PROXY, any(&proxy(stat_prefix, clusters))))
 }
 
-fn proxy(stat_prefix: String, clusters: ClusterSpecifier) -> Filter {
-    let proxy = TcpProxy {
+fn proxy(stat_prefix: String, clusters: ClusterSpecifier) -> TcpProxy {
+    TcpProxy {
         stat_prefix,
         cluster_specifier: Some(clusters),
         max_connect_attempts: number(CONNECT_ATTEMPTS),
         // A connection may be silent for as long as its two ends like; Envoy would end it after 1 h.
         idle_timeout: Some(NO_TIMEOUT),
         ..TcpProxy::default()
-    };
-    network_filter("envoy.filters.network.tcp_proxy", any(&proxy))
+    }
 }

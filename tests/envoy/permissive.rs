@@ -1,0 +1,206 @@
+//! Permissive mode: all of the mesh may call, and endpoints without a proxy are called in plaintext.
+
+use std::collections::BTreeSet;
+
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Http2Connection, Ledger, Mesh, Programs, ProxyOptions, Response,
+    TcpConnection, eventually, get_once, tls,
+};
+
+use crate::bookstore::{endpoint_known, expect};
+
+/// The file `till.toml`: a till with a proxy at `proxied` and another without at `plain`, and a ledger
+/// without.
+fn policy(mesh: &Mesh, mode: &str) -> String {
+    let (proxied, plain) = (mesh.loopback().host(PROXIED), mesh.loopback().host(PLAIN));
+    format!(
+        r#"
+[[service]]
+name = "till"
+{mode}
+ports = [{{ name = "web", port = 80, protocol = "http", target_port = 8080 }}]
+[service.endpoints]
+static = [{{ address = "{proxied}" }}, {{ address = "{plain}", port = 9090 }}]
+
+[[service]]
+name = "ledger"
+{mode}
+ports = [{{ name = "ledger", port = 3306, protocol = "tcp" }}]
+[service.endpoints]
+static = [{{ address = "{plain}" }}]
+
+[[service]]
+name = "customer"
+"#
+    )
+}
+
+const PROXIED: u8 = 41;
+const PLAIN: u8 = 42;
+const PERMISSIVE: &str = "mode = \"permissive\"";
+
+/// The customer's way to the tills: local ports that it has declared.
+const TILL: u16 = 8000;
+const LEDGER: u16 = 3306;
+
+struct Shop {
+    mesh: Mesh,
+    _apps: (App, App, Ledger),
+    till: Envoy,
+    customer: Envoy,
+}
+
+impl Shop {
+    /// Opens it with these settings, and with this mode of its services.
+    async fn open(settings: &str, mode: &str) -> Option<Self> {
+        let programs = Programs::find()?;
+        // Before a proxy joins, policy must know its service.
+        let mesh = Mesh::start_with(settings, &programs, &[]).await;
+        mesh.write_policy("till.toml", &policy(&mesh, mode));
+        eventually("findings about endpoints without a proxy", async || {
+            let readiness = mesh.readyz().await;
+            let findings = readiness.get("findings").and_then(|findings| findings.as_array());
+            findings.is_some_and(|findings| !findings.is_empty()).then_some(()).ok_or("none")
+        })
+        .await;
+        let apps = (
+            App::http1("proxied", mesh.loopback().socket(PROXIED, 8080)).await,
+            App::http1("plain", mesh.loopback().socket(PLAIN, 9090)).await,
+            Ledger::start("ledger", mesh.loopback().socket(PLAIN, 3306)).await,
+        );
+        let till = mesh.envoy(&ProxyOptions::new("default/till", PROXIED)).await;
+        let customer = ProxyOptions::new("default/customer", 51)
+            .upstream("default/till=8000")
+            .upstream("default/ledger=3306");
+        let customer = mesh.envoy(&customer).await;
+        Some(Self { mesh, _apps: apps, till, customer })
+    }
+
+    async fn call(&self) -> anyhow::Result<Response> {
+        get_once(self.customer.socket(TILL), "/", &[]).await
+    }
+
+    /// Who answers, of ten calls; an error if one is not answered.
+    async fn answered_by(&self) -> anyhow::Result<BTreeSet<String>> {
+        let mut apps = BTreeSet::new();
+        for _ in 0..10 {
+            let response = self.call().await?;
+            expect(&response, 200)?;
+            apps.insert(response.header("x-app").unwrap_or_default().to_owned());
+        }
+        Ok(apps)
+    }
+
+    /// Waits until all of these answer, and nobody else.
+    async fn wait_for(&self, apps: &[&str]) {
+        eventually("who answers", async || match self.answered_by().await {
+            Ok(seen) if seen.iter().eq(apps) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_endpoint_is_called_by_its_own_transport() {
+    let Some(shop) = Shop::open("", PERMISSIVE).await else { return };
+    shop.wait_for(&["plain", "proxied"]).await;
+    // By HTTP/1.1 and HTTP/2, though the applications speak HTTP/1.1 alone.
+    let mut http1 = Http1Connection::connect(shop.customer.socket(TILL)).await.unwrap();
+    let mut http2 = Http2Connection::connect(shop.customer.socket(TILL)).await.unwrap();
+    for n in 0..40 {
+        let response = if n % 2 == 0 {
+            http1.get("/", "till").await.unwrap()
+        } else {
+            http2.get("/", "till").await.unwrap()
+        };
+        expect(&response, 200).unwrap();
+        // Who is called through a proxy learns who calls; in plaintext nobody could say it.
+        let caller = response.json()["headers"]["x-forwarded-client-cert"].clone();
+        let is_known = caller.as_str().is_some_and(|text| text.contains("/sa/customer"));
+        assert_eq!(is_known, response.header("x-app") == Some("proxied"), "{caller}");
+    }
+    let handshakes = shop.customer.stat("cluster.default/till|80.ssl.handshake").await;
+    assert!(handshakes > 0, "nobody was called by TLS");
+    // TCP, to an endpoint without a proxy.
+    let mut connection = TcpConnection::connect(shop.customer.socket(LEDGER)).await.unwrap();
+    assert_eq!(connection.line().await.unwrap(), "ledger");
+    connection.exchange("one").await.unwrap();
+    // What is called in plaintext is told.
+    let plain = shop.mesh.loopback().host(PLAIN);
+    let findings = shop.mesh.readyz().await["findings"].to_string();
+    assert!(
+        findings.contains(&format!(
+            "endpoint {plain} of service `default/till` is called in plaintext"
+        )),
+        "{findings}"
+    );
+    for envoy in [&shop.customer, &shop.till] {
+        envoy.assert_calm().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn between_strict_and_permissive_and_back() {
+    let Some(shop) = Shop::open("", "").await else { return };
+    endpoint_known_nowhere(&shop).await;
+    expect(&shop.call().await.unwrap(), 403).unwrap();
+    TcpConnection::connect(shop.customer.socket(LEDGER)).await.unwrap_err();
+
+    shop.mesh.write_policy("till.toml", &policy(&shop.mesh, PERMISSIVE));
+    shop.wait_for(&["plain", "proxied"]).await;
+    shop.mesh.write_policy("till.toml", &policy(&shop.mesh, "mode = \"strict\""));
+    eventually("the calls to be denied", async || expect(&shop.call().await?, 403)).await;
+    eventually("the listener to go", async || {
+        TcpConnection::connect(shop.customer.socket(LEDGER)).await.err().ok_or("it listens")
+    })
+    .await;
+    // Strict, and allowed: the endpoint without a proxy is left out.
+    shop.mesh.write_policy(
+        "allowed.toml",
+        r#"
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "customers"
+destination = { name = "till" }
+sources = [{ name = "customer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#,
+    );
+    shop.wait_for(&["proxied"]).await;
+    let plain = shop.mesh.loopback().host(PLAIN);
+    let findings = shop.mesh.readyz().await["findings"].to_string();
+    let expected = format!("endpoint {plain} of service `default/till` gets no traffic");
+    assert!(findings.contains(&expected), "{findings}");
+    // And back to permissive: what was allowed stays allowed.
+    shop.mesh.write_policy("till.toml", &policy(&shop.mesh, PERMISSIVE));
+    shop.wait_for(&["plain", "proxied"]).await;
+    shop.customer.assert_calm().await;
+    shop.till.assert_calm().await;
+}
+
+async fn endpoint_known_nowhere(shop: &Shop) {
+    let clusters = shop.customer.stats(r"^cluster\.default/.*membership_total$").await;
+    assert!(clusters.is_empty(), "it was told of what it may not call: {clusters:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn also_in_permissive_mode_only_the_mesh_may_call() {
+    let Some(shop) = Shop::open("mode = \"permissive\"", "").await else { return };
+    endpoint_known(&shop.customer, "default/till|80").await;
+    shop.wait_for(&["plain", "proxied"]).await;
+    // Plaintext to the mesh port.
+    let mesh_port = shop.till.socket(15003);
+    get_once(mesh_port, "/", &[("host", "till")]).await.unwrap_err();
+    // A certificate that is of the mesh, and no service's.
+    let folder = shop.mesh.bootstrap(&ProxyOptions::new("default/customer", 52)).await;
+    let read = |name: &str| fs_err::read_to_string(folder.join(name)).unwrap();
+    let (chain, key, roots) = (read("proxy.crt"), read("proxy.key"), read("ca.crt"));
+    let sni = "80.till.default.mesh.internal";
+    let stream = tls::connect_mesh(mesh_port, sni, &["ironmesh"], &chain, &key, &roots).await;
+    let mut connection = Http1Connection::over(stream.unwrap()).await.unwrap();
+    assert_eq!(connection.get("/", "till").await.unwrap().status, 403);
+}

@@ -1,0 +1,69 @@
+//! What a test says of a proxy that is to join its mesh.
+
+use std::net::IpAddr;
+
+/// A proxy that is to join.
+#[derive(Debug, Clone)]
+pub struct ProxyOptions {
+    pub(crate) services: Vec<String>,
+    pub(crate) host: u8,
+    pub(crate) bind: Option<u8>,
+    pub(crate) upstreams: Vec<String>,
+    pub(crate) app_address: Option<IpAddr>,
+    pub(crate) drain_seconds: u32,
+}
+
+impl ProxyOptions {
+    /// One of `service` (as `namespace/name`), at host `host` of the mesh's addresses. Its
+    /// application is at the same address, unless said otherwise.
+    pub fn new(service: &str, host: u8) -> Self {
+        Self {
+            services: vec![service.to_owned()],
+            host,
+            bind: None,
+            upstreams: Vec::new(),
+            app_address: None,
+            drain_seconds: 30,
+        }
+    }
+
+    /// Lets it serve a further service.
+    #[must_use]
+    pub fn also(mut self, service: &str) -> Self {
+        self.services.push(service.to_owned());
+        self
+    }
+
+    /// Lets it listen at another host of the mesh's addresses than where others dial it.
+    #[must_use]
+    pub fn bind(mut self, host: u8) -> Self {
+        self.bind = Some(host);
+        self
+    }
+
+    /// Gives it a local port for a service: `namespace/name=port`.
+    #[must_use]
+    pub fn upstream(mut self, upstream: &str) -> Self {
+        self.upstreams.push(upstream.to_owned());
+        self
+    }
+
+    /// Says where its application is.
+    #[must_use]
+    pub fn app_address(mut self, address: IpAddr) -> Self {
+        self.app_address = Some(address);
+        self
+    }
+
+    /// Lets its Envoy end connections so many seconds after what they came in by has changed.
+    #[must_use]
+    pub fn drain_seconds(mut self, seconds: u32) -> Self {
+        self.drain_seconds = seconds;
+        self
+    }
+
+    /// Names its folder and its log.
+    pub(crate) fn name(&self) -> String {
+        format!("{}-{}", self.services.join("+").replace('/', "-"), self.host)
+    }
+}
