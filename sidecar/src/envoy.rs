@@ -97,7 +97,16 @@ impl Bootstrap<'_> {
                     "transport_api_version": "V3",
                     // Otherwise each request and ACK would carry all 61 KB of the node.
                     "set_node_on_first_message_only": true,
-                    "grpc_services": [{ "envoy_grpc": { "cluster_name": "ironmesh-control-plane" } }],
+                    "grpc_services": [{ "envoy_grpc": {
+                        "cluster_name": "ironmesh-control-plane",
+                        // By default the waits between attempts to reconnect grow to 30 s: so long
+                        // could a control plane be back and this proxy not know what it says.
+                        // Envoy waits a random part of the interval, so a fleet comes spread out.
+                        "retry_policy": { "retry_back_off": {
+                            "base_interval": "0.5s",
+                            "max_interval": "1s",
+                        }},
+                    }}],
                 },
                 "cds_config": { "ads": {}, "resource_api_version": "V3" },
                 "lds_config": { "ads": {}, "resource_api_version": "V3" },
