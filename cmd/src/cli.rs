@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -29,6 +30,14 @@ pub(crate) enum Output {
 pub(crate) enum Command {
     /// Run the control plane
     Serve(ServeArguments),
+    /// Run the bookstore on this machine: a whole mesh with real Envoys, until Ctrl-C
+    Demo(DemoArguments),
+    /// What the demo starts its programs through
+    #[command(hide = true)]
+    DemoChild(DemoChildArguments),
+    /// What makes and removes the demo's folder
+    #[command(hide = true)]
+    DemoCaretaker(DemoCaretakerArguments),
     /// Work on policy
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -51,6 +60,29 @@ pub(crate) struct ServeArguments {
     /// The policy folder, in place of the one in the settings [default: /etc/ironmesh/policy]
     #[arg(long, value_name = "DIR")]
     pub(crate) policy: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArguments {
+    /// Tell the whole story at once, and fail unless each step of it was seen in real responses
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoChildArguments {
+    /// The process with which it is to die
+    #[arg(long, value_name = "PID")]
+    pub(crate) parent: i32,
+    /// The program to become, and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoCaretakerArguments {
+    /// The folder to make another in
+    pub(crate) parent: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

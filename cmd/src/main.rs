@@ -4,6 +4,7 @@
 //! environment, installs the subscriber, chooses exit codes, and connects the rooms.
 
 mod cli;
+mod demo;
 mod exit;
 mod places;
 mod policy;
@@ -25,6 +26,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = match cli.command {
         Command::Serve(arguments) => runtime.block_on(serve::serve(&arguments)),
+        Command::Demo(arguments) => runtime.block_on(demo::demo(&arguments, cli.output)),
+        Command::DemoChild(arguments) => demo::child(arguments),
+        Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
         Command::Policy(PolicyCommand::Check(arguments)) => policy::check(&arguments, cli.output),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(arguments, cli.output))

@@ -30,6 +30,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::ServeArguments;
 use crate::places::Places;
+pub(crate) use admission::OLDEST_ENVOY;
 use admission::ProxyAdmission;
 use control_plane::RunningControlPlane;
 use policy_source::PolicySource;

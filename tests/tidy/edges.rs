@@ -15,6 +15,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-catalog", &[]),
     ("ironmesh-cert", &["ironmesh-catalog"]),
     ("ironmesh-config", &["ironmesh-catalog"]),
+    ("ironmesh-demo", &[]),
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),
     ("ironmesh-store", &["ironmesh-catalog"]),

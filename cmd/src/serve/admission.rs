@@ -14,7 +14,7 @@ use crate::exit::chain;
 
 /// Older Envoys have holes in what we rely on: RBAC could be passed by path parameters and by headers
 /// with several values, and SAN matching by an embedded NUL (fixed in 1.39).
-const OLDEST_ENVOY: EnvoyVersion = EnvoyVersion { major: 1, minor: 39, patch: 0 };
+pub(crate) const OLDEST_ENVOY: EnvoyVersion = EnvoyVersion { major: 1, minor: 39, patch: 0 };
 
 #[derive(Debug)]
 pub(crate) struct ProxyAdmission {

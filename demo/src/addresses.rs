@@ -1,0 +1,122 @@
+//! Loopback addresses that belong to one demo alone.
+//!
+//! Ports such as 15003 are fixed, and the demo has five of each. All of 127.0.0.0/8 is on the
+//! loopback interface, so every demo takes a network of its own in it.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+
+use crate::error::DemoError;
+use crate::holder::{Holder, holder_of};
+
+/// One network 127.42.N.0/24, for as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct Network {
+    number: u8,
+    /// Holds the network against other demos. The system lets go of it even if we are killed.
+    _claim: TcpListener,
+}
+
+impl Network {
+    /// Claims the first network that nobody has, and in which nobody listens where we shall:
+    /// `needed` tells the hosts and ports.
+    pub(crate) fn claim(needed: &[(u8, u16)]) -> Result<Self, DemoError> {
+        for number in 0..=u8::MAX {
+            let claim = match listen(socket(number, CLAIM_HOST, CLAIM_PORT))? {
+                Listening::Free(claim) => claim,
+                Listening::InNetwork => continue,
+            };
+            let mut is_free = true;
+            for (host, port) in needed {
+                if let Listening::InNetwork = listen(socket(number, *host, *port))? {
+                    is_free = false;
+                    break;
+                }
+            }
+            if is_free {
+                return Ok(Self { number, _claim: claim });
+            }
+        }
+        Err(DemoError::NoNetwork)
+    }
+
+    /// The address of host `host`.
+    pub(crate) fn host(&self, host: u8) -> IpAddr {
+        self.socket(host, 0).ip()
+    }
+
+    /// Port `port` at host `host`.
+    pub(crate) fn socket(&self, host: u8, port: u16) -> SocketAddr {
+        socket(self.number, host, port)
+    }
+
+    /// `text`, which is written for the first network, as it reads in this one.
+    pub(crate) fn localized(&self, text: &str) -> String {
+        text.replace("127.42.0.", &format!("127.42.{}.", self.number))
+    }
+}
+
+/// What became of listening on an address.
+enum Listening {
+    /// Nobody listens there, and we do for now.
+    Free(TcpListener),
+    /// Somebody does, on that address; the next network may be free.
+    InNetwork,
+}
+
+fn listen(address: SocketAddr) -> Result<Listening, DemoError> {
+    let source = match TcpListener::bind(address) {
+        Ok(listener) => return Ok(Listening::Free(listener)),
+        Err(error) => error,
+    };
+    if source.kind() != ErrorKind::AddrInUse {
+        return Err(DemoError::Listen { address, source });
+    }
+    match holder_of(address) {
+        Some(holder) if holder.is_at_all_addresses => {
+            Err(DemoError::PortInUse { address, holder: named(&holder, address.port()) })
+        }
+        _ => Ok(Listening::InNetwork),
+    }
+}
+
+fn named(holder: &Holder, port: u16) -> String {
+    match &holder.process {
+        Some(process) => format!("`{}` (process {})", process.command, process.id),
+        None => format!(
+            "a process of another user (as root, `ss -ltnp 'sport = :{port}'` tells which)"
+        ),
+    }
+}
+
+fn socket(number: u8, host: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 42, number, host], port))
+}
+
+const CLAIM_HOST: u8 = 254;
+/// Above the ports that the system gives out by itself, and not below 1024, so that an ordinary user
+/// may have it.
+const CLAIM_PORT: u16 = 61000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_demos_have_two_networks() {
+        let needed = [(21, 8080), (1, 15014)];
+        let (one, other) = (Network::claim(&needed).unwrap(), Network::claim(&needed).unwrap());
+        assert_ne!(one.number, other.number);
+        assert_eq!(one.localized("127.42.0.22"), format!("127.42.{}.22", one.number));
+    }
+
+    #[test]
+    fn a_network_with_a_listener_in_it_is_passed_over() {
+        let first = Network::claim(&[]).unwrap();
+        let number = first.number;
+        let in_the_way = TcpListener::bind(first.socket(200, 8080)).unwrap();
+        drop(first);
+        assert_ne!(Network::claim(&[(200, 8080)]).unwrap().number, number);
+        drop(in_the_way);
+    }
+}

@@ -1,0 +1,110 @@
+//! A bookstore: an HTTP/1.1 server that says who it is and counts what it is asked.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::error::DemoError;
+
+/// The header in which an application says its name.
+pub(crate) const APPLICATION: &str = "x-app";
+/// The header in which it says its address.
+pub(crate) const MACHINE: &str = "x-machine";
+
+/// A running store. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Store {
+    requests: Arc<AtomicU64>,
+    task: AbortHandle,
+}
+
+impl Store {
+    /// Opens a store of this name. What it sells is told to `sales`, as far as there is room.
+    pub(crate) async fn open(
+        name: &'static str,
+        address: SocketAddr,
+        sales: mpsc::Sender<String>,
+    ) -> Result<Self, DemoError> {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| DemoError::Listen { address, source })?;
+        let requests = Arc::new(AtomicU64::new(0));
+        let counter = Counter {
+            name: HeaderValue::from_static(name),
+            // An address is made of nothing that a header may not have.
+            machine: HeaderValue::from_str(&address.ip().to_string()).ok(),
+            requests: Arc::clone(&requests),
+            sales,
+        };
+        let task = tokio::spawn(accept(listener, Arc::new(counter))).abort_handle();
+        Ok(Self { requests, task })
+    }
+
+    /// How many requests have reached it.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Where books are sold.
+struct Counter {
+    name: HeaderValue,
+    machine: Option<HeaderValue>,
+    requests: Arc<AtomicU64>,
+    sales: mpsc::Sender<String>,
+}
+
+impl Counter {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let text = match request.uri().path().strip_prefix("/books/") {
+            Some(title) => {
+                // A full queue means that the warehouse is away, and sales are not waited for.
+                drop(self.sales.try_send(title.to_owned()));
+                format!("book {title}\n")
+            }
+            None => "welcome to the bookstore\n".to_owned(),
+        };
+        let mut response = Response::new(Full::from(text));
+        response.headers_mut().insert(APPLICATION, self.name.clone());
+        if let Some(machine) = &self.machine {
+            response.headers_mut().insert(MACHINE, machine.clone());
+        }
+        response
+    }
+}
+
+/// Takes connections until it is aborted, which ends them all.
+async fn accept(listener: TcpListener, counter: Arc<Counter>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        while connections.try_join_next().is_some() {}
+        connections.spawn(serve(stream, Arc::clone(&counter)));
+    }
+}
+
+async fn serve(stream: TcpStream, counter: Arc<Counter>) {
+    // Without this every answer would take 40 ms.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(async |request| Ok::<_, Infallible>(counter.answer(&request)));
+    // How a connection ends is the client's affair.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}

@@ -1,0 +1,81 @@
+//! The warehouse: a TCP server that has the first word, as many databases and mail servers do.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufStream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::error::DemoError;
+use crate::ledger::{RECORDED, SOLD};
+
+/// A running warehouse. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Warehouse {
+    seen: Arc<Seen>,
+    task: AbortHandle,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    connections: AtomicU64,
+    sales: AtomicU64,
+}
+
+impl Warehouse {
+    pub(crate) async fn open(address: SocketAddr) -> Result<Self, DemoError> {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| DemoError::Listen { address, source })?;
+        let seen = Arc::<Seen>::default();
+        let task = tokio::spawn(accept(listener, Arc::clone(&seen))).abort_handle();
+        Ok(Self { seen, task })
+    }
+
+    /// How many connections have reached it.
+    pub(crate) fn connections(&self) -> u64 {
+        self.seen.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Warehouse {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Takes connections until it is aborted, which ends them all.
+async fn accept(listener: TcpListener, seen: Arc<Seen>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        seen.connections.fetch_add(1, Ordering::Relaxed);
+        while connections.try_join_next().is_some() {}
+        let seen = Arc::clone(&seen);
+        // How a connection ends is the client's affair.
+        connections.spawn(async move { drop(serve(stream, &seen).await) });
+    }
+}
+
+async fn serve(stream: TcpStream, seen: &Seen) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut stream = BufStream::new(stream);
+    stream.write_all(BANNER.as_bytes()).await?;
+    stream.flush().await?;
+    let mut line = String::new();
+    while stream.read_line(&mut line).await? > 0 {
+        let answer = if line.starts_with(SOLD) {
+            let total = seen.sales.fetch_add(1, Ordering::Relaxed) + 1;
+            format!("{RECORDED}{total}\n")
+        } else {
+            "what?\n".to_owned()
+        };
+        stream.write_all(answer.as_bytes()).await?;
+        stream.flush().await?;
+        line.clear();
+    }
+    Ok(())
+}
+
+const BANNER: &str = "bookwarehouse ledger ready\n";

@@ -1,0 +1,148 @@
+//! `ironmesh demo --check`: the whole story, each step of it seen in real responses.
+
+mod control_plane;
+mod load;
+mod policy;
+mod report;
+mod sample;
+mod split;
+mod tcp;
+mod thief;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::error::{DemoError, Problem};
+use crate::options::{Options, Output};
+use crate::printer::Printer;
+use crate::rise::rise;
+use crate::signals::Signals;
+use crate::stage::Stage;
+use crate::waiting::{ensure, milliseconds};
+use report::{Report, Seen};
+
+/// One step of the story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    MeshUp,
+    SplitAsShipped,
+    SplitMoved,
+    ThiefDenied,
+    ThiefAllowed,
+    ThiefDeniedOnKeptConnection,
+    Tcp,
+    BadPolicyRefused,
+    ControlPlaneKilled,
+    NothingLeft,
+}
+
+/// The steps, in their order.
+const STORY: [Step; 10] = [
+    Step::MeshUp,
+    Step::SplitAsShipped,
+    Step::SplitMoved,
+    Step::ThiefDenied,
+    Step::ThiefAllowed,
+    Step::ThiefDeniedOnKeptConnection,
+    Step::Tcp,
+    Step::BadPolicyRefused,
+    Step::ControlPlaneKilled,
+    Step::NothingLeft,
+];
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Self::MeshUp => "mesh up",
+            Self::SplitAsShipped => "split 90/10",
+            Self::SplitMoved => "split 50/50",
+            Self::ThiefDenied => "thief denied",
+            Self::ThiefAllowed => "thief allowed",
+            Self::ThiefDeniedOnKeptConnection => "thief denied on a kept connection",
+            Self::Tcp => "TCP allowed and denied",
+            Self::BadPolicyRefused => "bad policy refused",
+            Self::ControlPlaneKilled => "control plane killed under traffic",
+            Self::NothingLeft => "nothing left",
+        }
+    }
+
+    async fn play(self, options: &Options, stage: &mut Stage) -> Result<Seen, Problem> {
+        match self {
+            Self::MeshUp => mesh_up(options, stage).await,
+            Self::SplitAsShipped => split::as_shipped(stage).await,
+            Self::SplitMoved => split::moved(stage).await,
+            Self::ThiefDenied => thief::denied(stage).await,
+            Self::ThiefAllowed => thief::allowed(stage).await,
+            Self::ThiefDeniedOnKeptConnection => thief::denied_on_a_kept_connection(stage).await,
+            Self::Tcp => tcp::allowed_and_denied(stage).await,
+            Self::BadPolicyRefused => policy::bad_policy_refused(stage).await,
+            Self::ControlPlaneKilled => Box::pin(control_plane::killed_under_traffic(stage)).await,
+            Self::NothingLeft => nothing_left(stage).await,
+        }
+    }
+}
+
+/// Tells the story until it is over, or a step was not as it should be.
+pub(crate) async fn run(
+    options: &Options,
+    stage: &mut Stage,
+    signals: &mut Signals,
+) -> Result<(), DemoError> {
+    let printer = Printer::start();
+    let result = tokio::select! {
+        biased;
+        () = signals.wait() => Err(DemoError::Interrupted),
+        told = Box::pin(tell(options, stage, &printer)) => told,
+    };
+    printer.finish().await;
+    result
+}
+
+async fn tell(options: &Options, stage: &mut Stage, printer: &Printer) -> Result<(), DemoError> {
+    let mut report = Report::new(stage.envoy.version, stage.policy.path());
+    let begin = Instant::now();
+    let mut result = Ok(());
+    for step in STORY {
+        if result.is_err() {
+            report.skip(step.name());
+            continue;
+        }
+        if options.output == Output::Json {
+            options.tell(step.name());
+        }
+        let begin = Instant::now();
+        let played = step.play(options, stage).await;
+        let line = report.add(step.name(), milliseconds(begin), &played);
+        if options.output == Output::Text {
+            // That nobody reads it does not change what is true.
+            let _ = printer.print(line).await;
+        }
+        if let Err(Problem(problem)) = played {
+            result = Err(DemoError::NotPassed { step: step.name().to_owned(), problem });
+        }
+    }
+    let last = match options.output {
+        Output::Text => report.summary(milliseconds(begin)),
+        Output::Json => report.document(),
+    };
+    let _ = printer.print(last).await;
+    result
+}
+
+async fn mesh_up(options: &Options, stage: &mut Stage) -> Result<Seen, Problem> {
+    let risen = rise(stage, |what| options.tell(what)).await?;
+    let line = format!(
+        "5 proxies joined, the buyer's first answer came after {} ms",
+        risen.first_answer
+    );
+    Ok(Seen::new(line, json!({ "proxies": 5, "first_answer_ms": risen.first_answer })))
+}
+
+async fn nothing_left(stage: &Stage) -> Result<Seen, Problem> {
+    let programs = stage.programs();
+    stage.end().await;
+    let remaining = stage.remaining();
+    ensure(remaining.is_empty(), || format!("still there: {remaining:?}"))?;
+    let line = format!("none of {programs} programs is there any more");
+    Ok(Seen::new(line, json!({ "programs": programs, "remaining": 0 })))
+}

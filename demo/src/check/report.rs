@@ -1,0 +1,130 @@
+//! What the check tells: a line for each step, or one document.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::error::Problem;
+use crate::program::EnvoyVersion;
+
+/// What a step has seen, when all was as it should be.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    line: String,
+    figures: Value,
+}
+
+impl Seen {
+    pub(super) fn new(line: String, figures: Value) -> Self {
+        Self { line, figures }
+    }
+}
+
+/// The steps so far.
+#[derive(Debug)]
+pub(super) struct Report {
+    envoy: EnvoyVersion,
+    policy_folder: String,
+    steps: Vec<Value>,
+    passed: usize,
+}
+
+impl Report {
+    pub(super) fn new(envoy: EnvoyVersion, policy_folder: &Path) -> Self {
+        let policy_folder = policy_folder.display().to_string();
+        Self { envoy, policy_folder, steps: Vec::new(), passed: 0 }
+    }
+
+    /// A step is over; returns its line.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        duration_ms: u64,
+        result: &Result<Seen, Problem>,
+    ) -> String {
+        let (word, text, figures, problem) = match result {
+            Ok(seen) => ("ok", &seen.line, seen.figures.clone(), Value::Null),
+            Err(Problem(problem)) => ("FAILED", problem, json!({}), json!(problem)),
+        };
+        self.passed += usize::from(result.is_ok());
+        self.steps.push(json!({
+            "name": name,
+            "passed": result.is_ok(),
+            "duration_ms": duration_ms,
+            "figures": figures,
+            "problem": problem,
+        }));
+        format!("{word:<7} {name}: {text}\n")
+    }
+
+    /// A step is not run, because one before it failed.
+    pub(super) fn skip(&mut self, name: &str) {
+        self.steps.push(json!({
+            "name": name,
+            "passed": false,
+            "duration_ms": 0,
+            "figures": {},
+            "problem": "not run",
+        }));
+    }
+
+    /// The last line.
+    pub(super) fn summary(&self, duration_ms: u64) -> String {
+        let (passed, all) = (self.passed, self.steps.len());
+        let (seconds, tenths) = (duration_ms / 1000, duration_ms % 1000 / 100);
+        let verdict = if passed == all { "all is well" } else { "the check did not pass" };
+        format!(
+            "{verdict}: {passed} of {all} steps passed in {seconds}.{tenths} s, with Envoy {}\n",
+            self.envoy
+        )
+    }
+
+    /// All of it, for machines.
+    pub(super) fn document(&self) -> String {
+        let document = json!({
+            "passed": self.passed == self.steps.len(),
+            "envoy": self.envoy.to_string(),
+            "policy_folder": self.policy_folder,
+            "steps": self.steps,
+        });
+        format!("{document:#}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let envoy = EnvoyVersion { major: 1, minor: 40, patch: 0 };
+        Report::new(envoy, Path::new("/tmp/demo/policy"))
+    }
+
+    #[test]
+    fn a_report_passes_when_every_step_did() {
+        let mut report = report();
+        let seen = Seen::new("10.4 %".to_owned(), json!({ "requests": 500 }));
+        assert_eq!(report.add("split", 7, &Ok(seen)), "ok      split: 10.4 %\n");
+        assert_eq!(
+            report.summary(12_345),
+            "all is well: 1 of 1 steps passed in 12.3 s, with Envoy 1.40.0\n"
+        );
+        let document: Value = serde_json::from_str(&report.document()).unwrap();
+        assert_eq!(document["passed"], true);
+        assert_eq!(document["envoy"], "1.40.0");
+        assert_eq!(document["steps"][0]["figures"]["requests"], 500);
+        assert_eq!(document["steps"][0]["problem"], Value::Null);
+    }
+
+    #[test]
+    fn what_follows_a_failure_is_listed_as_not_run() {
+        let mut report = report();
+        let line = report.add("split", 7, &Err(Problem("seen last: 503".to_owned())));
+        assert_eq!(line, "FAILED  split: seen last: 503\n");
+        report.skip("thief");
+        assert!(report.summary(0).starts_with("the check did not pass: 0 of 2"));
+        let document: Value = serde_json::from_str(&report.document()).unwrap();
+        assert_eq!(document["passed"], false);
+        assert_eq!(document["steps"][1]["problem"], "not run");
+    }
+}

@@ -1,0 +1,96 @@
+//! The steps about the thief: the sidecar of the store decides, request by request.
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::report::Seen;
+use crate::error::Problem;
+use crate::http_client::{Answer, HttpConnection, get_once};
+use crate::policy::Edit;
+use crate::sidecars::{FIRST, SECOND, STORE_PORT, THIEF};
+use crate::stage::Stage;
+use crate::waiting::{ensure, eventually, milliseconds};
+
+/// What the thief wants.
+pub(super) const BOOK: &str = "/books/1";
+
+/// The thief sees the front page, and gets no book.
+pub(super) async fn denied(stage: &Stage) -> Result<Seen, Problem> {
+    let mut thief = HttpConnection::open(THIEF.socket(&stage.network, STORE_PORT)).await?;
+    expect(&thief.get("/").await?, 200)?;
+    expect_denials(stage, &mut thief).await?;
+    let line = format!("200 for `/`, and {DENIALS} times 403 for a book, from the store's sidecar");
+    Ok(Seen::new(line, json!({ "denied": DENIALS, "counted_by_sidecars": DENIALS })))
+}
+
+/// A grant holds within moments.
+pub(super) async fn allowed(stage: &Stage) -> Result<Seen, Problem> {
+    let begin = Instant::now();
+    stage.policy.edit(&Edit::let_thief_in())?;
+    let mut thief = HttpConnection::open(THIEF.socket(&stage.network, STORE_PORT)).await?;
+    eventually(stage, "a book for the thief", async || expect(&thief.get(BOOK).await?, 200))
+        .await?;
+    let allowed = milliseconds(begin);
+    Ok(Seen::new(format!("200 after {allowed} ms"), json!({ "allowed_ms": allowed })))
+}
+
+/// A withdrawal holds for the next request, on a connection that is open.
+pub(super) async fn denied_on_a_kept_connection(stage: &Stage) -> Result<Seen, Problem> {
+    let mut thief = HttpConnection::open(THIEF.socket(&stage.network, STORE_PORT)).await?;
+    expect(&thief.get(BOOK).await?, 200)?;
+    let begin = Instant::now();
+    stage.policy.edit(&Edit::let_thief_in().back())?;
+    // Both stores turn it away on their own: the first 403 is not yet the last 200.
+    let mut denied_in_a_row = 0;
+    let mut since = milliseconds(begin);
+    eventually(stage, "the thief to be denied", async || {
+        let answer = thief.get(BOOK).await?;
+        denied_in_a_row = if answer.status == 403 { denied_in_a_row + 1 } else { 0 };
+        if denied_in_a_row <= 1 {
+            since = milliseconds(begin);
+        }
+        expect(&answer, 403)?;
+        ensure(denied_in_a_row >= DENIALS, || format!("{denied_in_a_row} denials so far"))
+    })
+    .await?;
+    // The connection is in our hand: had it been closed, there were no answer.
+    expect_denials(stage, &mut thief).await?;
+    let line = format!("403 after {since} ms, on the connection that had 200");
+    Ok(Seen::new(line, json!({ "denied_ms": since })))
+}
+
+/// The thief asks for books, and the sidecars of the store turn it away before the applications.
+async fn expect_denials(stage: &Stage, thief: &mut HttpConnection) -> Result<(), Problem> {
+    let applications = || [&stage.first, &stage.second].map(|open| open.store.requests());
+    let (before, counted_before) = (applications(), denials(stage).await?);
+    for _ in 0..DENIALS {
+        expect(&thief.get(BOOK).await?, 403)?;
+    }
+    let counted = denials(stage).await? - counted_before;
+    ensure(counted == DENIALS, || {
+        format!("{DENIALS} requests were denied, and the store's sidecars counted {counted}")
+    })?;
+    let (before, after): (u64, u64) = (before.iter().sum(), applications().iter().sum());
+    ensure(before == after, || format!("{} denied requests reached a store", after - before))
+}
+
+/// How many requests the sidecars of the stores have turned away.
+async fn denials(stage: &Stage) -> Result<u64, Problem> {
+    Ok(FIRST.denied(&stage.network).await? + SECOND.denied(&stage.network).await?)
+}
+
+/// Whether the thief gets this status for a book now.
+pub(super) async fn expect_thief(stage: &Stage, status: u16) -> Result<(), Problem> {
+    expect(&get_once(THIEF.socket(&stage.network, STORE_PORT), BOOK).await?, status)
+}
+
+/// A problem, unless the answer has this status, and comes from an application only if it is a 200.
+pub(super) fn expect(answer: &Answer, status: u16) -> Result<(), Problem> {
+    let is_right = answer.status == status && answer.application.is_some() == (status == 200);
+    ensure(is_right, || {
+        let from = answer.application.as_deref().unwrap_or("a sidecar");
+        format!("{} from {from}: {}", answer.status, answer.text().trim())
+    })
+}
+
+const DENIALS: u64 = 20;

@@ -1,0 +1,148 @@
+//! A program that runs under the demo, and ends with it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+use crate::error::DemoError;
+use crate::options::Options;
+
+/// What it takes to start children.
+#[derive(Debug, Clone)]
+pub(crate) struct Tether {
+    ironmesh: PathBuf,
+    subcommand: &'static str,
+}
+
+impl Tether {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self { ironmesh: options.ironmesh.clone(), subcommand: options.tether }
+    }
+
+    /// The executable `ironmesh`.
+    pub(crate) fn ironmesh(&self) -> &Path {
+        &self.ironmesh
+    }
+
+    /// The command that becomes `program`, tied to this process. A process group of its own keeps
+    /// the terminal's Ctrl-C from it: the demo hears that, and ends its children in good order.
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, program: &Path, arguments: &[A]) -> Command {
+        let mut command = Command::new(&self.ironmesh);
+        command.arg(self.subcommand).arg("--parent").arg(std::process::id().to_string());
+        command.arg("--").arg(program).args(arguments);
+        command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
+        command
+    }
+}
+
+/// A running program. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Child {
+    name: String,
+    id: Option<u32>,
+    log: PathBuf,
+    process: Mutex<tokio::process::Child>,
+}
+
+impl Child {
+    /// Starts `program`; what it prints is appended to the file `log`. Only for the main thread,
+    /// see [`tether`](crate::tether).
+    pub(crate) fn start(
+        tether: &Tether,
+        name: &str,
+        program: &Path,
+        arguments: &[OsString],
+        log: &Path,
+    ) -> Result<Self, DemoError> {
+        let file = fs_err::OpenOptions::new().create(true).append(true).open(log);
+        let (output, _) = file.map_err(DemoError::File)?.into_parts();
+        let error = output.try_clone().map_err(DemoError::File)?;
+        let process = tether.command(program, arguments).stdout(output).stderr(error).spawn();
+        let process = process.map_err(|source| DemoError::Start { name: name.to_owned(), source })?;
+        Ok(Self {
+            name: name.to_owned(),
+            id: process.id(),
+            log: log.to_owned(),
+            process: Mutex::new(process),
+        })
+    }
+
+    /// What it is.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether a process of its id is there. After its end there is none.
+    pub(crate) fn is_there(&self) -> bool {
+        let path = self.id.map(|id| PathBuf::from(format!("/proc/{id}")));
+        path.is_some_and(|path| path.exists())
+    }
+
+    /// An error if it has ended by itself.
+    pub(crate) fn assert_running(&self) -> Result<(), DemoError> {
+        match self.status() {
+            None => Ok(()),
+            Some(status) => Err(DemoError::Ended {
+                name: self.name.clone(),
+                status: status.to_string(),
+                tail: self.log_tail(),
+            }),
+        }
+    }
+
+    /// SIGTERM: it is asked to end.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Waits until it has ended after [`Self::terminate`]; it is killed when it takes too long.
+    pub(crate) async fn ended(&self) {
+        let begin = Instant::now();
+        // Not even SIGKILL ends what hangs in the kernel, and then we go without it.
+        while self.status().is_none() && begin.elapsed() < 2 * GRACE {
+            if begin.elapsed() > GRACE {
+                self.signal(Signal::KILL);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// SIGKILL: it gets no chance to say goodbye. Returns when it is gone.
+    pub(crate) async fn kill(&self) {
+        self.signal(Signal::KILL);
+        self.ended().await;
+    }
+
+    /// How it ended, if it has.
+    fn status(&self) -> Option<ExitStatus> {
+        self.process.lock().try_wait().ok().flatten()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = self.process.lock();
+        // While there is an id nobody has waited for it, so the id is of no other process.
+        let id = process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        if let Some(id) = id {
+            // It may have ended a moment ago.
+            let _ = kill_process(id, signal);
+        }
+    }
+
+    /// The last lines that it has printed.
+    fn log_tail(&self) -> String {
+        let text = fs_err::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines.get(lines.len().saturating_sub(TAIL_LINES)..).unwrap_or_default().join("\n")
+    }
+}
+
+const GRACE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(10);
+const TAIL_LINES: usize = 15;

@@ -1,0 +1,115 @@
+//! An HTTP/1.1 client on a single connection that its owner holds in hand.
+//!
+//! Nothing reconnects or retries here: whether a connection survived is part of what is shown.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::applications::{APPLICATION, MACHINE};
+
+/// A request was not answered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("cannot connect to {address}")]
+    Connect {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error("no well-formed request: `{0}`")]
+    Form(String),
+    #[error("connection broke")]
+    Broken(#[source] hyper::Error),
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Late,
+}
+
+/// An answer, read to its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Which application answered, if one did.
+    pub(crate) application: Option<String>,
+    /// At which address that is.
+    pub(crate) machine: Option<String>,
+    /// Whether the connection is to be left.
+    pub(crate) closes: bool,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// One kept connection.
+#[derive(Debug)]
+pub(crate) struct HttpConnection {
+    address: SocketAddr,
+    sender: SendRequest<Empty<Bytes>>,
+}
+
+impl HttpConnection {
+    pub(crate) async fn open(address: SocketAddr) -> Result<Self, RequestError> {
+        let connect = |source| RequestError::Connect { address, source };
+        let stream = bounded(async { TcpStream::connect(address).await.map_err(connect) }).await?;
+        // With Nagle's algorithm a request would take 40 ms.
+        stream.set_nodelay(true).map_err(connect)?;
+        let (sender, connection) =
+            handshake(TokioIo::new(stream)).await.map_err(RequestError::Broken)?;
+        // It ends with the sender.
+        tokio::spawn(connection);
+        Ok(Self { address, sender })
+    }
+
+    /// `GET path`. A connection that the other side has closed is an error.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, RequestError> {
+        let request = Request::get(path)
+            .header(header::HOST, self.address.to_string())
+            .body(Empty::new())
+            .map_err(|_| RequestError::Form(path.to_owned()))?;
+        bounded(async {
+            self.sender.ready().await.map_err(RequestError::Broken)?;
+            let response =
+                self.sender.send_request(request).await.map_err(RequestError::Broken)?;
+            let (head, body) = response.into_parts();
+            let body = body.collect().await.map_err(RequestError::Broken)?.to_bytes();
+            let head = Response::from_parts(head, ());
+            let header = |name: &str| {
+                head.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+            };
+            Ok(Answer {
+                status: head.status().as_u16(),
+                application: header(APPLICATION),
+                machine: header(MACHINE),
+                closes: header(header::CONNECTION.as_str()).as_deref() == Some("close"),
+                body,
+            })
+        })
+        .await
+    }
+}
+
+/// One `GET` on a connection of its own.
+pub(crate) async fn get_once(address: SocketAddr, path: &str) -> Result<Answer, RequestError> {
+    HttpConnection::open(address).await?.get(path).await
+}
+
+/// No request waits for ever.
+async fn bounded<T>(
+    work: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    timeout(PATIENCE, work).await.map_err(|_| RequestError::Late)?
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);

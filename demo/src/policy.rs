@@ -1,0 +1,168 @@
+//! The policy folder: the bookstore's files, and how they are edited.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::addresses::Network;
+
+/// The files as they are shipped.
+const FILES: [(&str, &str); 5] = [
+    ("services.toml", include_str!("../../examples/bookstore/policy/services.toml")),
+    ("buyers.toml", include_str!("../../examples/bookstore/policy/buyers.toml")),
+    ("split.toml", include_str!("../../examples/bookstore/policy/split.toml")),
+    ("thieves.toml", include_str!("../../examples/bookstore/policy/thieves.toml")),
+    ("warehouse.toml", include_str!("../../examples/bookstore/policy/warehouse.toml")),
+];
+
+/// The folder that the control plane reads and people edit.
+#[derive(Debug)]
+pub(crate) struct PolicyFolder {
+    path: PathBuf,
+}
+
+impl PolicyFolder {
+    /// Writes the files for this network.
+    pub(crate) fn create(path: PathBuf, network: &Network) -> io::Result<Self> {
+        fs_err::create_dir(&path)?;
+        let folder = Self { path };
+        for (name, text) in FILES {
+            folder.put(name, &network.localized(text))?;
+        }
+        Ok(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts a file in place as a good editor does: whole, by a rename. It is written beside the
+    /// folder, where it cannot be taken for policy.
+    pub(crate) fn put(&self, name: &str, text: &str) -> io::Result<()> {
+        let part = self.path.with_extension("part");
+        fs_err::write(&part, text)?;
+        fs_err::rename(&part, self.path.join(name))
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        fs_err::remove_file(self.path.join(name))
+    }
+
+    /// Makes one edit.
+    pub(crate) fn edit(&self, edit: &Edit) -> io::Result<()> {
+        let before = fs_err::read_to_string(self.path.join(edit.file))?;
+        let after = before.replace(&edit.before, &edit.after);
+        if after == before {
+            let problem = format!("`{}` has no `{}` to be edited", edit.file, edit.before);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        self.put(edit.file, &after)
+    }
+}
+
+/// A change of one file: some text gives way to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Edit {
+    file: &'static str,
+    before: String,
+    after: String,
+}
+
+impl Edit {
+    fn new(file: &'static str, before: &str, after: &str) -> Self {
+        Self { file, before: before.to_owned(), after: after.to_owned() }
+    }
+
+    /// The edit that takes this one back.
+    pub(crate) fn back(self) -> Self {
+        Self { before: self.after, after: self.before, ..self }
+    }
+
+    /// The thief may have books.
+    pub(crate) fn let_thief_in() -> Self {
+        Self::new("thieves.toml", r#"matches = ["home"] }]"#, r#"matches = ["home", "buy"] }]"#)
+    }
+
+    /// The thief may speak to the warehouse.
+    pub(crate) fn let_thief_into_warehouse() -> Self {
+        let (stores, both) = (r#"[{ name = "bookstore" }]"#, r#"[{ name = "bookstore" }, { name = "bookthief" }]"#);
+        Self::new("warehouse.toml", stores, both)
+    }
+
+    /// The second version of the store moves to another address.
+    pub(crate) fn move_second_version(network: &Network, from: u8, to: u8) -> Self {
+        let endpoint = |host| format!("[{{ address = \"{}\" }}]", network.host(host));
+        Self::new("services.toml", &endpoint(from), &endpoint(to))
+    }
+}
+
+/// The file `split.toml` with these weights.
+pub(crate) fn split(first: u32, second: u32) -> String {
+    format!(
+        r#"[[traffic_split]]
+name = "bookstore"
+service = "bookstore"
+backends = [
+  {{ service = "bookstore-v1", weight = {first} }},
+  {{ service = "bookstore-v2", weight = {second} }},
+]
+"#
+    )
+}
+
+/// The name of the file with the split.
+pub(crate) const SPLIT: &str = "split.toml";
+
+/// A policy file that must be refused, and the line that is wrong in it.
+pub(crate) const MISTAKE: (&str, &str, u32) = (
+    "mistake.toml",
+    r#"[[traffic_target]]
+name = "mistake"
+destination = { name = "bookstore" }
+sources = [{ name = "bookbyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "bookstore" }]
+"#,
+    4,
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_edit_finds_what_it_changes_and_can_be_taken_back() {
+        let place = tempfile::tempdir().unwrap();
+        let network = Network::claim(&[]).unwrap();
+        let folder = PolicyFolder::create(place.path().join("policy"), &network).unwrap();
+        let texts = || FILES.map(|(name, _)| fs_err::read_to_string(folder.path().join(name)).unwrap());
+        let before = texts();
+        let edits = [
+            Edit::let_thief_in(),
+            Edit::let_thief_into_warehouse(),
+            Edit::move_second_version(&network, 22, 23),
+        ];
+        for edit in edits {
+            folder.edit(&edit).unwrap();
+            assert_ne!(texts(), before);
+            assert!(folder.edit(&edit.clone().back().back()).is_err());
+            folder.edit(&edit.back()).unwrap();
+            assert_eq!(texts(), before);
+        }
+    }
+
+    #[test]
+    fn the_folder_holds_policy_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let network = Network::claim(&[]).unwrap();
+        let folder = PolicyFolder::create(place.path().join("policy"), &network).unwrap();
+        folder.put(SPLIT, &split(1, 1)).unwrap();
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), FILES.len());
+        let services = fs_err::read_to_string(folder.path().join("services.toml")).unwrap();
+        assert!(services.contains(&network.host(22).to_string()), "{services}");
+    }
+
+    #[test]
+    fn the_mistake_is_where_it_is_said_to_be() {
+        let (_, text, line) = MISTAKE;
+        assert!(text.lines().nth(line as usize - 1).unwrap().contains("bookbyer"));
+    }
+}

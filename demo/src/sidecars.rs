@@ -1,0 +1,138 @@
+//! The sidecars of the bookstore: who they are, where, and which ports they take.
+
+use std::net::SocketAddr;
+
+use crate::addresses::Network;
+use crate::error::Problem;
+use crate::http_client::get_once;
+
+/// One proxy and the application behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sidecar {
+    /// What it is called here, and its folder with it.
+    pub(crate) name: &'static str,
+    /// The service that it joins as.
+    pub(crate) service: &'static str,
+    /// The last part of its address.
+    pub(crate) host: u8,
+    /// The services that its application calls, each with its local port.
+    pub(crate) upstreams: &'static [(&'static str, u16)],
+    /// The port that it serves, as callers name it.
+    pub(crate) serves: Option<u16>,
+}
+
+/// The port of the bookstore, and the local port at which its callers find it.
+pub(crate) const STORE_PORT: u16 = 14001;
+/// The same of the warehouse.
+pub(crate) const WAREHOUSE_PORT: u16 = 14002;
+/// The port at which an application listens.
+pub(crate) const APPLICATION_PORT: u16 = 8080;
+
+const STORE: (&str, u16) = ("default/bookstore", STORE_PORT);
+const WAREHOUSE: (&str, u16) = ("default/bookwarehouse", WAREHOUSE_PORT);
+
+pub(crate) const BUYER: Sidecar = Sidecar {
+    name: "bookbuyer",
+    service: "default/bookbuyer",
+    host: 11,
+    upstreams: &[STORE],
+    serves: None,
+};
+pub(crate) const THIEF: Sidecar = Sidecar {
+    name: "bookthief",
+    service: "default/bookthief",
+    host: 12,
+    upstreams: &[STORE, WAREHOUSE],
+    serves: None,
+};
+pub(crate) const FIRST: Sidecar = Sidecar {
+    name: "bookstore-v1",
+    service: "default/bookstore-v1",
+    host: 21,
+    upstreams: &[WAREHOUSE],
+    serves: Some(STORE_PORT),
+};
+pub(crate) const SECOND: Sidecar = Sidecar {
+    name: "bookstore-v2",
+    service: "default/bookstore-v2",
+    host: 22,
+    upstreams: &[WAREHOUSE],
+    serves: Some(STORE_PORT),
+};
+pub(crate) const WAREHOUSES: Sidecar = Sidecar {
+    name: "bookwarehouse",
+    service: "default/bookwarehouse",
+    host: 31,
+    upstreams: &[],
+    serves: Some(WAREHOUSE_PORT),
+};
+
+/// The five with which the demo begins.
+pub(crate) const SIDECARS: [Sidecar; 5] = [WAREHOUSES, FIRST, SECOND, BUYER, THIEF];
+
+/// The one that joins later, as the second version at another address.
+pub(crate) const NEWCOMER: Sidecar = Sidecar { name: "bookstore-v2-new", host: 23, ..SECOND };
+
+/// The host of the control plane.
+pub(crate) const CONTROL_PLANE: u8 = 1;
+/// Where proxies find it.
+pub(crate) const XDS_PORT: u16 = 15128;
+/// Where people do.
+pub(crate) const ADMIN_PORT: u16 = 15014;
+
+const ENVOY_ADMIN_PORT: u16 = 15000;
+const ENVOY_PORTS: [u16; 3] = [ENVOY_ADMIN_PORT, 15003, 15080];
+
+/// Every host and port on which something of the demo will listen.
+pub(crate) fn listeners() -> Vec<(u8, u16)> {
+    let mut needed = vec![(CONTROL_PLANE, XDS_PORT), (CONTROL_PLANE, ADMIN_PORT)];
+    for sidecar in SIDECARS.iter().chain([&NEWCOMER]) {
+        let upstreams = sidecar.upstreams.iter().map(|(_, port)| *port);
+        let ports = ENVOY_PORTS.into_iter().chain(upstreams);
+        let application = sidecar.serves.map(|_| APPLICATION_PORT);
+        needed.extend(ports.chain(application).map(|port| (sidecar.host, port)));
+    }
+    needed
+}
+
+impl Sidecar {
+    /// Where its application finds a service: at a local port.
+    pub(crate) fn socket(&self, network: &Network, port: u16) -> SocketAddr {
+        network.socket(self.host, port)
+    }
+
+    /// Whether its Envoy has its first configuration.
+    pub(crate) async fn ready(&self, network: &Network) -> Result<(), Problem> {
+        let answer = get_once(self.socket(network, ENVOY_ADMIN_PORT), "/ready").await?;
+        match answer.text().trim() {
+            "LIVE" => Ok(()),
+            state => Err(Problem(format!("{} is {state}", self.name))),
+        }
+    }
+
+    /// How many requests its Envoy has turned away.
+    pub(crate) async fn denied(&self, network: &Network) -> Result<u64, Problem> {
+        // The filter is `^http\..*\.rbac\.denied$`, as an address takes it.
+        let path = "/stats?filter=%5Ehttp%5C..*%5C.rbac%5C.denied%24";
+        let answer = get_once(self.socket(network, ENVOY_ADMIN_PORT), path).await?;
+        let counts = answer.text();
+        let counts = counts.lines().filter_map(|line| line.rsplit_once(": "));
+        // None of that name appears before the first event.
+        Ok(counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_listeners_want_the_same_place() {
+        let needed = listeners();
+        let places: BTreeSet<_> = needed.iter().collect();
+        assert_eq!(places.len(), needed.len());
+        assert!(places.contains(&(12, 14002)) && places.contains(&(31, 8080)));
+    }
+}
