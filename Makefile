@@ -1,7 +1,7 @@
 # What one does with a checkout. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build test lint docs deny clean-tools
+.PHONY: help prerequisites envoy build demo test lint docs deny clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
@@ -33,6 +33,10 @@ envoy: prerequisites ## Fetch the pinned Envoy into .tools/ (nothing to do when 
 
 build: prerequisites ## Build everything, debug
 	cargo build --workspace
+
+demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C
+	cargo build --bin ironmesh
+	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(IRONMESH_BIN)" demo
 
 # `cargo test` does not build the binary for the tests of other packages: they would run a stale one
 # or none. Without Envoy its tests are skipped for a person, and fail where CI=true.

@@ -83,9 +83,9 @@ fn listen(address: SocketAddr) -> Result<Listening, DemoError> {
 fn named(holder: &Holder, port: u16) -> String {
     match &holder.process {
         Some(process) => format!("`{}` (process {})", process.command, process.id),
-        None => format!(
-            "a process of another user (as root, `ss -ltnp 'sport = :{port}'` tells which)"
-        ),
+        None => {
+            format!("a process of another user (as root, `ss -ltnp 'sport = :{port}'` tells which)")
+        }
     }
 }
 

@@ -4,6 +4,6 @@ mod records;
 mod store;
 mod warehouse;
 
-pub(crate) use records::Records;
+pub(crate) use records::{Records, outcome_of};
 pub(crate) use store::{APPLICATION, MACHINE, Store};
 pub(crate) use warehouse::Warehouse;

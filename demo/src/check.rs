@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::error::{DemoError, Problem};
 use crate::options::{Options, Output};
-use crate::printer::Printer;
+use crate::printer::{Printer, tell};
 use crate::rise::rise;
 use crate::signals::Signals;
 use crate::stage::Stage;
@@ -66,9 +66,9 @@ impl Step {
         }
     }
 
-    async fn play(self, options: &Options, stage: &mut Stage) -> Result<Seen, Problem> {
+    async fn play(self, stage: &mut Stage) -> Result<Seen, Problem> {
         match self {
-            Self::MeshUp => mesh_up(options, stage).await,
+            Self::MeshUp => mesh_up(stage).await,
             Self::SplitAsShipped => split::as_shipped(stage).await,
             Self::SplitMoved => split::moved(stage).await,
             Self::ThiefDenied => thief::denied(stage).await,
@@ -92,13 +92,17 @@ pub(crate) async fn run(
     let result = tokio::select! {
         biased;
         () = signals.wait() => Err(DemoError::Interrupted),
-        told = Box::pin(tell(options, stage, &printer)) => told,
+        told = Box::pin(tell_story(options, stage, &printer)) => told,
     };
     printer.finish().await;
     result
 }
 
-async fn tell(options: &Options, stage: &mut Stage, printer: &Printer) -> Result<(), DemoError> {
+async fn tell_story(
+    options: &Options,
+    stage: &mut Stage,
+    printer: &Printer,
+) -> Result<(), DemoError> {
     let mut report = Report::new(stage.envoy.version, stage.policy.path());
     let begin = Instant::now();
     let mut result = Ok(());
@@ -108,10 +112,10 @@ async fn tell(options: &Options, stage: &mut Stage, printer: &Printer) -> Result
             continue;
         }
         if options.output == Output::Json {
-            options.tell(step.name());
+            tell(step.name());
         }
         let begin = Instant::now();
-        let played = step.play(options, stage).await;
+        let played = step.play(stage).await;
         let line = report.add(step.name(), milliseconds(begin), &played);
         if options.output == Output::Text {
             // That nobody reads it does not change what is true.
@@ -129,12 +133,10 @@ async fn tell(options: &Options, stage: &mut Stage, printer: &Printer) -> Result
     result
 }
 
-async fn mesh_up(options: &Options, stage: &mut Stage) -> Result<Seen, Problem> {
-    let risen = rise(stage, |what| options.tell(what)).await?;
-    let line = format!(
-        "5 proxies joined, the buyer's first answer came after {} ms",
-        risen.first_answer
-    );
+async fn mesh_up(stage: &mut Stage) -> Result<Seen, Problem> {
+    let risen = rise(stage, tell).await?;
+    let line =
+        format!("5 proxies joined, the buyer's first answer came after {} ms", risen.first_answer);
     Ok(Seen::new(line, json!({ "proxies": 5, "first_answer_ms": risen.first_answer })))
 }
 

@@ -64,7 +64,8 @@ impl Child {
         let (output, _) = file.map_err(DemoError::File)?.into_parts();
         let error = output.try_clone().map_err(DemoError::File)?;
         let process = tether.command(program, arguments).stdout(output).stderr(error).spawn();
-        let process = process.map_err(|source| DemoError::Start { name: name.to_owned(), source })?;
+        let process =
+            process.map_err(|source| DemoError::Start { name: name.to_owned(), source })?;
         Ok(Self {
             name: name.to_owned(),
             id: process.id(),

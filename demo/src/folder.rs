@@ -39,29 +39,27 @@ impl WorkingFolder {
             BufReader::new(stdout).read_line(&mut line).await.map_err(start)?;
         }
         let line = line.trim_end();
-        match line.strip_prefix(MADE) {
-            Some(path) => Ok(Self { path: path.into(), caretaker }),
-            None => {
-                let problem = line.strip_prefix(FAILED).unwrap_or("the caretaker said nothing");
-                Err(DemoError::Folder { problem: problem.to_owned() })
-            }
-        }
+        let made = line.strip_prefix(MADE).map(PathBuf::from);
+        let path = made.ok_or_else(|| DemoError::Folder {
+            problem: line.strip_prefix(FAILED).unwrap_or("the caretaker said nothing").to_owned(),
+        })?;
+        Ok(Self { path, caretaker })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Has it removed, and waits for that.
-    pub(crate) async fn remove(self) {
+    /// Has it removed, and waits for that. Returns whether it is gone.
+    pub(crate) async fn remove(self) -> bool {
+        let path = self.path.clone();
         self.dismiss(&[]).await;
+        !path.exists()
     }
 
-    /// Has it kept; says where it is.
-    pub(crate) async fn keep(self) -> PathBuf {
-        let path = self.path.clone();
+    /// Has it kept.
+    pub(crate) async fn keep(self) {
         self.dismiss(KEEP).await;
-        path
     }
 
     async fn dismiss(mut self, word: &[u8]) {

@@ -30,7 +30,9 @@ pub(crate) fn holder_of(address: SocketAddr) -> Option<Holder> {
     let at = |ip: IpAddr| entries.iter().filter(listening).find(|entry| plain(entry) == ip);
     let (entry, is_at_all_addresses) = match at(address.ip()) {
         Some(entry) => (entry, false),
-        None => (entries.iter().filter(listening).find(|entry| plain(entry).is_unspecified())?, true),
+        None => {
+            (entries.iter().filter(listening).find(|entry| plain(entry).is_unspecified())?, true)
+        }
     };
     Some(Holder { is_at_all_addresses, process: process_with(entry.inode) })
 }
@@ -57,7 +59,8 @@ fn process_with(inode: u64) -> Option<HoldingProcess> {
 
 /// Enough of a command line to know it by, and nothing that a terminal obeys.
 fn shortened(command: &str) -> String {
-    let text: String = command.chars().filter(|c| !c.is_control()).take(MOST_CHARACTERS + 1).collect();
+    let text: String =
+        command.chars().filter(|c| !c.is_control()).take(MOST_CHARACTERS + 1).collect();
     match text.char_indices().nth(MOST_CHARACTERS) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text,

@@ -33,6 +33,14 @@ pub(crate) enum RequestError {
     Late,
 }
 
+impl RequestError {
+    /// Whether nobody listens.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self, Self::Connect { source, .. }
+            if source.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
 /// An answer, read to its end.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
@@ -80,8 +88,7 @@ impl HttpConnection {
             .map_err(|_| RequestError::Form(path.to_owned()))?;
         bounded(async {
             self.sender.ready().await.map_err(RequestError::Broken)?;
-            let response =
-                self.sender.send_request(request).await.map_err(RequestError::Broken)?;
+            let response = self.sender.send_request(request).await.map_err(RequestError::Broken)?;
             let (head, body) = response.into_parts();
             let body = body.collect().await.map_err(RequestError::Broken)?.to_bytes();
             let head = Response::from_parts(head, ());

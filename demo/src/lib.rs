@@ -42,6 +42,7 @@ pub use program::EnvoyVersion;
 
 use addresses::Network;
 use folder::WorkingFolder;
+use printer::tell;
 use signals::Signals;
 use stage::Stage;
 
@@ -66,15 +67,16 @@ pub async fn run(options: Options) -> Result<(), DemoError> {
         Mode::Live => Box::pin(live::run(&options, &mut stage, &mut signals)).await,
     };
     stage.end().await;
+    let shown = folder.path().display().to_string();
     match &result {
         Err(error) if error.is_for_the_logs() => {
-            let logs = folder.keep().await;
-            options.tell(&format!("the logs are kept in {}", logs.display()));
+            folder.keep().await;
+            tell(&format!("the logs are kept in {shown}"));
         }
         _ => {
-            let shown = folder.path().display().to_string();
-            folder.remove().await;
-            options.tell(&format!("{} programs are ended and {shown} is removed", stage.programs()));
+            let programs = stage.programs();
+            let end = if folder.remove().await { "is removed" } else { "could not be removed" };
+            tell(&format!("{programs} programs are ended, and {shown} {end}"));
         }
     }
     result

@@ -1,7 +1,6 @@
 //! What the demo is told by the command line.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use jiff::Zoned;
@@ -33,15 +32,6 @@ pub struct Options {
     pub temporary: PathBuf,
     /// What time it is.
     pub now: fn() -> Zoned,
-}
-
-impl Options {
-    /// Tells people what is going on, on stderr. Nobody may be there to hear it.
-    // A free hand over stderr is what makes this the place for it.
-    #[expect(clippy::unused_self, reason = "only what has the options may speak")]
-    pub(crate) fn tell(&self, text: &str) {
-        drop(writeln!(std::io::stderr(), "ironmesh demo: {text}"));
-    }
 }
 
 /// What the demo does.

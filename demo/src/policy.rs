@@ -84,7 +84,8 @@ impl Edit {
 
     /// The thief may speak to the warehouse.
     pub(crate) fn let_thief_into_warehouse() -> Self {
-        let (stores, both) = (r#"[{ name = "bookstore" }]"#, r#"[{ name = "bookstore" }, { name = "bookthief" }]"#);
+        let (stores, both) =
+            (r#"[{ name = "bookstore" }]"#, r#"[{ name = "bookstore" }, { name = "bookthief" }]"#);
         Self::new("warehouse.toml", stores, both)
     }
 
@@ -133,7 +134,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let network = Network::claim(&[]).unwrap();
         let folder = PolicyFolder::create(place.path().join("policy"), &network).unwrap();
-        let texts = || FILES.map(|(name, _)| fs_err::read_to_string(folder.path().join(name)).unwrap());
+        let texts =
+            || FILES.map(|(name, _)| fs_err::read_to_string(folder.path().join(name)).unwrap());
         let before = texts();
         let edits = [
             Edit::let_thief_in(),

@@ -103,7 +103,9 @@ mod tests {
         let answer = "\n./envoy  version: 9e55809337/1.40.0/Clean/RELEASE/BoringSSL\n\n";
         assert_eq!(read(answer).unwrap(), "1.40.0");
         assert_eq!(read("envoy  version: 0/1.41.2-dev/Modified/DEBUG/x").unwrap(), "1.41.2");
-        for other in ["", "curl 8.1.0", "version: 1.40.0", "version: a/1.40/b", "version: a/1.2.3.4/b"] {
+        for other in
+            ["", "curl 8.1.0", "version: 1.40.0", "version: a/1.40/b", "version: a/1.2.3.4/b"]
+        {
             assert_eq!(read(other), None, "{other}");
         }
     }

@@ -89,6 +89,11 @@ impl Tally {
         counting.forget();
     }
 
+    /// Begins anew.
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = Counting::default();
+    }
+
     pub(crate) fn count(&self) -> Count {
         let mut counting = self.0.lock();
         counting.forget();

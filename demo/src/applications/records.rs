@@ -60,22 +60,23 @@ async fn record(
         let mut ledger = match Ledger::open(address).await {
             Ok(ledger) => ledger,
             Err(error) => {
-                tally.record(outcome(&error));
+                tally.record(outcome_of(&error));
                 sleep(PAUSE).await;
                 continue;
             }
         };
         opened.fetch_add(1, Ordering::Relaxed);
         loop {
-            let sale = match untold.take() {
-                Some(sale) => sale,
-                None => tokio::select! {
+            let sale = if let Some(sale) = untold.take() {
+                sale
+            } else {
+                tokio::select! {
                     sale = sales.recv() => match sale {
                         Some(sale) => sale,
                         None => return,
                     },
                     () = ledger.closed() => break,
-                },
+                }
             };
             if ledger.record(&sale).await.is_err() {
                 untold = Some(sale);
@@ -88,7 +89,7 @@ async fn record(
 }
 
 /// What it looks like to the caller when the warehouse cannot be reached.
-pub(crate) fn outcome(error: &LedgerError) -> Outcome {
+pub(crate) fn outcome_of(error: &LedgerError) -> Outcome {
     match error {
         LedgerError::Refused => Outcome::Refused,
         LedgerError::Closed => Outcome::Closed,

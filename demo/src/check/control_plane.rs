@@ -65,7 +65,9 @@ pub(super) async fn killed_under_traffic(stage: &mut Stage) -> Result<Seen, Prob
         "endpoint_ms": endpoint,
     });
     ensure(policy <= MOST && endpoint <= MOST, || {
-        format!("after the start the policy held after {policy} ms, the endpoint after {endpoint} ms; {MOST} ms are the most")
+        format!(
+            "after the start the policy held after {policy} ms, the endpoint after {endpoint} ms; {MOST} ms are the most"
+        )
     })?;
     ensure(per_second >= LEAST_LOAD, || {
         format!("the load was too light to tell: {per_second} requests a second")

@@ -30,8 +30,7 @@ pub(super) async fn as_shipped(stage: &Stage) -> Result<Seen, Problem> {
 pub(super) async fn moved(stage: &Stage) -> Result<Seen, Problem> {
     let begin = Instant::now();
     stage.policy.put(SPLIT, &split(50, 50))?;
-    let mut connection =
-        HttpConnection::open(BUYER.socket(&stage.network, STORE_PORT)).await?;
+    let mut connection = HttpConnection::open(BUYER.socket(&stage.network, STORE_PORT)).await?;
     let mut window: VecDeque<bool> = VecDeque::new();
     eventually(stage, "the requests to follow the new weights", async || {
         let answer = connection.get("/books/1").await?;

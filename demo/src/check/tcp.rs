@@ -30,11 +30,10 @@ pub(super) async fn allowed_and_denied(stage: &Stage) -> Result<Seen, Problem> {
     let before = kept();
     let begin = Instant::now();
     stage.policy.edit(&Edit::let_thief_into_warehouse())?;
-    let mut stolen =
-        eventually(stage, "the thief to reach the warehouse", async || {
-            Ok(Ledger::open(thief).await?)
-        })
-        .await?;
+    let mut stolen = eventually(stage, "the thief to reach the warehouse", async || {
+        Ok(Ledger::open(thief).await?)
+    })
+    .await?;
     let allowed = milliseconds(begin);
     ensure(stolen.banner == banner, || format!("another banner: {}", stolen.banner))?;
     stolen.record("stolen").await?;

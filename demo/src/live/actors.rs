@@ -1,0 +1,158 @@
+//! Who does what in the bookstore, all the time, and who asks the control plane what is in force.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::facts::{Facts, Habit};
+use crate::applications::outcome_of;
+use crate::control_plane::{PolicyView, readiness};
+use crate::http_client::{Answer, HttpConnection, RequestError};
+use crate::ledger::Ledger;
+use crate::sidecars::{BUYER, FIRST, SECOND, STORE_PORT, THIEF};
+use crate::stage::{OpenStore, Stage};
+use crate::tally::{Outcome, Shares, Tally};
+
+/// Everybody who does something. They stop when this is dropped.
+#[derive(Debug)]
+pub(super) struct Actors {
+    rows: Vec<(Habit, Arc<Tally>)>,
+    shares: Arc<Shares>,
+    policy: Arc<Mutex<PolicyView>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Actors {
+    pub(super) fn start(stage: &Stage) -> Self {
+        let (shares, policy) = (Arc::<Shares>::default(), Arc::<Mutex<PolicyView>>::default());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(watch_policy(stage.admin(), Arc::clone(&policy)));
+
+        let tallies: [Arc<Tally>; 4] = Default::default();
+        let [bought, looked, stolen, broken_in] = tallies;
+        let buyer = BUYER.socket(&stage.network, STORE_PORT);
+        tasks.spawn(buy(buyer, Arc::clone(&bought), Arc::clone(&shares)));
+        let thief = THIEF.socket(&stage.network, STORE_PORT);
+        tasks.spawn(call(thief, "/", Arc::clone(&looked)));
+        tasks.spawn(call(thief, "/books/1", Arc::clone(&stolen)));
+        tasks.spawn(break_in(stage.warehouse_of(&THIEF), Arc::clone(&broken_in)));
+        let habit = |from, to, request| Habit { from, to, request };
+        let recorded = |open: &OpenStore| {
+            // What went wrong before all was up is of no interest.
+            open.records.tally().forget();
+            Arc::clone(open.records.tally())
+        };
+        let rows = vec![
+            (habit("bookbuyer", "bookstore", "GET /books/N"), bought),
+            (habit("bookthief", "bookstore", "GET /"), looked),
+            (habit("bookthief", "bookstore", "GET /books/1"), stolen),
+            (habit("bookthief", "bookwarehouse", "TCP connect"), broken_in),
+            (habit(FIRST.name, "bookwarehouse", "TCP sale"), recorded(&stage.first)),
+            (habit(SECOND.name, "bookwarehouse", "TCP sale"), recorded(&stage.second)),
+        ];
+        Self { rows, shares, policy, _tasks: tasks }
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        Facts {
+            rows: self.rows.iter().map(|(habit, tally)| (*habit, tally.count())).collect(),
+            second: self.shares.second(),
+            policy: self.policy.lock().clone(),
+        }
+    }
+}
+
+/// Asks what is in force, and keeps the last answer.
+async fn watch_policy(admin: SocketAddr, policy: Arc<Mutex<PolicyView>>) {
+    let mut pace = pace(POLICY_PACE);
+    loop {
+        pace.tick().await;
+        if let Ok(found) = readiness(admin).await {
+            *policy.lock() = found.policy;
+        }
+    }
+}
+
+async fn buy(address: SocketAddr, tally: Arc<Tally>, shares: Arc<Shares>) {
+    let mut pace = pace(BUYER_PACE);
+    let mut kept = None;
+    for number in 1_u64.. {
+        pace.tick().await;
+        let answer = ask(address, &format!("/books/{number}"), &mut kept).await;
+        let application = answer.as_ref().ok().and_then(|answer| answer.application.as_deref());
+        if let Some(application) = application {
+            shares.record(application == SECOND.name);
+        }
+        tally.record(outcome(&answer));
+    }
+}
+
+async fn call(address: SocketAddr, path: &'static str, tally: Arc<Tally>) {
+    let mut pace = pace(THIEF_PACE);
+    let mut kept = None;
+    loop {
+        pace.tick().await;
+        tally.record(outcome(&ask(address, path, &mut kept).await));
+    }
+}
+
+async fn break_in(address: SocketAddr, tally: Arc<Tally>) {
+    let mut pace = pace(BREAK_IN_PACE);
+    loop {
+        pace.tick().await;
+        tally.record(match Ledger::open(address).await {
+            Ok(_) => Outcome::Recorded,
+            Err(error) => outcome_of(&error),
+        });
+    }
+}
+
+/// One request over the kept connection. Where that has been closed meanwhile, it is asked once more
+/// over a new one, as any client does.
+async fn ask(
+    address: SocketAddr,
+    path: &str,
+    kept: &mut Option<HttpConnection>,
+) -> Result<Answer, RequestError> {
+    if let Some(mut connection) = kept.take()
+        && let Ok(answer) = connection.get(path).await
+    {
+        if !answer.closes {
+            *kept = Some(connection);
+        }
+        return Ok(answer);
+    }
+    let mut connection = HttpConnection::open(address).await?;
+    let answer = connection.get(path).await?;
+    if !answer.closes {
+        *kept = Some(connection);
+    }
+    Ok(answer)
+}
+
+fn outcome(answer: &Result<Answer, RequestError>) -> Outcome {
+    match answer {
+        Ok(answer) => Outcome::Status(answer.status),
+        Err(error) if error.is_refused() => Outcome::Refused,
+        Err(_) => Outcome::Failed,
+    }
+}
+
+/// A pace that is not made up for: what is late stays late.
+fn pace(period: Duration) -> Interval {
+    let mut pace = interval(period);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pace
+}
+
+/// 50 a second.
+const BUYER_PACE: Duration = Duration::from_millis(20);
+/// 5 a second.
+const THIEF_PACE: Duration = Duration::from_millis(200);
+/// Often enough that a change shows within a second.
+const BREAK_IN_PACE: Duration = Duration::from_millis(700);
+const POLICY_PACE: Duration = Duration::from_millis(100);

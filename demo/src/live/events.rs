@@ -1,0 +1,139 @@
+//! What has changed: outcomes, and the policy.
+
+use jiff::Zoned;
+
+use super::facts::{Facts, Habit};
+use crate::control_plane::FindingView;
+use crate::tally::Outcome;
+
+/// Something that happened.
+#[derive(Debug, Clone)]
+pub(super) struct Event {
+    pub(super) at: Zoned,
+    pub(super) what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum What {
+    /// Something else comes of a habit than before.
+    Outcome { habit: Habit, before: Option<Outcome>, after: Outcome },
+    /// Another policy is in force.
+    InForce { revision: String },
+    /// The policy in the folder is refused.
+    Refused { findings: Vec<FindingView>, drawn: String },
+    /// The policy in the folder is what is in force again.
+    Mended { revision: String },
+}
+
+impl What {
+    /// It in a line. The drawing of a refusal is apart from it.
+    pub(super) fn line(&self) -> String {
+        match self {
+            Self::Outcome { habit: Habit { from, to, request }, before: Some(before), after } => {
+                format!("{from} → {to} {request}: {before} → {after}")
+            }
+            Self::Outcome { habit: Habit { from, to, request }, before: None, after } => {
+                format!("{from} → {to} {request}: {after}")
+            }
+            Self::InForce { revision } => format!("policy {revision} in force"),
+            Self::Refused { .. } => REFUSED.to_owned(),
+            Self::Mended { revision } => format!("the policy is mended: {revision} as before"),
+        }
+    }
+}
+
+/// How a refusal is told.
+pub(super) const REFUSED: &str = "the policy is refused, what was in force stays in force";
+
+/// Compares each moment with the one before.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    outcomes: Vec<Option<Outcome>>,
+    revision: Option<String>,
+    /// The drawing of what is refused now.
+    refused: Option<String>,
+}
+
+impl Watch {
+    /// What has changed since it was called last.
+    pub(super) fn observe(&mut self, facts: &Facts, now: &Zoned) -> Vec<Event> {
+        let mut found = Vec::new();
+        let policy = &facts.policy;
+        let refused = policy.is_refused().then(|| policy.drawn.clone());
+        if policy.revision != self.revision
+            && let Some(revision) = policy.revision.clone()
+        {
+            found.push(What::InForce { revision });
+        } else if self.refused.is_some()
+            && refused.is_none()
+            && let Some(revision) = policy.revision.clone()
+        {
+            found.push(What::Mended { revision });
+        }
+        if let Some(drawn) = refused.clone().filter(|_| refused != self.refused) {
+            found.push(What::Refused { findings: policy.findings.clone(), drawn });
+        }
+        (self.revision, self.refused) = (policy.revision.clone(), refused);
+
+        self.outcomes.resize(facts.rows.len(), None);
+        for ((habit, count), before) in facts.rows.iter().zip(&mut self.outcomes) {
+            if let Some(after) = count.last
+                && *before != Some(after)
+            {
+                let before = before.replace(after);
+                found.push(What::Outcome { habit: *habit, before, after });
+            }
+        }
+        found.into_iter().map(|what| Event { at: now.clone(), what }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{facts, finding, noon};
+    use super::*;
+
+    fn seen(watch: &mut Watch, facts: &Facts) -> Vec<String> {
+        watch.observe(facts, &noon()).iter().map(|event| event.what.line()).collect()
+    }
+
+    #[test]
+    fn a_change_is_told_once() {
+        let mut watch = Watch::default();
+        let mut facts = facts();
+        assert_eq!(
+            seen(&mut watch, &facts),
+            [
+                "policy 4b4a36bdada3 in force",
+                "bookbuyer → bookstore GET /books/N: 200",
+                "bookthief → bookstore GET /books/1: 403",
+                "bookthief → bookwarehouse TCP connect: refused",
+            ]
+        );
+        assert!(seen(&mut watch, &facts).is_empty());
+        facts.rows[1].1.last = Some(Outcome::Status(200));
+        facts.policy.revision = Some("0123456789ab".to_owned());
+        assert_eq!(
+            seen(&mut watch, &facts),
+            ["policy 0123456789ab in force", "bookthief → bookstore GET /books/1: 403 → 200"]
+        );
+        assert!(seen(&mut watch, &facts).is_empty());
+    }
+
+    #[test]
+    fn a_refusal_is_told_with_its_drawing_and_so_is_its_end() {
+        let mut watch = Watch::default();
+        let good = facts();
+        seen(&mut watch, &good);
+        let mut bad = good.clone();
+        bad.policy.findings.push(finding());
+        bad.policy.stale_since = Some("2026-11-21T12:00:00Z".to_owned());
+        bad.policy.drawn = "error[IM0201]: no service".to_owned();
+        let events = watch.observe(&bad, &noon());
+        assert!(matches!(&events[..], [Event { what: What::Refused { drawn, .. }, .. }]
+            if drawn == "error[IM0201]: no service"));
+        assert!(seen(&mut watch, &bad).is_empty());
+        assert_eq!(seen(&mut watch, &good), ["the policy is mended: 4b4a36bdada3 as before"]);
+    }
+}

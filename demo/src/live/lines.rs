@@ -1,0 +1,91 @@
+//! What happens, as plain lines.
+
+use std::fmt::Write as _;
+
+use jiff::Zoned;
+
+use super::events::{Event, What};
+use super::facts::{Facts, Ground, percent, shares};
+use super::hints::{hints, line};
+use crate::tally::Count;
+
+/// What runs, where, and what one can edit.
+pub(super) fn begin(ground: &Ground) -> String {
+    let mut text = format!(
+        "the bookstore runs: five services, each behind an Envoy {} of its own\n\
+         policy folder: {}\n\
+         control plane: http://{}/readyz\n\
+         try it, in another terminal:\n",
+        ground.envoy,
+        ground.policy_folder.display(),
+        ground.admin
+    );
+    for hint in hints(&ground.policy_folder) {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{}", line(&hint, usize::MAX));
+    }
+    text
+}
+
+/// One event; a refusal with its drawing.
+pub(super) fn event(event: &Event) -> String {
+    let mut text = format!("{} {}\n", time(&event.at), event.what.line());
+    if let What::Refused { drawn, .. } = &event.what {
+        for line in drawn.lines() {
+            let _ = writeln!(text, "         {line}");
+        }
+    }
+    text
+}
+
+/// All counts, in a line.
+pub(super) fn summary(facts: &Facts, now: &Zoned) -> String {
+    let sum =
+        |part: fn(&Count) -> u64| facts.rows.iter().map(|(_, count)| part(count)).sum::<u64>();
+    let [(first, first_share), (second, second_share)] = shares(facts);
+    format!(
+        "{} {} ok, {} denied, {} failed; {first} {}, {second} {}\n",
+        time(now),
+        sum(|count| count.ok),
+        sum(|count| count.denied),
+        sum(|count| count.failed),
+        percent(first_share),
+        percent(second_share),
+    )
+}
+
+/// The time of day.
+pub(super) fn time(at: &Zoned) -> String {
+    at.strftime("%H:%M:%S").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{facts, finding, ground, noon};
+    use super::*;
+
+    #[test]
+    fn the_first_lines_say_what_to_edit() {
+        let text = begin(&ground());
+        assert!(text.contains("policy folder: /tmp/ironmesh-demo-abcdef/policy\n"), "{text}");
+        assert!(text.contains("cd /tmp/ironmesh-demo-abcdef/policy\n"), "{text}");
+    }
+
+    #[test]
+    fn a_summary_sums_up() {
+        assert_eq!(
+            summary(&facts(), &noon()),
+            "12:00:00 500 ok, 59 denied, 0 failed; bookstore-v1 90 %, bookstore-v2 10 %\n"
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_drawn() {
+        let what = What::Refused { findings: vec![finding()], drawn: "error\n --> x\n".to_owned() };
+        assert_eq!(
+            event(&Event { at: noon(), what }),
+            "12:00:00 the policy is refused, what was in force stays in force\n         \
+             error\n          --> x\n"
+        );
+    }
+}

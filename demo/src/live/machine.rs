@@ -1,0 +1,102 @@
+//! What happens, as one JSON object per line.
+
+use jiff::Zoned;
+use serde_json::{Value, json};
+
+use super::events::{Event, What};
+use super::facts::{Facts, Ground, shares};
+use super::hints::hints;
+
+/// What runs, and where.
+pub(super) fn begin(ground: &Ground, now: &Zoned) -> String {
+    let commands: Vec<_> =
+        hints(&ground.policy_folder).into_iter().map(|hint| hint.command).collect();
+    line(
+        now,
+        "started",
+        json!({
+            "policy_folder": ground.policy_folder,
+            "admin": format!("http://{}", ground.admin),
+            "envoy": ground.envoy.to_string(),
+            "commands": commands,
+        }),
+    )
+}
+
+/// One event.
+pub(super) fn event(event: &Event) -> String {
+    let (name, facts) = match &event.what {
+        What::Outcome { habit, before, after } => (
+            "outcome",
+            json!({
+                "from": habit.from,
+                "to": habit.to,
+                "request": habit.request,
+                "before": before.map(|before| before.to_string()),
+                "after": after.to_string(),
+            }),
+        ),
+        What::InForce { revision } => ("policy_in_force", json!({ "revision": revision })),
+        What::Refused { findings, drawn } => {
+            ("policy_refused", json!({ "findings": findings, "drawn": drawn }))
+        }
+        What::Mended { revision } => ("policy_mended", json!({ "revision": revision })),
+    };
+    line(&event.at, name, facts)
+}
+
+/// All counts.
+pub(super) fn summary(facts: &Facts, now: &Zoned) -> String {
+    let rows: Vec<Value> = facts
+        .rows
+        .iter()
+        .map(|(habit, count)| {
+            json!({
+                "from": habit.from,
+                "to": habit.to,
+                "request": habit.request,
+                "now": count.last.map(|last| last.to_string()),
+                "per_second": count.per_second,
+                "ok": count.ok,
+                "denied": count.denied,
+                "failed": count.failed,
+            })
+        })
+        .collect();
+    let split: serde_json::Map<String, Value> =
+        shares(facts).into_iter().map(|(name, share)| (name.to_owned(), json!(share))).collect();
+    let summary = json!({ "rows": rows, "split": split, "revision": facts.policy.revision });
+    line(now, "summary", summary)
+}
+
+fn line(at: &Zoned, event: &str, mut facts: Value) -> String {
+    if let Some(facts) = facts.as_object_mut() {
+        facts.insert("at".to_owned(), json!(at.timestamp().to_string()));
+        facts.insert("event".to_owned(), json!(event));
+    }
+    format!("{facts}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::events::Watch;
+    use super::super::samples::{facts, ground, noon};
+    use super::*;
+
+    #[test]
+    fn every_line_is_one_object_with_its_time() {
+        let events = Watch::default().observe(&facts(), &noon());
+        let mut lines = vec![begin(&ground(), &noon()), summary(&facts(), &noon())];
+        lines.extend(events.iter().map(event));
+        assert_eq!(lines.len(), 6);
+        for line in &lines {
+            assert_eq!(line.matches('\n').count(), 1);
+            let object: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(object["at"], "2026-11-21T12:00:00Z");
+            assert!(object["event"].is_string());
+        }
+        let summary: Value = serde_json::from_str(&lines[1]).unwrap();
+        assert_eq!(summary["split"]["bookstore-v2"], 0.1);
+        assert_eq!(summary["rows"][2]["now"], "refused");
+    }
+}
