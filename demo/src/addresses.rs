@@ -21,23 +21,20 @@ impl Network {
     /// Claims the first network that nobody has, and in which nobody listens where we shall:
     /// `needed` tells the hosts and ports.
     pub(crate) fn claim(needed: &[(u8, u16)]) -> Result<Self, DemoError> {
+        let mut in_the_way = socket(u8::MAX, CLAIM_HOST, CLAIM_PORT);
         for number in 0..=u8::MAX {
-            let claim = match listen(socket(number, CLAIM_HOST, CLAIM_PORT))? {
-                Listening::Free(claim) => claim,
-                Listening::InNetwork => continue,
+            let address = socket(number, CLAIM_HOST, CLAIM_PORT);
+            let Listening::Free(claim) = listen(address)? else {
+                in_the_way = address;
+                continue;
             };
-            let mut is_free = true;
-            for (host, port) in needed {
-                if let Listening::InNetwork = listen(socket(number, *host, *port))? {
-                    is_free = false;
-                    break;
-                }
-            }
-            if is_free {
-                return Ok(Self { number, _claim: claim });
+            let places = needed.iter().map(|(host, port)| socket(number, *host, *port));
+            match first_in_use(places)? {
+                None => return Ok(Self { number, _claim: claim }),
+                Some(address) => in_the_way = address,
             }
         }
-        Err(DemoError::NoNetwork)
+        Err(DemoError::NoNetwork { address: in_the_way })
     }
 
     /// The address of host `host`.
@@ -62,6 +59,16 @@ enum Listening {
     Free(TcpListener),
     /// Somebody does, on that address; the next network may be free.
     InNetwork,
+}
+
+/// The first of these places at which somebody listens.
+fn first_in_use(places: impl Iterator<Item = SocketAddr>) -> Result<Option<SocketAddr>, DemoError> {
+    for address in places {
+        if let Listening::InNetwork = listen(address)? {
+            return Ok(Some(address));
+        }
+    }
+    Ok(None)
 }
 
 fn listen(address: SocketAddr) -> Result<Listening, DemoError> {

@@ -67,9 +67,15 @@ pub enum DemoError {
         #[source]
         source: io::Error,
     },
-    /// Others have all networks of the demo.
-    #[error("all networks from 127.42.0.0 to 127.42.255.0 are in use: end other demos first")]
-    NoNetwork,
+    /// No network is free.
+    #[error(
+        "no network from 127.42.0.0 to 127.42.255.0 is free; the last was not because of \
+         {address}: end what listens there (as root, `ss -ltnp` tells who), or other demos"
+    )]
+    NoNetwork {
+        /// What was in use in the last one.
+        address: SocketAddr,
+    },
     /// The working folder cannot be had.
     #[error("cannot make a working folder: {problem}: set TMPDIR to a folder that you may write")]
     Folder {

@@ -74,9 +74,8 @@ pub async fn run(options: Options) -> Result<(), DemoError> {
             tell(&format!("the logs are kept in {shown}"));
         }
         _ => {
-            let programs = stage.programs();
             let end = if folder.remove().await { "is removed" } else { "could not be removed" };
-            tell(&format!("{programs} programs are ended, and {shown} {end}"));
+            tell(&format!("all programs are ended, and {shown} {end}"));
         }
     }
     result

@@ -63,7 +63,7 @@ pub(crate) async fn find(options: &Options) -> Result<EnvoyProgram, DemoError> {
     let path = std::path::absolute(&path).unwrap_or(path);
     let answer = ask_version(&path).await;
     let Some(version) = EnvoyVersion::from_answer(&answer) else {
-        let answer = answer.trim().to_owned();
+        let answer = answer.trim().lines().next().unwrap_or("nothing").to_owned();
         return Err(DemoError::NotEnvoy { path, answer });
     };
     if version < options.oldest_envoy {
