@@ -137,21 +137,19 @@ impl Face {
         options: &Options,
         printer: &Printer,
     ) -> Result<(), StdoutClosed> {
-        let text = match self {
-            Self::Screen(screen) => return screen.show(ground, facts, events, printer).await,
+        let now = (options.now)();
+        let text: String = match self {
+            Self::Screen(screen) => {
+                let summary = is_summary_due.then(|| lines::summary(facts, &now));
+                return screen.show(ground, facts, events, summary, printer).await;
+            }
             Self::Lines => {
-                let mut text: String = events.iter().map(lines::event).collect();
-                if is_summary_due {
-                    text.push_str(&lines::summary(facts, &(options.now)()));
-                }
-                text
+                let summary = is_summary_due.then(|| lines::summary(facts, &now));
+                events.iter().map(lines::event).chain(summary).collect()
             }
             Self::Machine => {
-                let mut text: String = events.iter().map(machine::event).collect();
-                if is_summary_due {
-                    text.push_str(&machine::summary(facts, &(options.now)()));
-                }
-                text
+                let summary = is_summary_due.then(|| machine::summary(facts, &now));
+                events.iter().map(machine::event).chain(summary).collect()
             }
         };
         if text.is_empty() { Ok(()) } else { printer.print(text).await }

@@ -107,12 +107,15 @@ mod tests {
             [
                 "policy 4b4a36bdada3 in force",
                 "bookbuyer → bookstore GET /books/N: 200",
+                "bookthief → bookstore GET /: 200",
                 "bookthief → bookstore GET /books/1: 403",
                 "bookthief → bookwarehouse TCP connect: refused",
+                "bookstore-v1 → bookwarehouse TCP sale: ok",
+                "bookstore-v2 → bookwarehouse TCP sale: ok",
             ]
         );
         assert!(seen(&mut watch, &facts).is_empty());
-        facts.rows[1].1.last = Some(Outcome::Status(200));
+        facts.rows[2].1.last = Some(Outcome::Status(200));
         facts.policy.revision = Some("0123456789ab".to_owned());
         assert_eq!(
             seen(&mut watch, &facts),

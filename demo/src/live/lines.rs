@@ -75,7 +75,7 @@ mod tests {
     fn a_summary_sums_up() {
         assert_eq!(
             summary(&facts(), &noon()),
-            "12:00:00 500 ok, 59 denied, 0 failed; bookstore-v1 90 %, bookstore-v2 10 %\n"
+            "12:00:00 1050 ok, 59 denied, 0 failed; bookstore-v1 90 %, bookstore-v2 10 %\n"
         );
     }
 

@@ -88,7 +88,7 @@ mod tests {
         let events = Watch::default().observe(&facts(), &noon());
         let mut lines = vec![begin(&ground(), &noon()), summary(&facts(), &noon())];
         lines.extend(events.iter().map(event));
-        assert_eq!(lines.len(), 6);
+        assert_eq!(lines.len(), 9);
         for line in &lines {
             assert_eq!(line.matches('\n').count(), 1);
             let object: Value = serde_json::from_str(line).unwrap();
@@ -97,6 +97,6 @@ mod tests {
         }
         let summary: Value = serde_json::from_str(&lines[1]).unwrap();
         assert_eq!(summary["split"]["bookstore-v2"], 0.1);
-        assert_eq!(summary["rows"][2]["now"], "refused");
+        assert_eq!(summary["rows"][3]["now"], "refused");
     }
 }

@@ -27,10 +27,14 @@ pub(super) fn facts() -> Facts {
     let habit = |from, to, request| Habit { from, to, request };
     let count = |ok, denied, last| Count { ok, denied, failed: 0, per_second: 5, last: Some(last) };
     Facts {
+        // As many as in truth: the least size of a picture depends on it.
         rows: vec![
             (habit("bookbuyer", "bookstore", "GET /books/N"), count(500, 0, Outcome::Status(200))),
+            (habit("bookthief", "bookstore", "GET /"), count(50, 0, Outcome::Status(200))),
             (habit("bookthief", "bookstore", "GET /books/1"), count(0, 50, Outcome::Status(403))),
             (habit("bookthief", "bookwarehouse", "TCP connect"), count(0, 9, Outcome::Refused)),
+            (habit("bookstore-v1", "bookwarehouse", "TCP sale"), count(450, 0, Outcome::Recorded)),
+            (habit("bookstore-v2", "bookwarehouse", "TCP sale"), count(50, 0, Outcome::Recorded)),
         ],
         second: Some(0.1),
         policy: PolicyView { revision: Some("4b4a36bdada3".to_owned()), ..PolicyView::default() },

@@ -38,6 +38,7 @@ impl Screen {
         ground: &Ground,
         facts: &Facts,
         events: &[Event],
+        summary: Option<String>,
         printer: &Printer,
     ) -> Result<(), StdoutClosed> {
         self.events.extend(events.iter().cloned());
@@ -50,7 +51,8 @@ impl Screen {
             self.drawn = None;
             let begin = if self.is_begun { String::new() } else { lines::begin(ground) };
             self.is_begun = true;
-            let text: String = [begin].into_iter().chain(events.iter().map(lines::event)).collect();
+            let text: String =
+                [begin].into_iter().chain(events.iter().map(lines::event)).chain(summary).collect();
             return if text.is_empty() { Ok(()) } else { printer.print(text).await };
         };
         let mut text = match self.drawn {

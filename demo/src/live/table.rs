@@ -8,7 +8,7 @@ use super::facts::{Facts, Ground, Habit, percent, shares};
 use super::hints::{self, hints};
 use super::lines::time;
 use super::picture::{Colour, Line};
-use crate::tally::{Count, Verdict};
+use crate::tally::{Count, SHARES_OF, Verdict};
 
 /// The room that a terminal has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,12 +62,11 @@ fn head(ground: &Ground, facts: &Facts, columns: usize) -> Vec<Line> {
     let revision = facts.policy.revision.as_deref().unwrap_or("none yet");
     let mut head = vec![
         Line::of(Colour::Strong, "ironmesh demo")
-            .and(Colour::Plain, ": the bookstore, five services with Envoys (")
-            .and(Colour::Plain, format!("{}), Ctrl-C ends it", ground.envoy)),
+            .and(Colour::Plain, format!(": policy {revision} in force; Ctrl-C ends it; "))
+            .and(Colour::Plain, format!("Envoy {}", ground.envoy)),
     ];
     // The one thing that must be read whole.
-    head.extend(whole(&format!("policy  {}", ground.policy_folder.display()), columns));
-    head.push(Line::plain(format!("in force  {revision}")));
+    head.extend(whole(&format!("edit it in {}", ground.policy_folder.display()), columns));
     let wide = columns >= WIDE;
     let mut titles =
         format!("{:<13}{:<14}{:<13}{:<8}{:>5}", "FROM", "TO", "REQUEST", "NOW", "PER S");
@@ -81,7 +80,8 @@ fn head(ground: &Ground, facts: &Facts, columns: usize) -> Vec<Line> {
         head.push(
             Line::plain(format!("{name:<13}"))
                 .and(Colour::Good, bar(share))
-                .and(Colour::Plain, format!(" {:>5}", percent(share))),
+                .and(Colour::Plain, format!(" {:>5}", percent(share)))
+                .and(Colour::Faint, format!(" of {} s", SHARES_OF.as_secs())),
         );
     }
     head
@@ -152,7 +152,7 @@ fn latest(events: &VecDeque<Event>, most: usize) -> Vec<Line> {
 }
 
 /// With less there is no picture.
-const LEAST: Size = Size { columns: 60, lines: 13 };
+const LEAST: Size = Size { columns: 60, lines: 12 };
 /// From here on there is room for the totals.
 const WIDE: usize = 80;
 const BAR: u8 = 30;
@@ -179,15 +179,17 @@ mod tests {
         let picture: Vec<&str> = picture.iter().map(|line| line.trim_end()).collect();
         assert_eq!(
             picture.join("\n"),
-            r#"ironmesh demo: the bookstore, five services with Envoys (1.40.0), Ctrl-C ends it
-policy  /tmp/ironmesh-demo-abcdef/policy
-in force  4b4a36bdada3
+            r#"ironmesh demo: policy 4b4a36bdada3 in force; Ctrl-C ends it; Envoy 1.40.0
+edit it in /tmp/ironmesh-demo-abcdef/policy
 FROM         TO            REQUEST      NOW     PER S      OK  DENIED  FAILED
 bookbuyer    bookstore     GET /books/N 200         5     500       0       0
+bookthief    bookstore     GET /        200         5      50       0       0
 bookthief    bookstore     GET /books/1 403         5       0      50       0
 bookthief    bookwarehouse TCP connect  refused     5       0       9       0
-bookstore-v1 ███████████████████████████░░░  90 %
-bookstore-v2 ███░░░░░░░░░░░░░░░░░░░░░░░░░░░  10 %
+bookstore-v1 bookwarehouse TCP sale     ok          5     450       0       0
+bookstore-v2 bookwarehouse TCP sale     ok          5      50       0       0
+bookstore-v1 ███████████████████████████░░░  90 % of 2 s
+bookstore-v2 ███░░░░░░░░░░░░░░░░░░░░░░░░░░░  10 % of 2 s
 
 Try it, in another terminal
   cd /tmp/ironmesh-demo-abcdef/policy
@@ -213,7 +215,7 @@ Lately
             for columns in 0..130 {
                 for lines in 0..50 {
                     let Some(picture) = drawn(&facts, 60, columns, lines) else {
-                        assert!(columns < 60 || lines < 13, "{columns}×{lines}");
+                        assert!(columns < 60 || lines < 12, "{columns}×{lines}");
                         continue;
                     };
                     assert!(picture.len() < lines, "{columns}×{lines}");
@@ -231,7 +233,7 @@ Lately
         assert!(
             has(&picture, "Try it") && has(&picture, "number 59") && !has(&picture, "number 9 ")
         );
-        let picture = drawn(&facts(), 60, 80, 18).unwrap();
+        let picture = drawn(&facts(), 60, 80, 22).unwrap();
         assert!(has(&picture, "Try it") && !has(&picture, "Lately"));
         let picture = drawn(&facts(), 60, 80, 14).unwrap();
         assert!(!has(&picture, "Try it"));
@@ -239,7 +241,7 @@ Lately
         refused.policy.findings.push(finding());
         refused.policy.stale_since = Some("2026-11-21T12:00:00Z".to_owned());
         refused.policy.drawn = "error[IM0201]: no service".to_owned();
-        let picture = drawn(&refused, 60, 80, 15).unwrap();
+        let picture = drawn(&refused, 60, 80, 16).unwrap();
         assert!(has(&picture, REFUSED) && has(&picture, "IM0201") && !has(&picture, "Try it"));
     }
 
