@@ -31,6 +31,8 @@ pub(crate) enum Command {
     /// Run the control plane
     Serve(ServeArguments),
     /// Run the bookstore on this machine: a whole mesh with real Envoys, until Ctrl-C
+    ///
+    /// Envoy is the one that ENVOY_BIN names, else `envoy` on the PATH.
     Demo(DemoArguments),
     /// What the demo starts its programs through
     #[command(hide = true)]

@@ -43,6 +43,11 @@ impl WorkingFolder {
         let path = made.ok_or_else(|| DemoError::Folder {
             problem: line.strip_prefix(FAILED).unwrap_or("the caretaker said nothing").to_owned(),
         })?;
+        // Should it be refused, the caretaker hears the end of its pipe, and removes it.
+        if path.as_os_str().len() + SOCKET.len() > LONGEST_SOCKET {
+            let problem = format!("its path is too long for a socket in it: `{}`", path.display());
+            return Err(DemoError::Folder { problem });
+        }
         Ok(Self { path, caretaker })
     }
 
@@ -71,5 +76,9 @@ impl WorkingFolder {
     }
 }
 
+/// Where the control plane will have a socket in the folder.
+const SOCKET: &str = "/state/admin.sock";
+/// The longest path of a socket, without the NUL at its end (unix(7)).
+const LONGEST_SOCKET: usize = 107;
 /// Longer than all tries of the caretaker.
 const PATIENCE: Duration = Duration::from_secs(10);

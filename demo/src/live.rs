@@ -79,6 +79,10 @@ async fn show(options: &Options, stage: &Stage, printer: &Printer) -> Result<(),
         }
         stage.assert_running()?;
         let facts = actors.facts();
+        if facts.policy.revision.is_none() {
+            // The first answer of the control plane is under way.
+            continue;
+        }
         let events = watch.observe(&facts, &(options.now)());
         let is_due = Instant::now() >= summary;
         if is_due {
