@@ -77,7 +77,9 @@ pub enum DemoError {
         address: SocketAddr,
     },
     /// The working folder cannot be had.
-    #[error("cannot make a working folder in the temporary one: {problem}: set TMPDIR to another that you may write")]
+    #[error(
+        "cannot make a working folder in the temporary one: {problem}: set TMPDIR to another that you may write"
+    )]
     Folder {
         /// Why not.
         problem: String,

@@ -6,11 +6,12 @@ use tokio::time::{Duration, Instant};
 
 use super::load::Load;
 use super::report::Seen;
-use super::thief::expect_thief;
+use super::thief::{expect_thief, settled};
 use crate::error::Problem;
+use crate::http_client::HttpConnection;
 use crate::policy::Edit;
 use crate::rise::in_force;
-use crate::sidecars::{BUYER, NEWCOMER, SECOND, STORE_PORT};
+use crate::sidecars::{BUYER, NEWCOMER, SECOND, STORE_PORT, THIEF};
 use crate::stage::Stage;
 use crate::waiting::{ensure, eventually, milliseconds};
 
@@ -40,8 +41,8 @@ pub(super) async fn killed_under_traffic(stage: &mut Stage) -> Result<Seen, Prob
     let started = Instant::now();
     let away = milliseconds(killed);
     stage.start_control_plane()?;
-    eventually(stage, "the thief to be let in", async || expect_thief(stage, 200).await).await?;
-    let policy = milliseconds(started);
+    let mut thief = HttpConnection::open(THIEF.socket(&stage.network, STORE_PORT)).await?;
+    let policy = settled(stage, &mut thief, 200, started).await?;
     let is_moved = async || {
         let report = load.report();
         let machines = &report.machines;
