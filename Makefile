@@ -34,9 +34,11 @@ envoy: prerequisites ## Fetch the pinned Envoy into .tools/ (nothing to do when 
 build: prerequisites ## Build everything, debug
 	cargo build --workspace
 
-demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C
-	cargo build --bin ironmesh
-	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(IRONMESH_BIN)" demo
+# Its results go to stdout, all else to stderr: `make -s demo ARGS="--check --output json" > steps.json`.
+demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C; also ARGS="--check"
+	@echo "building ironmesh (one to three minutes at first)" >&2
+	@cargo build --bin ironmesh
+	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(IRONMESH_BIN)" demo $(ARGS)
 
 # `cargo test` does not build the binary for the tests of other packages: they would run a stale one
 # or none. Without Envoy its tests are skipped for a person, and fail where CI=true.
