@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 
 use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
@@ -14,7 +15,7 @@ use crate::finding::{Code, Finding};
 use crate::identity::TrustDomain;
 use crate::name::{Domain, ServiceAccount, ServiceName, ServicePort};
 use crate::proxy::{JoinRecord, ProxyId};
-use crate::service::{Mode, Service};
+use crate::service::{Mode, Port, Service};
 use crate::specification::MeshSpecification;
 
 /// What a mesh is called. Fixed at its first start.
@@ -29,7 +30,30 @@ pub struct Mesh {
 /// The applications behind a proxy that serve one service port: where each listens, and its weight.
 pub type Applications = Vec<(u16, u32)>;
 
-/// One moment of the mesh.
+/// The join records of all proxies that are or may yet be there.
+pub type Records = OrdMap<ProxyId, Arc<JoinRecord>>;
+
+/// What a snapshot is made of. A copy costs nothing.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// The mesh.
+    pub mesh: Mesh,
+    /// What becomes of calls that no policy allows, where a service does not say.
+    pub mode: Mode,
+    /// What the operators say.
+    pub specification: Arc<MeshSpecification>,
+    /// Where processes are.
+    pub discovered: Discovered,
+    /// Who has joined.
+    pub records: Records,
+    /// The certificate of each account that a proxy serves.
+    pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
+    /// What peers are checked against.
+    pub trust_bundle: Arc<TrustBundle>,
+}
+
+/// One moment of the mesh: what it is made of, and what follows from that. Snapshots that descend from each
+/// other share all that has not changed between them.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The mesh.
@@ -38,6 +62,10 @@ pub struct Snapshot {
     pub mode: Mode,
     /// What the operators say.
     pub specification: Arc<MeshSpecification>,
+    /// The certificate of each account that a proxy serves.
+    pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
+    /// What peers are checked against.
+    pub trust_bundle: Arc<TrustBundle>,
     /// Who may connect to each TCP service port.
     pub tcp_accesses: TcpAccesses,
     /// Where each service port is dialled: the participants, and of permissive services the rest.
@@ -45,12 +73,12 @@ pub struct Snapshot {
     pub endpoints: OrdMap<ServicePort, Arc<Vec<MeshEndpoint>>>,
     /// Where the applications behind a proxy listen: port and weight, sorted.
     pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Applications>>,
-    /// The certificate of each account that a proxy serves.
-    pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
-    /// What peers are checked against.
-    pub trust_bundle: Arc<TrustBundle>,
     /// Endpoints that get no traffic, and why.
-    pub findings: Vec<Finding>,
+    findings: OrdMap<ServiceName, Arc<[Finding]>>,
+    discovered: Discovered,
+    records: Records,
+    /// Who has joined as each service, whether or not policy defines it.
+    joined: OrdMap<ServiceName, Records>,
 }
 
 /// An endpoint in front of which there is no proxy.
@@ -59,63 +87,129 @@ const ENDPOINT_WITHOUT_PROXY: Code = Code(404);
 /// An endpoint in front of which there may be several proxies.
 const ENDPOINT_WITH_SEVERAL_PROXIES: Code = Code(405);
 
-/// What a snapshot is made of.
-#[derive(Debug)]
-pub struct Inputs<'a> {
-    /// The mesh.
-    pub mesh: Mesh,
-    /// What becomes of calls that no policy allows, where a service does not say.
-    pub mode: Mode,
-    /// What the operators say.
-    pub specification: Arc<MeshSpecification>,
-    /// Where processes are.
-    pub discovered: &'a Discovered,
-    /// Who has joined.
-    pub proxies: &'a [JoinRecord],
-    /// The certificates of accounts.
-    pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
-    /// What peers are checked against.
-    pub trust_bundle: Arc<TrustBundle>,
-    /// Who might connect to TCP service ports in the snapshot before.
-    pub tcp_accesses: &'a TcpAccesses,
-}
-
 impl Snapshot {
     /// Puts the parts together: who of the discovered takes part, and where it is dialled.
+    /// `tcp_accesses` says who might connect to TCP service ports before.
     ///
     /// An endpoint takes part when a proxy that joined as its service stands in front of it, by key
     /// or else by address, and has the service port in force ("participant", docs/concepts/traffic.md). None or
     /// several such proxies: no participant. Of a permissive service, endpoints that a provider has
     /// found and that take no part are dialled in plaintext.
-    pub fn assemble(inputs: Inputs<'_>) -> Self {
-        let Inputs { specification, discovered, proxies, .. } = inputs;
-        let mut by_service: BTreeMap<&ServiceName, Vec<&JoinRecord>> = BTreeMap::new();
-        for record in proxies {
-            for service in &record.services {
-                by_service.entry(service).or_default().push(record);
+    pub fn assemble(inputs: Inputs, tcp_accesses: TcpAccesses) -> Self {
+        let before = Self {
+            mesh: inputs.mesh.clone(),
+            mode: inputs.mode,
+            specification: Arc::default(),
+            certificates: OrdMap::new(),
+            trust_bundle: Arc::clone(&inputs.trust_bundle),
+            tcp_accesses,
+            endpoints: OrdMap::new(),
+            local_endpoints: OrdMap::new(),
+            findings: OrdMap::new(),
+            discovered: Discovered::default(),
+            records: Records::new(),
+            joined: OrdMap::new(),
+        };
+        before.revise(inputs)
+    }
+
+    /// The next moment. It costs as much as has changed (invariant 5), and is the same as if it were
+    /// assembled from nothing.
+    #[must_use]
+    pub fn revise(&self, inputs: Inputs) -> Self {
+        let mut changed: BTreeSet<ServiceName> = BTreeSet::new();
+        let mut joined = self.joined.clone();
+        for item in self.records.diff(&inputs.records) {
+            let (before, after) = match item {
+                DiffItem::Add(_, after) => (None, Some(after)),
+                DiffItem::Remove(_, before) => (Some(before), None),
+                DiffItem::Update { old, new } => (Some(old.1), Some(new.1)),
+            };
+            if let Some(record) = before {
+                leave(&mut joined, record);
+                changed.extend(record.services.iter().cloned());
+            }
+            if let Some(record) = after {
+                join(&mut joined, record);
+                changed.extend(record.services.iter().cloned());
             }
         }
+        changed.extend(self.discovered.0.diff(&inputs.discovered.0).map(|item| key(&item)));
+        let services = &inputs.specification.services;
+        let same_policy = Arc::ptr_eq(&self.specification, &inputs.specification);
+        if !same_policy {
+            changed.extend(self.specification.services.diff(services).map(|item| key(&item)));
+        }
+        if self.mode != inputs.mode {
+            changed.extend(services.keys().cloned());
+        }
+        let tcp_accesses = if same_policy && self.mode == inputs.mode {
+            self.tcp_accesses.clone()
+        } else {
+            tcp_accesses(&inputs.specification, inputs.mode, &self.tcp_accesses)
+        };
         let mut snapshot = Self {
             mesh: inputs.mesh,
             mode: inputs.mode,
-            tcp_accesses: tcp_accesses(&specification, inputs.mode, inputs.tcp_accesses),
-            specification: Arc::clone(&specification),
-            endpoints: OrdMap::new(),
-            local_endpoints: OrdMap::new(),
+            specification: inputs.specification,
             certificates: inputs.certificates,
             trust_bundle: inputs.trust_bundle,
-            findings: Vec::new(),
+            tcp_accesses,
+            endpoints: self.endpoints.clone(),
+            local_endpoints: self.local_endpoints.clone(),
+            findings: self.findings.clone(),
+            discovered: inputs.discovered,
+            records: inputs.records,
+            joined,
         };
-        let none = Arc::default();
-        for (name, service) in &specification.services {
-            let endpoints = discovered.0.get(name).unwrap_or(&none);
-            let records = by_service.get(name).map_or(&[][..], Vec::as_slice);
-            snapshot.place(service, endpoints, records);
-            let mode = snapshot.mode_of(service);
-            let misplaced = |endpoint| misplaced(name, mode, endpoint, records);
-            snapshot.findings.extend(endpoints.iter().filter_map(misplaced));
+        for name in &changed {
+            self.displace(name, &mut snapshot);
+            snapshot.place(name);
         }
         snapshot
+    }
+
+    /// Endpoints that get no traffic, and why.
+    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.values().flat_map(|findings| findings.iter())
+    }
+
+    /// The service of that name, if policy defines it.
+    pub fn service(&self, name: &ServiceName) -> Option<&Arc<Service>> {
+        self.specification.services.get(name)
+    }
+
+    /// Who has joined as a service.
+    fn joined_as(&self, service: &ServiceName) -> impl Iterator<Item = &Arc<JoinRecord>> {
+        self.joined.get(service).into_iter().flat_map(|records| records.values())
+    }
+
+    /// Takes out of `next`, which descends from this one, what this one says of a service.
+    fn displace(&self, name: &ServiceName, next: &mut Self) {
+        next.findings.remove(name);
+        let Some(service) = self.service(name) else { return };
+        for (service_port, _) in service.service_ports() {
+            next.endpoints.remove(&service_port);
+            for record in self.joined_as(name) {
+                next.local_endpoints.remove(&(record.id, service_port.clone()));
+            }
+        }
+    }
+
+    /// Places the endpoints of a service, and tells which have no place.
+    fn place(&mut self, name: &ServiceName) {
+        let Some(service) = self.service(name).cloned() else { return };
+        let endpoints = self.discovered.0.get(name).cloned().unwrap_or_default();
+        let records: Vec<_> = self.joined_as(name).cloned().collect();
+        let mode = self.mode_of(&service);
+        let misplaced = |endpoint| misplaced(name, mode, endpoint, &records);
+        let findings: Vec<_> = endpoints.iter().filter_map(misplaced).collect();
+        if !findings.is_empty() {
+            self.findings.insert(name.clone(), findings.into());
+        }
+        for (service_port, port) in service.service_ports() {
+            self.place_port(&service_port, port, mode, &endpoints, &records);
+        }
     }
 
     /// What becomes of calls of `service` that no policy allows.
@@ -123,66 +217,95 @@ impl Snapshot {
         service.mode.unwrap_or(self.mode)
     }
 
-    /// Places the endpoints of one service: behind their proxies, or in plaintext.
-    fn place(&mut self, service: &Service, endpoints: &[Endpoint], records: &[&JoinRecord]) {
-        for (service_port, port) in service.service_ports() {
-            // Proxies that serve it, with what is behind each: port of the application → weight.
-            let mut behind: BTreeMap<ProxyId, (&JoinRecord, BTreeMap<u16, u32>)> = BTreeMap::new();
-            let mut dialled: BTreeMap<SocketAddr, (Transport, u32)> = BTreeMap::new();
-            for endpoint in endpoints {
-                let target = endpoint.port.unwrap_or(port.target);
-                let mut takes_part = false;
-                for record in proxies_of(endpoint, records) {
-                    let (_, ports) = behind.entry(record.id).or_insert((record, BTreeMap::new()));
-                    let weight = ports.entry(target).or_insert(0);
-                    *weight = weight.saturating_add(endpoint.weight);
-                    takes_part |= has_in_force(record, &service_port);
-                }
-                // One that is known by its proxy alone may have an application that nobody else reaches.
-                let is_reachable = endpoint.proxy.is_none();
-                if !takes_part && is_reachable && self.mode_of(service) == Mode::Permissive {
-                    let address = SocketAddr::new(endpoint.address, target);
-                    let (_, weight) = dialled.entry(address).or_insert((Transport::Plaintext, 0));
-                    *weight = weight.saturating_add(endpoint.weight);
-                }
+    /// Places the endpoints of one service port: behind their proxies, or in plaintext.
+    fn place_port(
+        &mut self,
+        service_port: &ServicePort,
+        port: &Port,
+        mode: Mode,
+        endpoints: &[Endpoint],
+        records: &[Arc<JoinRecord>],
+    ) {
+        // Proxies that serve it, with what is behind each: port of the application → weight.
+        let mut behind: BTreeMap<ProxyId, (&JoinRecord, BTreeMap<u16, u32>)> = BTreeMap::new();
+        let mut dialled: BTreeMap<SocketAddr, (Transport, u32)> = BTreeMap::new();
+        for endpoint in endpoints {
+            let target = endpoint.port.unwrap_or(port.target);
+            let mut takes_part = false;
+            for record in proxies_of(endpoint, records) {
+                let (_, ports) = behind.entry(record.id).or_insert((record, BTreeMap::new()));
+                let weight = ports.entry(target).or_insert(0);
+                *weight = weight.saturating_add(endpoint.weight);
+                takes_part |= has_in_force(record, service_port);
             }
-            for (id, (record, ports)) in behind {
-                if has_in_force(record, &service_port) {
-                    let sum =
-                        ports.values().fold(0, |sum: u32, weight| sum.saturating_add(*weight));
-                    // Records at one address are one proxy that joined again: it counts once.
-                    let proxied =
-                        dialled.entry(record.mesh_address).or_insert((Transport::MutualTls, 1));
-                    *proxied = (Transport::MutualTls, proxied.1.max(sum));
-                }
-                let local = Arc::new(ports.into_iter().collect());
-                self.local_endpoints.insert((id, service_port.clone()), local);
+            // One that is known by its proxy alone may have an application that nobody else reaches.
+            if !takes_part && endpoint.proxy.is_none() && mode == Mode::Permissive {
+                let address = SocketAddr::new(endpoint.address, target);
+                let (_, weight) = dialled.entry(address).or_insert((Transport::Plaintext, 0));
+                *weight = weight.saturating_add(endpoint.weight);
             }
-            let dialled = dialled.into_iter().map(|(address, (transport, weight))| MeshEndpoint {
-                address,
-                transport,
-                weight,
-            });
-            self.endpoints.insert(service_port, Arc::new(dialled.collect()));
         }
+        for (id, (record, ports)) in behind {
+            if has_in_force(record, service_port) {
+                let sum = ports.values().fold(0, |sum: u32, weight| sum.saturating_add(*weight));
+                // Records at one address are one proxy that joined again: it counts once.
+                let proxied =
+                    dialled.entry(record.mesh_address).or_insert((Transport::MutualTls, 1));
+                *proxied = (Transport::MutualTls, proxied.1.max(sum));
+            }
+            let local = Arc::new(ports.into_iter().collect());
+            self.local_endpoints.insert((id, service_port.clone()), local);
+        }
+        let dialled = dialled.into_iter().map(|(address, (transport, weight))| MeshEndpoint {
+            address,
+            transport,
+            weight,
+        });
+        self.endpoints.insert(service_port.clone(), Arc::new(dialled.collect()));
     }
 
     /// The accounts for which certificates are needed: those of the services that proxies serve.
-    pub fn accounts_served<'a>(
+    pub fn accounts_served(
         specification: &MeshSpecification,
-        proxies: impl IntoIterator<Item = &'a JoinRecord>,
+        records: &Records,
     ) -> BTreeSet<ServiceAccount> {
-        let services = proxies.into_iter().flat_map(|record| &record.services);
+        let services = records.values().flat_map(|record| &record.services);
         services
             .filter_map(|name| Some(specification.services.get(name)?.account.clone()))
             .collect()
     }
 }
 
+/// What differs between two maps, by key.
+fn key<K: Clone, V>(item: &DiffItem<'_, '_, K, V>) -> K {
+    match item {
+        DiffItem::Add(key, _)
+        | DiffItem::Remove(key, _)
+        | DiffItem::Update { new: (key, _), .. } => (*key).clone(),
+    }
+}
+
+fn join(joined: &mut OrdMap<ServiceName, Records>, record: &Arc<JoinRecord>) {
+    for service in &record.services {
+        joined.entry(service.clone()).or_default().insert(record.id, Arc::clone(record));
+    }
+}
+
+fn leave(joined: &mut OrdMap<ServiceName, Records>, record: &JoinRecord) {
+    for service in &record.services {
+        if let Some(records) = joined.get_mut(service) {
+            records.remove(&record.id);
+            if records.is_empty() {
+                joined.remove(service);
+            }
+        }
+    }
+}
+
 /// The proxies in front of an endpoint: the one that the provider names, else those that joined with
 /// its address. Several of these are one proxy that joined again, if they agree on where they are
 /// dialled; if not, nobody can say which of them it is, and it is none.
-fn proxies_of<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Vec<&'a JoinRecord> {
+fn proxies_of<'a>(endpoint: &Endpoint, records: &'a [Arc<JoinRecord>]) -> Vec<&'a JoinRecord> {
     let candidates = candidates(endpoint, records);
     let addresses: BTreeSet<_> = candidates.iter().map(|record| record.mesh_address).collect();
     if addresses.len() > 1 { Vec::new() } else { candidates }
@@ -192,19 +315,19 @@ fn has_in_force(record: &JoinRecord, port: &ServicePort) -> bool {
     record.participation.0.contains(&(port.service.clone(), port.port))
 }
 
-fn candidates<'a>(endpoint: &Endpoint, records: &[&'a JoinRecord]) -> Vec<&'a JoinRecord> {
-    let is_candidate = |record: &&&JoinRecord| match endpoint.proxy {
+fn candidates<'a>(endpoint: &Endpoint, records: &'a [Arc<JoinRecord>]) -> Vec<&'a JoinRecord> {
+    let is_candidate = |record: &&JoinRecord| match endpoint.proxy {
         Some(id) => record.id == id,
         None => record.mesh_address.ip() == endpoint.address,
     };
-    records.iter().filter(is_candidate).copied().collect()
+    records.iter().map(|record| &**record).filter(is_candidate).collect()
 }
 
 fn misplaced(
     service: &ServiceName,
     mode: Mode,
     endpoint: &Endpoint,
-    records: &[&JoinRecord],
+    records: &[Arc<JoinRecord>],
 ) -> Option<Finding> {
     if !proxies_of(endpoint, records).is_empty() {
         return None;

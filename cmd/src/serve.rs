@@ -70,7 +70,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let authority = Authority::open(&*store, &mesh.trust_domain, now)?;
     let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
     let certificates = ServiceCertificates::open(certificate_store)?;
-    let register = Arc::new(Register::open(Arc::clone(&store))?);
+    let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let authority = Arc::new(Mutex::new(authority));
     let (policy_source, policy) = PolicySource::open(places.policy.clone(), Arc::clone(&store))?;
     let hub = Arc::new(Hub::default());

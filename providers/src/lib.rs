@@ -6,22 +6,67 @@
 //! Now: [`fixed`] lists in policy, and the proxies that joined ([`registered`]). Consul and Azure are
 //! to stand beside them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ironmesh_catalog::{Discovered, EndpointSource, JoinRecord, MeshSpecification};
+use imbl::ordmap::DiffItem;
+use ironmesh_catalog::{
+    Discovered, Endpoint, EndpointSource, MeshSpecification, Records, ServiceName,
+};
 
 pub mod fixed;
 pub mod registered;
 
-/// The endpoints of all services, each from its own source.
-pub fn discover(specification: &MeshSpecification, records: &[JoinRecord]) -> Discovered {
-    let mut registered = registered::endpoints(records);
-    let services = specification.services.iter().map(|(name, service)| {
-        let endpoints = match &service.endpoints {
+use registered::Registered;
+
+/// The endpoints of all services, each from its own source, kept up to date.
+#[derive(Debug, Clone, Default)]
+pub struct Discovery {
+    specification: Arc<MeshSpecification>,
+    registered: Registered,
+    discovered: Discovered,
+}
+
+impl Discovery {
+    /// The endpoints of all services, as of now. It costs as much as has changed since the last time.
+    pub fn discover(
+        &mut self,
+        specification: &Arc<MeshSpecification>,
+        records: &Records,
+    ) -> Discovered {
+        let mut changed: BTreeSet<ServiceName> = self.registered.follow(records);
+        if !Arc::ptr_eq(&self.specification, specification) {
+            for item in self.specification.services.diff(&specification.services) {
+                match item {
+                    DiffItem::Add(name, _) | DiffItem::Update { new: (name, _), .. } => {
+                        changed.insert(name.clone());
+                    }
+                    DiffItem::Remove(name, _) => {
+                        self.discovered.0.remove(name);
+                    }
+                }
+            }
+            self.specification = Arc::clone(specification);
+        }
+        for name in changed {
+            let Some(endpoints) = self.endpoints(&name) else { continue };
+            if self.discovered.0.get(&name).is_none_or(|known| **known != endpoints) {
+                self.discovered.0.insert(name, Arc::new(endpoints));
+            }
+        }
+        self.discovered.clone()
+    }
+
+    /// The endpoints of a service that policy defines.
+    fn endpoints(&self, name: &ServiceName) -> Option<Vec<Endpoint>> {
+        Some(match &self.specification.services.get(name)?.endpoints {
             EndpointSource::Static(list) => fixed::endpoints(list),
-            EndpointSource::Registered => registered.remove(name).unwrap_or_default(),
-        };
-        (name.clone(), Arc::new(endpoints))
-    });
-    Discovered(services.collect())
+            EndpointSource::Registered => self.registered.endpoints(name),
+        })
+    }
+}
+
+/// The endpoints of all services, of one moment.
+pub fn discover(specification: &Arc<MeshSpecification>, records: &Records) -> Discovered {
+    Discovery::default().discover(specification, records)
 }

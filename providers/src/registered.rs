@@ -1,48 +1,116 @@
 //! The register: a proxy that joined as a service is an endpoint of it, with no provider at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use ironmesh_catalog::{Endpoint, JoinRecord, ServiceName};
+use imbl::ordmap::DiffItem;
+use ironmesh_catalog::{Endpoint, JoinRecord, ProxyId, Records, ServiceName};
 
-/// One endpoint for each service of each record, at the address that the proxy joined with.
-pub fn endpoints(records: &[JoinRecord]) -> BTreeMap<ServiceName, Vec<Endpoint>> {
-    let mut endpoints: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for record in records {
-        for service in &record.services {
-            endpoints.entry(service.clone()).or_default().push(Endpoint {
-                address: record.mesh_address.ip(),
-                port: None,
-                weight: 1,
-                proxy: Some(record.id),
-            });
+/// The proxies that joined, by service.
+#[derive(Debug, Clone, Default)]
+pub struct Registered {
+    records: Records,
+    by_service: BTreeMap<ServiceName, BTreeMap<ProxyId, IpAddr>>,
+}
+
+impl Registered {
+    /// Takes the newest records; returns the services that somebody has joined, left, or joined
+    /// elsewhere.
+    pub fn follow(&mut self, records: &Records) -> BTreeSet<ServiceName> {
+        let mut changed = BTreeSet::new();
+        for item in self.records.diff(records) {
+            let (before, after) = match item {
+                DiffItem::Add(_, after) => (None, Some(after)),
+                DiffItem::Remove(_, before) => (Some(before), None),
+                DiffItem::Update { old, new } => (Some(old.1), Some(new.1)),
+            };
+            let place = |record: &JoinRecord| (record.services.clone(), record.mesh_address.ip());
+            // How far a proxy has come does not move its endpoints.
+            if before.map(|record| place(record)) == after.map(|record| place(record)) {
+                continue;
+            }
+            if let Some(record) = before {
+                for service in &record.services {
+                    if let Some(proxies) = self.by_service.get_mut(service) {
+                        proxies.remove(&record.id);
+                    }
+                    changed.insert(service.clone());
+                }
+            }
+            if let Some(record) = after {
+                for service in &record.services {
+                    let proxies = self.by_service.entry(service.clone()).or_default();
+                    proxies.insert(record.id, record.mesh_address.ip());
+                    changed.insert(service.clone());
+                }
+            }
         }
+        self.records = records.clone();
+        changed
     }
-    endpoints
+
+    /// One endpoint for each proxy that joined as the service, at the address that it joined with.
+    pub fn endpoints(&self, service: &ServiceName) -> Vec<Endpoint> {
+        let proxies = self.by_service.get(service).into_iter().flatten();
+        let endpoint = |(id, address): (&ProxyId, &IpAddr)| Endpoint {
+            address: *address,
+            port: None,
+            weight: 1,
+            proxy: Some(*id),
+        };
+        proxies.map(endpoint).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use ironmesh_catalog::{Participation, ProxyId};
+    use std::sync::Arc;
+
+    use ironmesh_catalog::Participation;
 
     use super::*;
 
-    #[test]
-    fn a_proxy_is_an_endpoint_of_every_service_that_it_joined_as() {
-        let record = JoinRecord {
+    fn record(address: &str) -> JoinRecord {
+        JoinRecord {
             id: ProxyId("6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f".parse().unwrap()),
             services: vec!["a".parse().unwrap(), "shop/b".parse().unwrap()],
-            mesh_address: "10.0.0.1:15003".parse().unwrap(),
+            mesh_address: address.parse().unwrap(),
             joined_at: "2026-01-01T00:00:00Z".parse().unwrap(),
             certificate_expires_at: "2027-01-01T00:00:00Z".parse().unwrap(),
             claimed_at: None,
             participation: Participation::default(),
-        };
-        let endpoints = endpoints(std::slice::from_ref(&record));
-        assert_eq!(endpoints.len(), 2);
-        for found in endpoints.values() {
+        }
+    }
+
+    fn records(records: &[JoinRecord]) -> Records {
+        records.iter().map(|record| (record.id, Arc::new(record.clone()))).collect()
+    }
+
+    #[test]
+    fn a_proxy_is_an_endpoint_of_every_service_that_it_joined_as() {
+        let mut registered = Registered::default();
+        let record = record("10.0.0.1:15003");
+        let changed = registered.follow(&records(std::slice::from_ref(&record)));
+        assert_eq!(changed.len(), 2);
+        for service in &record.services {
+            let found = registered.endpoints(service);
             let [one] = found.as_slice() else { panic!("{found:?}") };
             // Its key ties it to its proxy, also where two proxies share an address.
             assert_eq!((one.proxy, one.port), (Some(record.id), None));
         }
+    }
+
+    #[test]
+    fn endpoints_follow_their_proxies_and_nothing_else() {
+        let mut registered = Registered::default();
+        let (mut here, there) = (record("10.0.0.1:15003"), record("10.0.0.2:15003"));
+        registered.follow(&records(std::slice::from_ref(&here)));
+        here.claimed_at = Some(here.joined_at);
+        assert!(registered.follow(&records(std::slice::from_ref(&here))).is_empty());
+        assert_eq!(registered.follow(&records(std::slice::from_ref(&there))).len(), 2);
+        let service = &there.services[0];
+        assert_eq!(registered.endpoints(service)[0].address, there.mesh_address.ip());
+        assert_eq!(registered.follow(&Records::new()).len(), 2);
+        assert!(registered.endpoints(service).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fs_err as fs;
 use ironmesh_catalog::{
     Domain, Finding, Inputs, JoinRecord, Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement,
-    ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
+    Records, ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
 use ironmesh_providers::discover;
@@ -82,7 +82,8 @@ impl Case {
 
     /// All that is found wrong, as an operator sees it: with policy, with the mesh, with each proxy.
     pub(crate) fn findings(&self, compiled: &[CompiledProxy]) -> String {
-        let mesh = self.snapshot().map(|snapshot| snapshot.findings).unwrap_or_default();
+        let mesh = self.snapshot();
+        let mesh: Vec<_> = mesh.iter().flat_map(|snapshot| snapshot.findings().cloned()).collect();
         let of_policy = ("policy", &self.loaded.findings);
         let of_proxies = compiled.iter().map(|one| (&*one.label, &one.compiled.findings));
         let all = [of_policy, ("mesh", &mesh)].into_iter().chain(of_proxies);
@@ -97,19 +98,21 @@ impl Case {
 
     fn snapshot(&self) -> Option<Snapshot> {
         let specification = self.loaded.specification.clone()?;
-        let records: Vec<_> = self.proxies.iter().map(|one| one.proxy.record.clone()).collect();
+        let records = self.proxies.iter().map(|one| &one.proxy.record);
+        let records: Records =
+            records.map(|record| (record.id, Arc::new(record.clone()))).collect();
         let accounts = Snapshot::accounts_served(&specification, &records);
         let domain = Domain::default();
-        Some(Snapshot::assemble(Inputs {
+        let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: Mode::Strict,
-            specification: Arc::clone(&specification),
-            discovered: &discover(&specification, &records),
-            proxies: &records,
+            discovered: discover(&specification, &records),
+            specification,
+            records,
             certificates: certificates::placeholders(&accounts),
             trust_bundle: Arc::new(certificates::placeholder_roots()),
-            tcp_accesses: &TcpAccesses::new(),
-        }))
+        };
+        Some(Snapshot::assemble(inputs, TcpAccesses::new()))
     }
 }
 

@@ -58,16 +58,20 @@ fn assemble_in(mode: Mode, endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> 
     };
     let discovered = Discovered([(store.name.clone(), Arc::new(endpoints))].into_iter().collect());
     let domain = Domain::default();
-    Snapshot::assemble(Inputs {
+    let inputs = Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode,
         specification: Arc::new(specification),
-        discovered: &discovered,
-        proxies: records,
+        discovered,
+        records: records.iter().map(|record| (record.id, Arc::new(record.clone()))).collect(),
         certificates: OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
-        tcp_accesses: &TcpAccesses::new(),
-    })
+    };
+    Snapshot::assemble(inputs, TcpAccesses::new())
+}
+
+fn told(snapshot: &Snapshot) -> Vec<String> {
+    snapshot.findings().map(|finding| finding.message.clone()).collect()
 }
 
 fn dialled(snapshot: &Snapshot) -> Vec<(String, u32)> {
@@ -94,7 +98,7 @@ fn two_proxies_of_one_machine_make_no_participant_unless_the_provider_names_one(
     let here = endpoint("10.0.0.1", None, 1);
     let snapshot = assemble(vec![here.clone()], &records);
     assert!(dialled(&snapshot).is_empty());
-    assert_eq!(snapshot.findings.len(), 1, "{:?}", snapshot.findings);
+    assert_eq!(told(&snapshot).len(), 1, "{:?}", told(&snapshot));
     let named = Endpoint { proxy: Some(records[1].id), ..here };
     assert_eq!(dialled(&assemble(vec![named], &records)).len(), 1);
 }
@@ -116,7 +120,7 @@ fn a_proxy_that_joined_again_at_its_address_takes_nothing_from_the_one_that_runs
     let listed = || endpoint("10.0.0.1", None, 3);
     let snapshot = assemble(vec![listed()], &records);
     assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 3)]);
-    assert!(snapshot.findings.is_empty(), "{:?}", snapshot.findings);
+    assert!(told(&snapshot).is_empty(), "{:?}", told(&snapshot));
 
     // When the new one runs too, it is still one address, and not twice the weight.
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
@@ -152,13 +156,14 @@ fn in_permissive_mode_what_takes_no_part_is_called_in_plaintext() {
             ("10.0.0.3:8080".to_owned(), Transport::Plaintext, 1),
         ]
     );
-    let [finding] = &snapshot.findings[..] else { panic!("{:?}", snapshot.findings) };
-    assert!(finding.message.contains("10.0.0.2 of service `default/store` is called in plaintext"));
+    let findings = told(&snapshot);
+    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    assert!(finding.contains("10.0.0.2 of service `default/store` is called in plaintext"));
 
     // Strict: one finding says so, and the others are simply not there yet.
     let strict = assemble(found(), &records);
     assert_eq!(dialled(&strict), [("10.0.0.1:15003".to_owned(), 2)]);
-    assert!(strict.findings[0].message.contains("gets no traffic"), "{:?}", strict.findings);
+    assert!(told(&strict)[0].contains("gets no traffic"), "{:?}", told(&strict));
     // What joined may have an application that only its proxy reaches.
     let registered = Endpoint { proxy: Some(records[1].id), ..endpoint("10.0.0.3", None, 1) };
     let snapshot = assemble_in(Mode::Permissive, vec![registered], &records);

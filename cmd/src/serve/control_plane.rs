@@ -1,6 +1,6 @@
 //! The running control plane, as the admin API sees it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -52,11 +52,9 @@ impl ControlPlane for RunningControlPlane {
 
     fn proxies(&self) -> Vec<ProxyView> {
         let findings = self.outlook.findings.borrow().clone();
-        let clients = self.hub.status();
-        let view = |record: JoinRecord| {
-            let key = record.id.to_string();
-            let status =
-                clients.iter().find(|(client, _)| **client == *key).map(|(_, status)| status);
+        let clients: BTreeMap<_, _> = self.hub.status().into_iter().collect();
+        let view = |record: &Arc<JoinRecord>| {
+            let status = clients.get(record.id.to_string().as_str());
             let nacks = status.into_iter().flat_map(|status| &status.nacks);
             ProxyView {
                 streams: status.map_or(0, |status| status.streams),
@@ -74,10 +72,10 @@ impl ControlPlane for RunningControlPlane {
                     .flatten()
                     .map(FindingView::from)
                     .collect(),
-                record,
+                record: (**record).clone(),
             }
         };
-        self.register.records().into_iter().map(view).collect()
+        self.register.all_records().values().map(view).collect()
     }
 
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
@@ -105,8 +103,9 @@ impl ControlPlane for RunningControlPlane {
             claimed_at: None,
             participation: Participation::default(),
         };
-        let mut neighbours = self.register.records_in_use(now);
-        neighbours.retain(|neighbour| neighbour.mesh_address == record.mesh_address);
+        let at_same_address = |other: &&Arc<JoinRecord>| other.mesh_address == record.mesh_address;
+        let neighbours = self.register.records();
+        let neighbours: Vec<_> = neighbours.values().filter(at_same_address).cloned().collect();
         self.register.add(record).map_err(|error| Refusal::Failure(chain(&error)))?;
         let (control_plane, mut notes) = self.reached_at(request.address);
         notes.extend(neighbours.iter().map(|neighbour| {

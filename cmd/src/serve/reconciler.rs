@@ -5,22 +5,19 @@
 //! looked at again at every pass. The first change is acted on at once; those that come in a burst are
 //! acted on together.
 
+mod clients;
+mod moments;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{
-    Finding, Inputs, JoinRecord, Mesh, MeshSpecification, Mode, Proxy, ProxyId, Snapshot,
-    TcpAccesses,
-};
+use ironmesh_catalog::{Finding, Mesh, Proxy, ProxyId};
 use ironmesh_cert::tls::{TlsError, server_config};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
-use ironmesh_providers::discover;
 use ironmesh_store::Store;
-use ironmesh_xds_compile::{Compiled, Compiler};
 use ironmesh_xds_server::{ClientKey, Hub};
-use ironmesh_xds_wire::Node;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -32,6 +29,8 @@ use super::admission::statement;
 use super::policy_source::PolicyState;
 use super::register::Register;
 use crate::exit::chain;
+use clients::Clients;
+use moments::Moments;
 
 /// How long a burst of changes settles after one was acted on.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -53,12 +52,8 @@ pub(crate) struct Outlook {
 }
 
 pub(crate) struct Reconciler {
-    mesh: Mesh,
-    mode: Mode,
-    service_lifetime: Duration,
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
-    certificates: ServiceCertificates,
     register: Arc<Register>,
     policy: watch::Receiver<PolicyState>,
     hub: Arc<Hub>,
@@ -69,26 +64,12 @@ pub(crate) struct Reconciler {
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
 
-    /// What the compiler was made from, and the generation of the register then.
-    inputs: Option<(Arc<MeshSpecification>, Vec<JoinRecord>)>,
-    generation: watch::Receiver<u64>,
-    /// The clients that are connected, and what each last said of itself.
-    connected: BTreeMap<ClientKey, Node>,
-    compiler: Option<Compiler>,
-    /// Who may connect to TCP service ports, as it was compiled last.
-    tcp_accesses: TcpAccesses,
+    moments: Moments,
+    clients: Clients,
     /// When the clock is looked at next.
     next_tick: Instant,
-    /// What each connected client was last given.
-    given: BTreeMap<ClientKey, Given>,
-    /// Those of whom it is not known yet that they have it in force.
+    /// Those of whom it is not known yet that they have in force what they were given.
     undecided: BTreeSet<ClientKey>,
-}
-
-/// What a client was given, and what it had said of itself then.
-struct Given {
-    proxy: Proxy,
-    compiled: Compiled,
 }
 
 impl Reconciler {
@@ -112,16 +93,11 @@ impl Reconciler {
             mesh_findings: mesh_findings.subscribe(),
             findings: findings.subscribe(),
         };
+        let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
         let reconciler = Self {
-            generation: register.generation(),
-            connected: BTreeMap::new(),
-            tcp_accesses: store.tcp_accesses()?,
-            mesh,
-            mode: settings.mode,
-            service_lifetime: settings.certificates.service_lifetime,
+            moments: Moments::new(mesh, settings, kept, issuer, certificates)?,
             store,
             authority,
-            certificates,
             register,
             policy,
             hub,
@@ -130,10 +106,8 @@ impl Reconciler {
             tls_renew_at,
             mesh_findings,
             findings,
-            inputs: None,
-            compiler: None,
+            clients: Clients::default(),
             next_tick: Instant::now(),
-            given: BTreeMap::new(),
             undecided: BTreeSet::new(),
         };
         Ok((reconciler, outlook))
@@ -142,11 +116,11 @@ impl Reconciler {
     /// Reconciles until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
-        let (mut policy, mut generation) = (self.policy.clone(), self.generation.clone());
+        let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
-            generation.mark_unchanged();
+            register.mark_unchanged();
             let settled = Instant::now() + SETTLE;
             // It compiles and may write to the store: other tasks go on on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
@@ -155,7 +129,7 @@ impl Reconciler {
                 biased;
                 () = shutdown.cancelled() => return Ok(()),
                 changed = policy.changed() => changed?,
-                changed = generation.changed() => changed?,
+                changed = register.changed() => changed?,
                 changed = clients.changed() => changed?,
                 () = sleep_until(self.next_tick) => {}
             }
@@ -169,100 +143,65 @@ impl Reconciler {
         if is_tick {
             self.next_tick = Instant::now() + TICK;
             self.renew_own_certificates(now);
+            self.register.forget_forfeit(now);
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
-        let clients = self.hub.take_changed();
-        for (client, status) in &clients {
+        let news = self.hub.take_changed();
+        for (client, status) in &news {
             if status.streams > 0 {
-                self.connected.insert(Arc::clone(client), status.node.clone());
+                self.clients.connected(client, status.node.clone());
             } else {
-                self.connected.remove(client);
-                self.given.remove(client);
+                self.clients.left(client);
                 self.undecided.remove(client);
             }
         }
-        if self.renew_compiler(&specification, now, is_tick) {
-            let everyone: Vec<_> = self.connected.keys().cloned().collect();
-            self.publish(everyone.iter(), true);
-        } else {
-            self.publish(clients.iter().map(|(client, _)| client), false);
+        let records = self.register.records();
+        let changes = self.moments.renew(&specification, records, now, is_tick);
+        self.tell_mesh_findings();
+        let mut affected = self.clients.affected(&changes);
+        for client in self.clients.put_endpoints(&changes, &affected) {
+            if let Some(given) = self.clients.given(&client) {
+                self.hub.publish(&client, given.compiled.resources.clone());
+            }
         }
+        let news = news.into_iter().map(|(client, _)| client);
+        affected.extend(news.filter(|client| self.is_unserved(client)));
+        self.publish(&affected);
         self.record_participation();
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
 
-    /// Makes a compiler for what is known now; says whether it differs from what was known before.
-    fn renew_compiler(
-        &mut self,
-        specification: &Arc<MeshSpecification>,
-        now: Timestamp,
-        is_tick: bool,
-    ) -> bool {
-        let same_policy =
-            self.inputs.as_ref().is_some_and(|(old, _)| Arc::ptr_eq(old, specification));
-        let same_register = !self.generation.has_changed().unwrap_or(false);
-        if same_policy && same_register && !is_tick {
-            return false;
-        }
-        self.generation.mark_unchanged();
-        let records = self.register.records_in_use(now);
-        let same_certificates = !self.renew_service_certificates(specification, &records, now);
-        let same_records = self.inputs.as_ref().is_some_and(|(_, old)| are_alike(old, &records));
-        if same_policy && same_records && same_certificates {
-            return false;
-        }
-        let snapshot = Snapshot::assemble(Inputs {
-            mesh: self.mesh.clone(),
-            mode: self.mode,
-            specification: Arc::clone(specification),
-            discovered: &discover(specification, &records),
-            proxies: &records,
-            certificates: self.certificates.current(),
-            trust_bundle: Arc::new(self.authority.lock().trust_bundle()),
-            tcp_accesses: &self.tcp_accesses,
-        });
-        self.keep_tcp_accesses(&snapshot.tcp_accesses);
+    /// Whether a client has come, or says something else of itself than before.
+    fn is_unserved(&self, client: &ClientKey) -> bool {
+        let Some(proxy) = self.proxy(client) else { return false };
+        let given = self.clients.given(client);
+        given.is_none_or(|given| given.proxy.statement != proxy.statement)
+            || self.hub.published(client).is_none()
+    }
+
+    fn tell_mesh_findings(&self) {
+        let Some(snapshot) = self.moments.snapshot() else { return };
         self.mesh_findings.send_if_modified(|told| {
-            for finding in snapshot.findings.iter().filter(|finding| !told.contains(finding)) {
+            if snapshot.findings().eq(told.iter()) {
+                return false;
+            }
+            for finding in snapshot.findings().filter(|finding| !told.contains(finding)) {
                 tracing::warn!("{finding}");
             }
-            let is_news = *told != snapshot.findings;
-            told.clone_from(&snapshot.findings);
-            is_news
+            *told = snapshot.findings().cloned().collect();
+            true
         });
-        self.compiler = Some(Compiler::new(Arc::new(snapshot)));
-        self.inputs = Some((Arc::clone(specification), records));
-        true
     }
 
-    /// Keeps who may connect to TCP service ports before it comes into force: after a restart a
-    /// withdrawal that was carried out must not look like a new one, nor a new one like none.
-    fn keep_tcp_accesses(&mut self, accesses: &TcpAccesses) {
-        if self.tcp_accesses == *accesses {
-            return;
-        }
-        if let Err(error) = self.store.put_tcp_accesses(accesses) {
-            tracing::error!(error = chain(&error), "cannot keep who may connect to TCP ports");
-        }
-        self.tcp_accesses = accesses.clone();
-    }
-
-    /// Gives clients what they are to have. Where not `everything` may have changed, only to those
-    /// who have come or say something else of themselves.
-    fn publish<'a>(&mut self, clients: impl Iterator<Item = &'a ClientKey>, everything: bool) {
+    /// Compiles what these clients are to have, and gives it to them.
+    fn publish(&mut self, clients: &BTreeSet<ClientKey>) {
         let mut told = Vec::new();
         for client in clients {
-            let Some((proxy, compiler)) = self.proxy(client).zip(self.compiler.as_mut()) else {
+            let Some((proxy, compiler)) = self.proxy(client).zip(self.moments.compiler()) else {
                 continue;
             };
-            let old = self.given.get(client);
-            let published = self.hub.published(client);
-            let is_served = old.is_some_and(|given| given.proxy.statement == proxy.statement)
-                && published.is_some();
-            if is_served && !everything {
-                continue;
-            }
             let mut compiled = compiler.compile(&proxy);
+            let old = self.clients.given(client);
             if let Some(old) = old {
                 compiled.resources = compiled.resources.sharing_with(&old.compiled.resources);
             }
@@ -271,12 +210,16 @@ impl Reconciler {
                     tracing::warn!(%client, "{finding}");
                 }
             }
+            let published = self.hub.published(client);
             if !published.is_some_and(|published| published.is_same_as(&compiled.resources)) {
                 self.hub.publish(client, compiled.resources.clone());
             }
             self.undecided.insert(Arc::clone(client));
             told.push((proxy.record.id, compiled.findings.clone()));
-            self.given.insert(Arc::clone(client), Given { proxy, compiled });
+            self.clients.give(client, proxy, compiled, &Arc::clone(compiler.snapshot()));
+        }
+        if told.is_empty() {
+            return;
         }
         self.findings.send_if_modified(|all| {
             let mut is_news = false;
@@ -294,18 +237,18 @@ impl Reconciler {
 
     /// A connected client as the compiler sees it.
     fn proxy(&self, client: &ClientKey) -> Option<Proxy> {
-        let node = self.connected.get(client)?;
+        let node = self.clients.node(client)?;
         let record = self.register.get(client.parse().ok()?)?;
         // Admission has let in no other than well-formed ones.
-        Some(Proxy { record, statement: statement(node).ok()? })
+        Some(Proxy { record: (*record).clone(), statement: statement(node).ok()? })
     }
 
     /// Proxies that have in force what they were given take part with it, from now on and over
     /// restarts. What they serve no longer they take part with no longer.
     fn record_participation(&mut self) {
-        let (hub, register, given) = (&self.hub, &self.register, &self.given);
+        let (hub, register, clients) = (&self.hub, &self.register, &self.clients);
         self.undecided.retain(|client| {
-            let Some(given) = given.get(client) else { return false };
+            let Some(given) = clients.given(client) else { return false };
             let (compiled, id) = (&given.compiled, given.proxy.record.id);
             let is_in_force = !compiled.takes_part_with.is_empty()
                 && hub.has_all(client, &compiled.takes_part_with);
@@ -319,29 +262,6 @@ impl Reconciler {
             }
             !(is_in_force && kept.is_ok())
         });
-    }
-
-    fn renew_service_certificates(
-        &mut self,
-        specification: &MeshSpecification,
-        records: &[JoinRecord],
-        now: Timestamp,
-    ) -> bool {
-        let accounts = Snapshot::accounts_served(specification, records);
-        let authority = self.authority.lock();
-        let ensured = self.certificates.ensure(&accounts, &authority, self.service_lifetime, now);
-        match ensured {
-            Ok(ensured) => {
-                for (account, error) in &ensured.failures {
-                    tracing::error!(%account, error = chain(error), "cannot renew a service certificate");
-                }
-                ensured.changed
-            }
-            Err(error) => {
-                tracing::error!(error = chain(&error), "cannot renew the service certificates");
-                false
-            }
-        }
     }
 
     /// Renews the intermediate of the authority and the certificate of the xDS listener, when due.
@@ -363,18 +283,6 @@ impl Reconciler {
             }
         }
     }
-}
-
-/// Whether two states of the register compile to the same. When a certificate was claimed and when it
-/// ends is nothing that a proxy is sent.
-fn are_alike(old: &[JoinRecord], new: &[JoinRecord]) -> bool {
-    let alike = |(old, new): (&JoinRecord, &JoinRecord)| {
-        old.id == new.id
-            && old.services == new.services
-            && old.mesh_address == new.mesh_address
-            && old.participation == new.participation
-    };
-    old.len() == new.len() && old.iter().zip(new).all(alike)
 }
 
 /// TLS for the xDS listener with a new certificate, and when that is to be replaced.

@@ -1,9 +1,8 @@
 //! The register of proxies: who has joined, and how far each has come. Kept in the store.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{JoinRecord, Participation, ProxyId, StoreError};
+use ironmesh_catalog::{JoinRecord, Participation, ProxyId, Records, StoreError};
 use ironmesh_store::Store;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -21,15 +20,28 @@ pub(crate) fn is_forfeit(record: &JoinRecord, now: Timestamp) -> bool {
 #[derive(Debug)]
 pub(crate) struct Register {
     store: Arc<Store>,
-    records: Mutex<BTreeMap<ProxyId, JoinRecord>>,
+    records: Mutex<Known>,
     generation: watch::Sender<u64>,
 }
 
+#[derive(Debug, Default)]
+struct Known {
+    all: Records,
+    /// Of proxies that are or may yet be there.
+    in_use: Records,
+}
+
 impl Register {
-    pub(crate) fn open(store: Arc<Store>) -> Result<Self, StoreError> {
-        let records = store.join_records()?.into_iter().map(|record| (record.id, record));
-        let records = Mutex::new(records.collect());
-        Ok(Self { store, records, generation: watch::Sender::new(0) })
+    pub(crate) fn open(store: Arc<Store>, now: Timestamp) -> Result<Self, StoreError> {
+        let records = store.join_records()?.into_iter();
+        let all: Records = records.map(|record| (record.id, Arc::new(record))).collect();
+        let register = Self {
+            store,
+            records: Mutex::new(Known { in_use: all.clone(), all }),
+            generation: watch::Sender::new(0),
+        };
+        register.forget_forfeit(now);
+        Ok(register)
     }
 
     /// Counts the changes. Level-triggered: look at [`Register::records`].
@@ -37,19 +49,28 @@ impl Register {
         self.generation.subscribe()
     }
 
-    pub(crate) fn records(&self) -> Vec<JoinRecord> {
-        self.records.lock().values().cloned().collect()
+    /// The records of all proxies that ever joined.
+    pub(crate) fn all_records(&self) -> Records {
+        self.records.lock().all.clone()
     }
 
     /// The records of proxies that are or may yet be there.
-    pub(crate) fn records_in_use(&self, now: Timestamp) -> Vec<JoinRecord> {
-        let mut records = self.records();
-        records.retain(|record| !is_forfeit(record, now));
-        records
+    pub(crate) fn records(&self) -> Records {
+        self.records.lock().in_use.clone()
     }
 
-    pub(crate) fn get(&self, id: ProxyId) -> Option<JoinRecord> {
-        self.records.lock().get(&id).cloned()
+    /// Takes those out of use that have let their time pass.
+    pub(crate) fn forget_forfeit(&self, now: Timestamp) {
+        let mut records = self.records.lock();
+        let forfeit = records.in_use.values().filter(|record| is_forfeit(record, now));
+        let forfeit: Vec<_> = forfeit.map(|record| record.id).collect();
+        for id in forfeit {
+            records.in_use.remove(&id);
+        }
+    }
+
+    pub(crate) fn get(&self, id: ProxyId) -> Option<Arc<JoinRecord>> {
+        self.records.lock().all.get(&id).cloned()
     }
 
     pub(crate) fn add(&self, record: JoinRecord) -> Result<(), StoreError> {
@@ -80,20 +101,18 @@ impl Register {
 
     fn change(&self, id: ProxyId, change: impl FnOnce(&mut JoinRecord)) -> Result<(), StoreError> {
         let mut records = self.records.lock();
-        let Some(old) = records.get(&id) else { return Ok(()) };
-        let mut record = old.clone();
+        let Some(old) = records.all.get(&id) else { return Ok(()) };
+        let mut record = (**old).clone();
         change(&mut record);
-        if record == *old { Ok(()) } else { self.keep(&mut records, record) }
+        if record == **old { Ok(()) } else { self.keep(&mut records, record) }
     }
 
     /// Written under the lock, so that the store sees changes in the order in which they happen.
-    fn keep(
-        &self,
-        records: &mut BTreeMap<ProxyId, JoinRecord>,
-        record: JoinRecord,
-    ) -> Result<(), StoreError> {
+    fn keep(&self, records: &mut Known, record: JoinRecord) -> Result<(), StoreError> {
         self.store.put_join_record(&record)?;
-        records.insert(record.id, record);
+        let record = Arc::new(record);
+        records.all.insert(record.id, Arc::clone(&record));
+        records.in_use.insert(record.id, record);
         self.generation.send_modify(|generation| *generation += 1);
         Ok(())
     }

@@ -1,18 +1,15 @@
 //! The compiler: what is shared, compiled once, and each proxy's overlay on it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
     Code, Finding, Participation, Port, Proxy, Service, ServiceAccount, ServicePort, Snapshot,
-    TcpAccess,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
-use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet, ResourceType, Version};
+use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
-use crate::index::PolicyIndex;
-use crate::outbound::Destination;
-use crate::{inbound, outbound, secret, upstream};
+use crate::shared::{Changes, Scope, Shared};
+use crate::{inbound, outbound, upstream};
 
 /// A proxy's record names a service that policy does not define.
 const SERVICE_UNKNOWN: Code = Code(403);
@@ -34,41 +31,32 @@ pub struct Compiled {
     pub findings: Vec<Finding>,
 }
 
-/// Compiles the proxies of one snapshot. What they share is compiled at its first use and kept.
+/// Compiles proxies, and follows the mesh from one moment to the next. What proxies share is compiled
+/// at its first use and kept for as long as it stays the same.
 #[derive(Debug)]
 pub struct Compiler {
-    snapshot: Arc<Snapshot>,
-    index: PolicyIndex,
-    scopes: BTreeMap<ServiceAccount, Arc<Scope>>,
-    endpoints: BTreeMap<ServicePort, Arc<Resource>>,
-    inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
-    tcp_authorizations: BTreeMap<ServicePort, Option<Arc<Resource>>>,
-    upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
-    certificates: BTreeMap<ServiceAccount, Option<Arc<Resource>>>,
-    trust_bundle: Arc<Resource>,
-}
-
-/// What all proxies of one service account have in common.
-#[derive(Debug)]
-struct Scope {
-    resources: ResourceSet,
-    callable: BTreeSet<ServicePort>,
+    shared: Shared,
 }
 
 impl Compiler {
     /// A compiler for `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
-        Self {
-            index: PolicyIndex::new(&snapshot),
-            scopes: BTreeMap::new(),
-            endpoints: BTreeMap::new(),
-            inbound_routes: BTreeMap::new(),
-            tcp_authorizations: BTreeMap::new(),
-            upstream_routes: BTreeMap::new(),
-            certificates: BTreeMap::new(),
-            trust_bundle: encode(&secret::trust_bundle(&snapshot.trust_bundle)),
-            snapshot,
-        }
+        Self { shared: Shared::new(snapshot) }
+    }
+
+    /// The moment that is compiled.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.shared.snapshot
+    }
+
+    /// Moves on to another moment, and says whom that affects.
+    pub fn update(&mut self, snapshot: Arc<Snapshot>) -> Changes {
+        self.shared.update(snapshot)
+    }
+
+    /// How many resources have been encoded since the beginning.
+    pub fn encoded(&self) -> u64 {
+        self.shared.encoder.count()
     }
 
     /// What `proxy` is to have.
@@ -81,7 +69,7 @@ impl Compiler {
             takes_part_with: Vec::new(),
             findings: Vec::new(),
         };
-        let snapshot = Arc::clone(&self.snapshot);
+        let snapshot = Arc::clone(&self.shared.snapshot);
         let services = &snapshot.specification.services;
         let mut served = Vec::new();
         for name in &proxy.record.services {
@@ -93,11 +81,12 @@ impl Compiler {
         let first = proxy.record.services.first().and_then(|name| services.get(name));
         if let Some(account) = first.map(|service| &service.account)
             // Without its certificate it could show nobody who it is.
-            && self.certificate(account).is_some()
+            && self.shared.certificate(account).is_some()
         {
-            let scope = self.scope(account);
+            let scope = self.shared.scope(account);
             compiled.resources = scope.resources.clone();
-            compiled.resources.insert(encode(&outbound::by_host_listener(proxy)));
+            let listener = self.shared.encoder.encode(&outbound::by_host_listener(proxy));
+            compiled.resources.insert(listener);
             self.upstreams(proxy, account, &scope, &mut compiled);
         }
         self.inbound(proxy, &served, &mut compiled);
@@ -106,11 +95,11 @@ impl Compiler {
 
     /// The proxy's inbound listener, with what it refers to.
     fn inbound(&mut self, proxy: &Proxy, served: &[&Arc<Service>], compiled: &mut Compiled) {
-        let snapshot = Arc::clone(&self.snapshot);
+        let snapshot = Arc::clone(&self.shared.snapshot);
         let mut chains = Vec::new();
         for service in served {
             // Without its certificate a chain could never shake hands.
-            let Some(certificate) = self.certificate(&service.account) else {
+            let Some(certificate) = self.shared.certificate(&service.account) else {
                 compiled.findings.push(no_certificate(proxy, service));
                 continue;
             };
@@ -125,7 +114,7 @@ impl Compiler {
                 let applications = applications.map_or(&here[..], |known| known.as_slice());
                 let cluster =
                     inbound::local_cluster(proxy, &service_port, port.protocol, applications);
-                compiled.resources.insert(encode(&cluster));
+                compiled.resources.insert(self.shared.encoder.encode(&cluster));
                 compiled.serves.0.insert((service.name.clone(), port.number));
             }
             compiled.needs(certificate);
@@ -133,8 +122,9 @@ impl Compiler {
         if chains.is_empty() {
             compiled.takes_part_with.clear();
         } else {
-            compiled.resources.insert(Arc::clone(&self.trust_bundle));
-            compiled.needs(encode(&inbound::inbound_listener(proxy, chains)));
+            compiled.resources.insert(self.shared.trust_bundle());
+            let listener = inbound::inbound_listener(proxy, chains);
+            compiled.needs(self.shared.encoder.encode(&listener));
         }
     }
 
@@ -147,14 +137,14 @@ impl Compiler {
         port: &Port,
         compiled: &mut Compiled,
     ) -> Option<FilterChain> {
-        let snapshot = Arc::clone(&self.snapshot);
+        let snapshot = Arc::clone(&self.shared.snapshot);
         if port.protocol.is_http() {
             // Envoy takes a listener before it has its routes.
-            compiled.needs(self.inbound_routes(service, service_port));
+            compiled.needs(self.shared.inbound_routes(service, service_port));
             return Some(inbound::http_filter_chain(&snapshot, service, service_port));
         }
         let access = snapshot.tcp_accesses.get(service_port)?;
-        compiled.needs(self.tcp_authorization(service_port, access)?);
+        compiled.needs(self.shared.tcp_authorization(service_port, access)?);
         Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access))
     }
 
@@ -166,7 +156,7 @@ impl Compiler {
         scope: &Scope,
         compiled: &mut Compiled,
     ) {
-        let snapshot = Arc::clone(&self.snapshot);
+        let snapshot = Arc::clone(&self.shared.snapshot);
         let mut taken = upstream::own_ports(proxy);
         for declared in &proxy.statement.upstreams {
             if !taken.insert(declared.local_port) {
@@ -180,107 +170,21 @@ impl Compiler {
                     continue;
                 }
             };
-            let index = &self.index;
-            if service.port(port.port).is_some_and(|port| !port.protocol.is_http()) {
+            let is_http = service.port(port.port).is_some_and(|port| port.protocol.is_http());
+            let listener = if is_http {
+                let routes = self.shared.upstream_routes(account, scope, service, &port);
+                compiled.resources.insert(routes);
+                Some(upstream::http_listener(proxy, &port, declared.local_port))
+            } else {
                 // Nothing can be said on TCP: where nobody may call, nobody listens.
-                let destination = Destination::of(index, &port);
-                let may_call = scope.callable.contains(&port);
-                let listener = may_call.then_some(()).and_then(|()| {
-                    upstream::tcp_listener(proxy, &port, declared.local_port, &destination)
-                });
-                if let Some(listener) = listener {
-                    compiled.resources.insert(encode(&listener));
-                }
-                continue;
-            }
-            let key = (account.clone(), port.clone());
-            let routes = self.upstream_routes.entry(key).or_insert_with(|| {
-                let host =
-                    format!("{}:{}", snapshot.mesh.domain.hostname(&port.service), port.port);
-                let action = if scope.callable.contains(&port) {
-                    Destination::of(index, &port).action(&port, Some(host))
-                } else {
-                    upstream::forbidden(&snapshot, account, service)
-                };
-                encode(&upstream::upstream_routes(&port, action))
-            });
-            compiled.resources.insert(Arc::clone(routes));
-            let listener = upstream::http_listener(proxy, &port, declared.local_port);
-            compiled.resources.insert(encode(&listener));
-        }
-    }
-
-    /// What all proxies of `account` have in common: all that they need to call others.
-    fn scope(&mut self, account: &ServiceAccount) -> Arc<Scope> {
-        if let Some(scope) = self.scopes.get(account) {
-            return Arc::clone(scope);
-        }
-        let mut resources = ResourceSet::default();
-        let snapshot = Arc::clone(&self.snapshot);
-        let services = &snapshot.specification.services;
-        let callable = self.index.callable(account);
-        let destinations: Vec<_> =
-            callable.iter().map(|port| Destination::of(&self.index, port)).collect();
-        let clusters: BTreeSet<_> =
-            destinations.iter().flat_map(Destination::service_ports).collect();
-        for service_port in clusters {
-            let service = services.get(&service_port.service);
-            let Some((service, port)) =
-                service.and_then(|service| Some((service, service.port(service_port.port)?)))
-            else {
-                continue;
+                scope.callable.get(&port).and_then(|destination| {
+                    upstream::tcp_listener(proxy, &port, declared.local_port, destination)
+                })
             };
-            let cluster = outbound::cluster(&snapshot, account, service, port);
-            resources.insert(encode(&cluster));
-            resources.insert(self.endpoints(service_port));
+            if let Some(listener) = listener {
+                compiled.resources.insert(self.shared.encoder.encode(&listener));
+            }
         }
-        let routes = outbound::by_host_routes(&self.index, &snapshot, account, &callable);
-        resources.insert(encode(&routes));
-        if let Some(certificate) = self.certificate(account) {
-            resources.insert(certificate);
-        }
-        resources.insert(Arc::clone(&self.trust_bundle));
-        let scope = Arc::new(Scope { resources, callable });
-        self.scopes.insert(account.clone(), Arc::clone(&scope));
-        scope
-    }
-
-    fn endpoints(&mut self, port: &ServicePort) -> Arc<Resource> {
-        let known = self.snapshot.endpoints.get(port);
-        let resource = self.endpoints.entry(port.clone()).or_insert_with(|| {
-            encode(&outbound::endpoints(port, known.map_or(&[], |endpoints| endpoints)))
-        });
-        Arc::clone(resource)
-    }
-
-    fn inbound_routes(&mut self, service: &Service, port: &ServicePort) -> Arc<Resource> {
-        let resource = self.inbound_routes.entry(port.clone()).or_insert_with(|| {
-            encode(&inbound::route_configuration(&self.index, &self.snapshot, service, port))
-        });
-        Arc::clone(resource)
-    }
-
-    fn tcp_authorization(
-        &mut self,
-        port: &ServicePort,
-        access: &TcpAccess,
-    ) -> Option<Arc<Resource>> {
-        let snapshot = &self.snapshot;
-        let resource = self.tcp_authorizations.entry(port.clone()).or_insert_with(|| {
-            let (trust_domain, bundle) = (&snapshot.mesh.trust_domain, &snapshot.trust_bundle);
-            secret::tcp_authorization(trust_domain, bundle, port, &access.callers)
-                .as_ref()
-                .map(encode)
-        });
-        resource.clone()
-    }
-
-    fn certificate(&mut self, account: &ServiceAccount) -> Option<Arc<Resource>> {
-        let certificate = self.snapshot.certificates.get(account);
-        let resource = self.certificates.entry(account.clone()).or_insert_with(|| {
-            certificate.map(|certificate| encode(&secret::service_certificate(certificate)))
-        });
-        resource.clone()
     }
 }
 
@@ -295,10 +199,6 @@ impl Compiled {
         }
         self.resources.insert(resource);
     }
-}
-
-fn encode<M: Discoverable>(message: &M) -> Arc<Resource> {
-    Arc::new(Resource::new(message))
 }
 
 fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Finding {

@@ -67,6 +67,14 @@ impl PolicyIndex {
         self.by_destination.get(account).map_or(&[], Vec::as_slice)
     }
 
+    /// The services that run as `account`.
+    pub(crate) fn services_of(
+        &self,
+        account: &ServiceAccount,
+    ) -> impl Iterator<Item = &ServiceName> {
+        self.services.get(account).into_iter().flatten()
+    }
+
     /// The split of which `service` is the apex.
     pub(crate) fn split_of(&self, service: &ServiceName) -> Option<&TrafficSplit> {
         self.splits.get(service).map(|split| &**split)

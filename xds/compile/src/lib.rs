@@ -4,7 +4,7 @@
 //! socket, and cannot fail: where something cannot be compiled it leaves that out, closed, and
 //! returns a finding.
 //!
-//! What proxies share is compiled once per [`Compiler`]: endpoints and inbound routes per service
+//! What proxies share is compiled once by a [`Compiler`], which follows the mesh: endpoints and inbound routes per service
 //! port, everything outbound per service account. What is a proxy's own (its listeners' addresses,
 //! its applications, its upstreams) is a small overlay.
 //!
@@ -19,6 +19,7 @@ mod outbound;
 mod plaintext;
 mod secret;
 mod shape;
+mod shared;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -26,3 +27,4 @@ mod tls;
 mod upstream;
 
 pub use compiler::{Compiled, Compiler};
+pub use shared::Changes;

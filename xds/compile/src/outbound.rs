@@ -1,7 +1,7 @@
 //! Outbound: the clusters and endpoints of the services that an account may call, and the local
 //! HTTP listener that routes by `Host` (docs/concepts/traffic.md).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use ironmesh_catalog::{
     EndpointSource, MeshEndpoint, Mode, Port, Protocol, Proxy, Service, ServiceAccount,
@@ -197,19 +197,18 @@ pub(crate) fn by_host_listener(proxy: &Proxy) -> Listener {
 /// The routes by `Host` of `caller`: a virtual host for every service port that it may call.
 /// Anything else, forbidden or unknown, is 404: a caller learns of nothing that it may not call.
 pub(crate) fn by_host_routes(
-    index: &PolicyIndex,
     snapshot: &Snapshot,
     caller: &ServiceAccount,
-    callable: &BTreeSet<ServicePort>,
+    callable: &BTreeMap<ServicePort, Destination>,
 ) -> RouteConfiguration {
     let mut virtual_hosts = Vec::new();
-    for port in callable {
+    for (port, destination) in callable {
         let service = snapshot.specification.services.get(&port.service);
         let Some(service) = service.filter(|service| is_http(service, port.port)) else { continue };
         virtual_hosts.push(VirtualHost {
             name: format!("outbound|{port}"),
             domains: hosts(snapshot, caller, service, port),
-            routes: vec![every_request(Destination::of(index, port).action(port, None))],
+            routes: vec![every_request(destination.action(port, None))],
             ..VirtualHost::default()
         });
     }

@@ -4,6 +4,7 @@
 mod mesh;
 mod model;
 mod references;
+mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, Participation, ProxyStatement, ServiceAccount, TrustDomain,
+    CertificateStore, Domain, JoinRecord, Participation, ProxyStatement, ServiceAccount,
+    TrustDomain,
 };
 use ironmesh_config::{Document, load_documents};
 use ironmesh_store::KeyEncryptionKey;
@@ -36,7 +37,7 @@ impl Place {
         let authority = Authority::open(&*store, &trust_domain, now).unwrap();
         let certificates: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
         let certificates = ServiceCertificates::open(certificates).unwrap();
-        let register = Arc::new(Register::open(Arc::clone(&store)).unwrap());
+        let register = Arc::new(Register::open(Arc::clone(&store), now).unwrap());
         let record = JoinRecord {
             id: ProxyId(Uuid::from_u128(1)),
             services: vec!["store".parse().unwrap()],
@@ -70,15 +71,25 @@ impl Place {
         self.reconciler.reconcile(now);
     }
 
+    /// How many resources are encoded for what has happened since the last time.
+    fn encodes(&mut self, now: Timestamp, is_tick: bool) -> u64 {
+        let specification = self.policy.borrow().specification.clone().unwrap();
+        let moments = &mut self.reconciler.moments;
+        let before = moments.compiler().unwrap().encoded();
+        moments.renew(&specification, self.register.records(), now, is_tick);
+        moments.compiler().unwrap().encoded() - before
+    }
+
     fn serial(&self) -> String {
         let account: ServiceAccount = "store".parse().unwrap();
-        self.reconciler.certificates.current().get(&account).unwrap().serial.clone()
+        let snapshot = self.reconciler.moments.snapshot().unwrap();
+        snapshot.certificates.get(&account).unwrap().serial.clone()
     }
 
     /// The version of the certificate that the proxy would be sent now.
     fn sent(&mut self) -> ironmesh_xds_wire::Version {
         let proxy = Proxy { record: self.record.clone(), statement: ProxyStatement::default() };
-        let compiled = self.reconciler.compiler.as_mut().unwrap().compile(&proxy);
+        let compiled = self.reconciler.moments.compiler().unwrap().compile(&proxy);
         let secrets = compiled.resources.of(ironmesh_xds_wire::ResourceType::Secret);
         secrets.get("service-cert:default/store").unwrap().version()
     }
@@ -130,17 +141,18 @@ fn what_changes_nothing_for_proxies_compiles_nothing_anew() {
     let now = Timestamp::now();
     let mut place = Place::open(now);
     place.tick(now);
-    let specification = place.policy.borrow().specification.clone().unwrap();
-    assert!(!place.reconciler.renew_compiler(&specification, now, true), "a tick alone");
+    assert_eq!(place.encodes(now, true), 0, "a tick alone");
 
     let mut other = place.record.clone();
     other.id = ProxyId(Uuid::from_u128(2));
     other.claimed_at = None;
     place.register.add(other.clone()).unwrap();
-    assert!(place.reconciler.renew_compiler(&specification, now, false), "another proxy");
+    assert_eq!(place.encodes(now, false), 0, "another proxy");
     place.register.claim(other.id, now).unwrap();
-    assert!(!place.reconciler.renew_compiler(&specification, now, false), "a claim");
+    assert_eq!(place.encodes(now, false), 0, "a claim");
     let ports = [("store".parse().unwrap(), 80)].into();
     place.register.participates(other.id, &Participation(ports)).unwrap();
-    assert!(place.reconciler.renew_compiler(&specification, now, false), "a participant");
+    assert_eq!(place.encodes(now, false), 0, "a participant whom nobody calls");
+    let endpoints = &place.reconciler.moments.snapshot().unwrap().endpoints;
+    assert_eq!(endpoints.values().map(|endpoints| endpoints.len()).sum::<usize>(), 1);
 }

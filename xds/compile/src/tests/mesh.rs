@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{
     Discovered, Domain, Endpoint, EndpointSource, HttpMatch, HttpRouteGroup, Inputs, JoinRecord,
     Mesh, MeshSpecification, Method, Mode, Name, Participation, PathRegex, PolicyRevision, Port,
-    Protocol, Proxy, ProxyId, ProxyStatement, RouteRule, Secret, Service, ServiceAccount,
+    Protocol, Proxy, ProxyId, ProxyStatement, Records, RouteRule, Secret, Service, ServiceAccount,
     ServiceCertificate, ServiceName, Snapshot, SplitBackend, Spot, TcpAccesses, TcpRoute,
     TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream,
 };
@@ -158,13 +158,95 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
 }
 
 impl Shape {
+    /// A service with one proxy, so many callers of one account, and as many of another that may not
+    /// call it.
+    pub(super) fn fleet(callers: usize, participates: bool) -> Self {
+        let service = |account, ports: &[usize]| ServiceShape {
+            namespace: account % NAMESPACES,
+            account: account / NAMESPACES,
+            ports: ports.to_vec(),
+            mode: None,
+            is_listed: false,
+        };
+        let proxy = |service, participates| ProxyShape {
+            services: vec![service],
+            upstreams: Vec::new(),
+            participates,
+            is_on_loopback: false,
+        };
+        let others = |service| std::iter::repeat_with(move || proxy(service, false)).take(callers);
+        Self {
+            services: vec![service(0, &[0]), service(1, &[]), service(2, &[])],
+            groups: [((0, 0), 1)].into(),
+            routes: BTreeMap::new(),
+            targets: vec![TargetShape {
+                namespace: 0,
+                destination: 0,
+                sources: vec![(1, 0)],
+                rules: vec![RuleShape::Http(0, None)],
+            }],
+            splits: BTreeMap::new(),
+            proxies: [proxy(0, participates)]
+                .into_iter()
+                .chain(others(1))
+                .chain(others(2))
+                .collect(),
+        }
+    }
+
+    /// This shape with some parts of another: the next moment of the mesh.
+    pub(super) fn with_parts_of(&self, other: &Self, parts: u8) -> Self {
+        let takes = |part: u32| parts & (1 << part) != 0;
+        let mut next = self.clone();
+        if takes(0) {
+            next.groups.clone_from(&other.groups);
+        }
+        if takes(1) {
+            next.routes.clone_from(&other.routes);
+        }
+        if takes(2) {
+            next.targets.truncate(1);
+            next.targets.extend(other.targets.iter().cloned());
+        }
+        if takes(3) {
+            next.splits.clone_from(&other.splits);
+        }
+        if takes(4) {
+            for (service, other) in next.services.iter_mut().zip(&other.services).skip(2) {
+                *service = other.clone();
+            }
+        }
+        if takes(5) {
+            for (proxy, other) in next.proxies.iter_mut().zip(&other.proxies) {
+                proxy.participates = other.participates;
+            }
+        }
+        if takes(6) {
+            next.proxies.truncate(2);
+            next.proxies.extend(other.proxies.iter().skip(2).cloned());
+        }
+        if takes(7) {
+            for (service, other) in next.services.iter_mut().zip(&other.services) {
+                (service.mode, service.is_listed) = (other.mode, other.is_listed);
+            }
+        }
+        next
+    }
+
     /// The mesh itself, put together in `order`.
     pub(super) fn build(&self, order: Order) -> (Snapshot, Vec<Proxy>) {
+        let (inputs, proxies) = self.inputs(order);
+        (Snapshot::assemble(inputs, TcpAccesses::new()), proxies)
+    }
+
+    /// What the mesh is made of.
+    pub(super) fn inputs(&self, order: Order) -> (Inputs, Vec<Proxy>) {
         let specification = Arc::new(self.specification(order));
         let proxies = order.of(self.proxies.iter().enumerate().map(|(n, p)| self.proxy(n, p)));
-        let records: Vec<_> = proxies.iter().map(|proxy| proxy.record.clone()).collect();
+        let records: Records =
+            proxies.iter().map(|proxy| (proxy.record.id, Arc::new(proxy.record.clone()))).collect();
         let mut discovered: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for record in &records {
+        for record in records.values() {
             for service in &record.services {
                 discovered.entry(service.clone()).or_default().push(Endpoint {
                     address: record.mesh_address.ip(),
@@ -185,19 +267,18 @@ impl Shape {
         let accounts = Snapshot::accounts_served(&specification, &records);
         let certificates = order.of(&accounts).into_iter();
         let domain = Domain::default();
-        let snapshot = Snapshot::assemble(Inputs {
+        let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: Mode::Strict,
             specification,
-            discovered: &Discovered(discovered.collect()),
-            proxies: &records,
+            discovered: Discovered(discovered.collect()),
+            records,
             certificates: certificates
                 .map(|account| (account.clone(), certificate(account)))
                 .collect(),
             trust_bundle: Arc::new(TrustBundle { roots: "roots".to_owned() }),
-            tcp_accesses: &TcpAccesses::new(),
-        });
-        (snapshot, proxies)
+        };
+        (inputs, proxies)
     }
 
     fn specification(&self, order: Order) -> MeshSpecification {
@@ -267,7 +348,7 @@ impl Shape {
     }
 
     fn proxy(&self, n: usize, shape: &ProxyShape) -> Proxy {
-        let last = u8::try_from(n + 1).unwrap();
+        let [_, _, upper, last] = u32::try_from(n + 1).unwrap().to_be_bytes();
         let network = if shape.is_on_loopback { 127 } else { 10 };
         let services: Vec<_> = shape.services.iter().map(|n| self.service_name(*n)).collect();
         let all = services.iter().flat_map(|name| PORTS.map(|(port, _)| (name.clone(), port)));
@@ -283,7 +364,7 @@ impl Shape {
                 id: ProxyId(Uuid::from_u128(n as u128)),
                 services,
                 mesh_address: SocketAddr::new(
-                    IpAddr::V4(Ipv4Addr::new(network, 0, 0, last)),
+                    IpAddr::V4(Ipv4Addr::new(network, 0, upper, last)),
                     15003,
                 ),
                 joined_at: Timestamp::UNIX_EPOCH,

@@ -1,0 +1,135 @@
+//! The clients that are connected, what each was given, and who is found by what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ironmesh_catalog::{Proxy, ServiceAccount, ServiceName, Snapshot};
+use ironmesh_xds_compile::{Changes, Compiled};
+use ironmesh_xds_server::ClientKey;
+use ironmesh_xds_wire::{Node, Resource};
+
+/// The clients that are connected.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    /// What each last said of itself.
+    nodes: BTreeMap<ClientKey, Node>,
+    given: BTreeMap<ClientKey, Given>,
+    by_account: BTreeMap<ServiceAccount, BTreeSet<ClientKey>>,
+    by_service: BTreeMap<ServiceName, BTreeSet<ClientKey>>,
+}
+
+/// What a client was given, and what it had said of itself then.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) proxy: Proxy,
+    pub(super) compiled: Compiled,
+    /// As whom its calls go out.
+    account: Option<ServiceAccount>,
+}
+
+impl Clients {
+    /// A client is connected, and says this of itself.
+    pub(super) fn connected(&mut self, client: &ClientKey, node: Node) {
+        self.nodes.insert(Arc::clone(client), node);
+    }
+
+    /// A client is connected no more.
+    pub(super) fn left(&mut self, client: &ClientKey) {
+        self.nodes.remove(client);
+        self.take(client);
+    }
+
+    pub(super) fn node(&self, client: &str) -> Option<&Node> {
+        self.nodes.get(client)
+    }
+
+    /// All that are connected.
+    pub(super) fn all(&self) -> BTreeSet<ClientKey> {
+        self.nodes.keys().cloned().collect()
+    }
+
+    pub(super) fn given(&self, client: &str) -> Option<&Given> {
+        self.given.get(client)
+    }
+
+    /// Remembers what a client is given.
+    pub(super) fn give(
+        &mut self,
+        client: &ClientKey,
+        proxy: Proxy,
+        compiled: Compiled,
+        snapshot: &Snapshot,
+    ) {
+        self.take(client);
+        let first = proxy.record.services.first();
+        let account = first.and_then(|name| snapshot.service(name));
+        let account = account.map(|service| service.account.clone());
+        if let Some(account) = &account {
+            self.by_account.entry(account.clone()).or_default().insert(Arc::clone(client));
+        }
+        for service in mentioned(&proxy) {
+            self.by_service.entry(service.clone()).or_default().insert(Arc::clone(client));
+        }
+        self.given.insert(Arc::clone(client), Given { proxy, compiled, account });
+    }
+
+    /// Forgets what a client was given.
+    fn take(&mut self, client: &str) {
+        let Some(given) = self.given.remove(client) else { return };
+        if let Some(account) = &given.account {
+            remove(&mut self.by_account, account, client);
+        }
+        for service in mentioned(&given.proxy) {
+            remove(&mut self.by_service, service, client);
+        }
+    }
+
+    /// The clients that are to be compiled again.
+    pub(super) fn affected(&self, changes: &Changes) -> BTreeSet<ClientKey> {
+        if changes.everybody {
+            return self.all();
+        }
+        let of_accounts = changes.accounts.iter().filter_map(|one| self.by_account.get(one));
+        let of_services = changes.services.iter().filter_map(|one| self.by_service.get(one));
+        let mut affected: BTreeSet<_> = of_accounts.chain(of_services).flatten().cloned().collect();
+        let themselves = changes.proxies.iter().map(|id| ClientKey::from(id.to_string()));
+        affected.extend(themselves.filter(|client| self.nodes.contains_key(client)));
+        affected
+    }
+
+    /// Puts new endpoints into what clients were given that are not compiled again; returns which.
+    pub(super) fn put_endpoints(
+        &mut self,
+        changes: &Changes,
+        compiled_again: &BTreeSet<ClientKey>,
+    ) -> BTreeSet<ClientKey> {
+        let mut reached = BTreeSet::new();
+        for (resource, accounts) in &changes.endpoints {
+            for client in accounts.iter().filter_map(|one| self.by_account.get(one)).flatten() {
+                if compiled_again.contains(client) {
+                    continue;
+                }
+                if let Some(given) = self.given.get_mut(client) {
+                    given.compiled.resources.insert(Arc::<Resource>::clone(resource));
+                    reached.insert(Arc::clone(client));
+                }
+            }
+        }
+        reached
+    }
+}
+
+/// The services that what a proxy has follows from: those that it serves, and its upstreams.
+fn mentioned(proxy: &Proxy) -> impl Iterator<Item = &ServiceName> {
+    let upstreams = proxy.statement.upstreams.iter().map(|upstream| &upstream.service);
+    proxy.record.services.iter().chain(upstreams)
+}
+
+fn remove<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ClientKey>>, key: &K, client: &str) {
+    if let Some(clients) = index.get_mut(key) {
+        clients.remove(client);
+        if clients.is_empty() {
+            index.remove(key);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! From what is known to what is compiled: the newest moment of the mesh, and whom it affects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    Inputs, Mesh, MeshSpecification, Mode, Records, Snapshot, StoreError, TcpAccesses,
+};
+use ironmesh_cert::{Authority, ServiceCertificates};
+use ironmesh_config::Settings;
+use ironmesh_providers::Discovery;
+use ironmesh_store::Store;
+use ironmesh_xds_compile::{Changes, Compiler};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use crate::exit::chain;
+
+/// The moments of the mesh, one after the other. It costs as much as changes between two.
+pub(super) struct Moments {
+    mesh: Mesh,
+    mode: Mode,
+    service_lifetime: Duration,
+    store: Arc<Store>,
+    authority: Arc<Mutex<Authority>>,
+    certificates: ServiceCertificates,
+    discovery: Discovery,
+    /// Who might connect to TCP service ports before the first moment.
+    tcp_accesses: TcpAccesses,
+    /// What the newest moment was made of, and its compiler.
+    current: Option<(Inputs, Compiler)>,
+}
+
+impl Moments {
+    pub(super) fn new(
+        mesh: Mesh,
+        settings: &Settings,
+        store: Arc<Store>,
+        authority: Arc<Mutex<Authority>>,
+        certificates: ServiceCertificates,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            tcp_accesses: store.tcp_accesses()?,
+            mesh,
+            mode: settings.mode,
+            service_lifetime: settings.certificates.service_lifetime,
+            store,
+            authority,
+            certificates,
+            discovery: Discovery::default(),
+            current: None,
+        })
+    }
+
+    /// The compiler of the newest moment; none before the first.
+    pub(super) fn compiler(&mut self) -> Option<&mut Compiler> {
+        self.current.as_mut().map(|(_, compiler)| compiler)
+    }
+
+    /// The newest moment; none before the first.
+    pub(super) fn snapshot(&self) -> Option<&Arc<Snapshot>> {
+        self.current.as_ref().map(|(_, compiler)| compiler.snapshot())
+    }
+
+    /// Takes what is known now, and says whom it affects; nobody if it was known before. Certificates
+    /// are looked at when somebody has joined, when policy is new, and at every tick.
+    pub(super) fn renew(
+        &mut self,
+        specification: &Arc<MeshSpecification>,
+        records: Records,
+        now: Timestamp,
+        is_tick: bool,
+    ) -> Changes {
+        let old = self.current.as_ref().map(|(inputs, _)| inputs);
+        let same_policy = old.is_some_and(|old| Arc::ptr_eq(&old.specification, specification));
+        let same_proxies = old.is_some_and(|old| old.records.ptr_eq(&records));
+        if same_policy && same_proxies && !is_tick {
+            return Changes::default();
+        }
+        let has_joined = || {
+            // Nobody changes the services that it joined as.
+            old.is_none_or(|old| !old.records.keys().eq(records.keys()))
+        };
+        if !same_policy || is_tick || has_joined() {
+            self.renew_certificates(specification, &records, now);
+        }
+        let inputs = Inputs {
+            mesh: self.mesh.clone(),
+            mode: self.mode,
+            specification: Arc::clone(specification),
+            discovered: self.discovery.discover(specification, &records),
+            records,
+            certificates: self.certificates.current(),
+            trust_bundle: Arc::new(self.authority.lock().trust_bundle()),
+        };
+        match self.current.take() {
+            None => {
+                let snapshot = Snapshot::assemble(inputs.clone(), self.tcp_accesses.clone());
+                self.keep_tcp_accesses(&snapshot.tcp_accesses);
+                self.current = Some((inputs, Compiler::new(Arc::new(snapshot))));
+                Changes { everybody: true, ..Changes::default() }
+            }
+            Some((_, mut compiler)) => {
+                let snapshot = compiler.snapshot().revise(inputs.clone());
+                self.keep_tcp_accesses(&snapshot.tcp_accesses);
+                let changes = compiler.update(Arc::new(snapshot));
+                self.current = Some((inputs, compiler));
+                changes
+            }
+        }
+    }
+
+    /// Keeps who may connect to TCP service ports before it comes into force: after a restart a
+    /// withdrawal that was carried out must not look like a new one, nor a new one like none.
+    fn keep_tcp_accesses(&mut self, accesses: &TcpAccesses) {
+        if self.tcp_accesses == *accesses {
+            return;
+        }
+        if let Err(error) = self.store.put_tcp_accesses(accesses) {
+            tracing::error!(error = chain(&error), "cannot keep who may connect to TCP ports");
+        }
+        self.tcp_accesses = accesses.clone();
+    }
+
+    fn renew_certificates(
+        &mut self,
+        specification: &MeshSpecification,
+        records: &Records,
+        now: Timestamp,
+    ) {
+        let accounts = Snapshot::accounts_served(specification, records);
+        let authority = self.authority.lock();
+        match self.certificates.ensure(&accounts, &authority, self.service_lifetime, now) {
+            Ok(ensured) => {
+                for (account, error) in &ensured.failures {
+                    tracing::error!(%account, error = chain(error), "cannot renew a service certificate");
+                }
+            }
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot renew the service certificates");
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What proxies share, compiled at its first use and kept for as long as it stays the same.
+//!
+//! From one moment of the mesh to the next only what may have changed is compiled again, and what comes
+//! out the same stays the same value: so the sets of all proxies go on sharing it.
+
+mod update;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ironmesh_catalog::{Service, ServiceAccount, ServicePort, Snapshot, TcpAccess};
+use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet};
+
+use crate::index::PolicyIndex;
+use crate::outbound::Destination;
+use crate::{inbound, outbound, secret, upstream};
+
+pub use update::Changes;
+
+/// What proxies share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) encoder: Encoder,
+    index: PolicyIndex,
+    scopes: BTreeMap<ServiceAccount, Arc<Scope>>,
+    /// Whose scope has the endpoints of a service port.
+    told: BTreeMap<ServicePort, BTreeSet<ServiceAccount>>,
+    endpoints: BTreeMap<ServicePort, Arc<Resource>>,
+    inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
+    tcp_authorizations: BTreeMap<ServicePort, Option<Arc<Resource>>>,
+    upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
+    certificates: BTreeMap<ServiceAccount, Option<Arc<Resource>>>,
+    trust_bundle: Arc<Resource>,
+}
+
+/// What all proxies of one service account have in common: all that they need to call others.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    pub(crate) resources: ResourceSet,
+    /// What it may call, and where such calls go.
+    pub(crate) callable: BTreeMap<ServicePort, Destination>,
+}
+
+/// Encodes resources, and counts them.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder(u64);
+
+impl Encoder {
+    pub(crate) fn encode<M: Discoverable>(&mut self, message: &M) -> Arc<Resource> {
+        self.0 += 1;
+        Arc::new(Resource::new(message))
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(snapshot: Arc<Snapshot>) -> Self {
+        let mut encoder = Encoder::default();
+        Self {
+            index: PolicyIndex::new(&snapshot),
+            scopes: BTreeMap::new(),
+            told: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            inbound_routes: BTreeMap::new(),
+            tcp_authorizations: BTreeMap::new(),
+            upstream_routes: BTreeMap::new(),
+            certificates: BTreeMap::new(),
+            trust_bundle: encoder.encode(&secret::trust_bundle(&snapshot.trust_bundle)),
+            encoder,
+            snapshot,
+        }
+    }
+
+    /// What all proxies of `account` have in common.
+    pub(crate) fn scope(&mut self, account: &ServiceAccount) -> Arc<Scope> {
+        if let Some(scope) = self.scopes.get(account) {
+            return Arc::clone(scope);
+        }
+        let scope = Arc::new(self.compile_scope(account));
+        self.scopes.insert(account.clone(), Arc::clone(&scope));
+        scope
+    }
+
+    fn compile_scope(&mut self, account: &ServiceAccount) -> Scope {
+        let mut resources = ResourceSet::default();
+        let snapshot = Arc::clone(&self.snapshot);
+        let callable: BTreeMap<_, _> = self
+            .index
+            .callable(account)
+            .into_iter()
+            .map(|port| {
+                let destination = Destination::of(&self.index, &port);
+                (port, destination)
+            })
+            .collect();
+        let clusters: BTreeSet<_> =
+            callable.values().flat_map(Destination::service_ports).collect();
+        for service_port in clusters {
+            let service = snapshot.service(&service_port.service);
+            let Some((service, port)) =
+                service.and_then(|service| Some((service, service.port(service_port.port)?)))
+            else {
+                continue;
+            };
+            let cluster = outbound::cluster(&snapshot, account, service, port);
+            resources.insert(self.encoder.encode(&cluster));
+            resources.insert(self.endpoints(service_port));
+            self.told.entry(service_port.clone()).or_default().insert(account.clone());
+        }
+        let routes = outbound::by_host_routes(&snapshot, account, &callable);
+        resources.insert(self.encoder.encode(&routes));
+        if let Some(certificate) = self.certificate(account) {
+            resources.insert(certificate);
+        }
+        resources.insert(self.trust_bundle());
+        Scope { resources, callable }
+    }
+
+    pub(crate) fn trust_bundle(&self) -> Arc<Resource> {
+        Arc::clone(&self.trust_bundle)
+    }
+
+    fn endpoints(&mut self, port: &ServicePort) -> Arc<Resource> {
+        if let Some(resource) = self.endpoints.get(port) {
+            return Arc::clone(resource);
+        }
+        let known = self.snapshot.endpoints.get(port);
+        let endpoints = outbound::endpoints(port, known.map_or(&[], |endpoints| endpoints));
+        let resource = self.encoder.encode(&endpoints);
+        self.endpoints.insert(port.clone(), Arc::clone(&resource));
+        resource
+    }
+
+    pub(crate) fn inbound_routes(
+        &mut self,
+        service: &Service,
+        port: &ServicePort,
+    ) -> Arc<Resource> {
+        if let Some(resource) = self.inbound_routes.get(port) {
+            return Arc::clone(resource);
+        }
+        let routes = inbound::route_configuration(&self.index, &self.snapshot, service, port);
+        let resource = self.encoder.encode(&routes);
+        self.inbound_routes.insert(port.clone(), Arc::clone(&resource));
+        resource
+    }
+
+    pub(crate) fn tcp_authorization(
+        &mut self,
+        port: &ServicePort,
+        access: &TcpAccess,
+    ) -> Option<Arc<Resource>> {
+        if let Some(resource) = self.tcp_authorizations.get(port) {
+            return resource.clone();
+        }
+        let (trust_domain, bundle) =
+            (&self.snapshot.mesh.trust_domain, &self.snapshot.trust_bundle);
+        let secret = secret::tcp_authorization(trust_domain, bundle, port, &access.callers);
+        let resource = secret.map(|secret| self.encoder.encode(&secret));
+        self.tcp_authorizations.insert(port.clone(), resource.clone());
+        resource
+    }
+
+    /// The routes of a declared HTTP upstream of `account`, whose scope is given.
+    pub(crate) fn upstream_routes(
+        &mut self,
+        account: &ServiceAccount,
+        scope: &Scope,
+        service: &Service,
+        port: &ServicePort,
+    ) -> Arc<Resource> {
+        let key = (account.clone(), port.clone());
+        if let Some(resource) = self.upstream_routes.get(&key) {
+            return Arc::clone(resource);
+        }
+        let hostname = self.snapshot.mesh.domain.hostname(&port.service);
+        let action = match scope.callable.get(port) {
+            Some(to) => to.action(port, Some(format!("{hostname}:{}", port.port))),
+            None => upstream::forbidden(&self.snapshot, account, service),
+        };
+        let resource = self.encoder.encode(&upstream::upstream_routes(port, action));
+        self.upstream_routes.insert(key, Arc::clone(&resource));
+        resource
+    }
+
+    pub(crate) fn certificate(&mut self, account: &ServiceAccount) -> Option<Arc<Resource>> {
+        if let Some(resource) = self.certificates.get(account) {
+            return resource.clone();
+        }
+        let certificate = self.snapshot.certificates.get(account);
+        let secret = certificate.map(|certificate| secret::service_certificate(certificate));
+        let resource = secret.map(|secret| self.encoder.encode(&secret));
+        self.certificates.insert(account.clone(), resource.clone());
+        resource
+    }
+}

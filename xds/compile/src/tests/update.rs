@@ -1,0 +1,166 @@
+//! From one moment to the next: the same comes out as from nothing, only who is affected is compiled
+//! again, and what it costs is counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_catalog::{Inputs, Proxy, ProxyId, ServiceName, Snapshot, TcpAccesses};
+use ironmesh_xds_wire::ResourceType;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::mesh::{Order, Shape, shape};
+use super::{Versions, compile, versions};
+use crate::{Changes, Compiled, Compiler};
+
+/// Compiles again whom `changes` affects, as the control plane does.
+fn follow(
+    compiler: &mut Compiler,
+    changes: &Changes,
+    before: &BTreeMap<ProxyId, (Proxy, Compiled)>,
+    proxies: &[Proxy],
+) -> Vec<(Proxy, Compiled)> {
+    let mut after = Vec::new();
+    for proxy in proxies {
+        let snapshot = Arc::clone(compiler.snapshot());
+        let of = |name: &ServiceName| snapshot.service(name).map(|service| &service.account);
+        let account = proxy.record.services.first().and_then(of);
+        let known = before.get(&proxy.record.id).filter(|(known, _)| {
+            known.record.services == proxy.record.services
+                && known.record.mesh_address == proxy.record.mesh_address
+                && known.statement == proxy.statement
+        });
+        let upstreams = proxy.statement.upstreams.iter().map(|upstream| &upstream.service);
+        let mut mentioned = proxy.record.services.iter().chain(upstreams);
+        let is_affected = changes.everybody
+            || changes.proxies.contains(&proxy.record.id)
+            || mentioned.any(|name| changes.services.contains(name))
+            || account.is_some_and(|account| changes.accounts.contains(account));
+        let compiled = match known {
+            Some((_, known)) if !is_affected => {
+                let mut compiled = known.clone();
+                for (resource, accounts) in &changes.endpoints {
+                    if account.is_some_and(|account| accounts.contains(account)) {
+                        compiled.resources.insert(Arc::clone(resource));
+                    }
+                }
+                compiled
+            }
+            _ => compiler.compile(proxy),
+        };
+        after.push((proxy.clone(), compiled));
+    }
+    after
+}
+
+fn by_id(compiled: &[(Proxy, Compiled)]) -> BTreeMap<ProxyId, (Proxy, Compiled)> {
+    compiled.iter().map(|(proxy, one)| (proxy.record.id, (proxy.clone(), one.clone()))).collect()
+}
+
+/// The same, with all that is told besides.
+fn told(compiled: &[(Proxy, Compiled)]) -> (Versions, Vec<String>) {
+    let findings = compiled.iter().flat_map(|(_, one)| &one.findings);
+    let serves =
+        compiled.iter().map(|(_, one)| format!("{:?} {:?}", one.serves, one.takes_part_with));
+    (versions(compiled), findings.map(ToString::to_string).chain(serves).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn each_moment_is_the_same_as_from_nothing(
+        first in shape(),
+        steps in vec((shape(), any::<u8>()), 1..5),
+    ) {
+        let (inputs, proxies) = first.inputs(Order::default());
+        let mut snapshot = Snapshot::assemble(inputs, TcpAccesses::new());
+        let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
+        let mut compiled: Vec<_> =
+            proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
+        let mut moment = first;
+        for (other, parts) in steps {
+            moment = moment.with_parts_of(&other, parts);
+            let (inputs, proxies) = moment.inputs(Order::default());
+            let scratch = Snapshot::assemble(inputs.clone(), snapshot.tcp_accesses.clone());
+            snapshot = snapshot.revise(inputs);
+            prop_assert_eq!(&snapshot.endpoints, &scratch.endpoints);
+            prop_assert_eq!(&snapshot.local_endpoints, &scratch.local_endpoints);
+            prop_assert_eq!(&snapshot.tcp_accesses, &scratch.tcp_accesses);
+            prop_assert!(snapshot.findings().eq(scratch.findings()));
+
+            let changes = compiler.update(Arc::new(snapshot.clone()));
+            compiled = follow(&mut compiler, &changes, &by_id(&compiled), &proxies);
+            prop_assert_eq!(told(&compiled), told(&compile(scratch, &proxies)));
+        }
+    }
+
+    #[test]
+    fn the_same_moment_again_affects_nobody_and_encodes_nothing(shape in shape()) {
+        let (inputs, proxies) = shape.inputs(Order::default());
+        let snapshot = Arc::new(Snapshot::assemble(inputs, TcpAccesses::new()));
+        let mut compiler = Compiler::new(Arc::clone(&snapshot));
+        for proxy in &proxies {
+            compiler.compile(proxy);
+        }
+        let encoded = compiler.encoded();
+        // Put together once more, from inputs that are equal and share nothing with the first.
+        let again = |specification| Inputs { specification, ..shape.inputs(Order::default()).0 };
+        let same = snapshot.revise(again(Arc::clone(&snapshot.specification)));
+        let changes = compiler.update(Arc::new(same));
+        prop_assert!(is_nobody(&changes), "{:?}", changes);
+        prop_assert_eq!(compiler.encoded(), encoded);
+        // The same policy, loaded again: what is shared is compiled again, and comes out the same.
+        let loaded = again(Arc::new((*snapshot.specification).clone()));
+        let changes = compiler.update(Arc::new(snapshot.revise(loaded)));
+        prop_assert!(is_nobody(&changes), "{:?}", changes);
+    }
+}
+
+fn is_nobody(changes: &Changes) -> bool {
+    let Changes { everybody, accounts, services, proxies, endpoints } = changes;
+    !everybody
+        && accounts.is_empty()
+        && services.is_empty()
+        && proxies.is_empty()
+        && endpoints.is_empty()
+}
+
+/// Many proxies of one mesh, all of which may call one service.
+fn fleet(callers: usize, participates: bool) -> (Inputs, Vec<Proxy>) {
+    Shape::fleet(callers, participates).inputs(Order::default())
+}
+
+#[test]
+fn one_endpoints_change_encodes_one_resource_whatever_the_number_of_proxies() {
+    for callers in [3, 30, 300] {
+        let (inputs, proxies) = fleet(callers, false);
+        let snapshot = Snapshot::assemble(inputs, TcpAccesses::new());
+        let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
+        let before: Vec<_> =
+            proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
+        let encoded = compiler.encoded();
+        // The server takes part from now on.
+        let (inputs, proxies) = fleet(callers, true);
+        let inputs = Inputs { specification: Arc::clone(&snapshot.specification), ..inputs };
+        let changes = compiler.update(Arc::new(snapshot.revise(inputs)));
+        assert_eq!(compiler.encoded(), encoded + 1);
+        let [(resource, accounts)] = &changes.endpoints[..] else { panic!("{changes:?}") };
+        assert_eq!(accounts.len(), 1);
+        let rest = Changes { endpoints: Vec::new(), ..changes.clone() };
+        assert!(is_nobody(&rest), "{changes:?}");
+
+        let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
+        assert_eq!(compiler.encoded(), encoded + 1, "nobody is compiled again");
+        let mut reached = 0;
+        for ((_, before), (_, after)) in before.iter().zip(&after) {
+            let names = after.resources.changed_since(&before.resources, ResourceType::Endpoint);
+            reached += names.len();
+            if let Some(name) = names.first() {
+                let held = &after.resources.of(ResourceType::Endpoint)[name];
+                assert!(Arc::ptr_eq(held, resource), "what proxies share is held once");
+            }
+        }
+        assert_eq!(reached, callers, "those who may call it, and nobody else");
+    }
+}
