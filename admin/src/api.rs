@@ -93,6 +93,24 @@ pub struct NackView {
     pub version: String,
     /// Why, in the proxy's own words.
     pub message: String,
+    /// What is in force instead: `last_good`, what the proxy had before, if anything; where the
+    /// resource says who may call, `narrowed` to what was allowed before as well, or `closed`.
+    pub instead: String,
+    /// The policy behind it, the likeliest first.
+    pub policy: Vec<OriginView>,
+}
+
+/// An object of policy, and where it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OriginView {
+    /// What it is, with its name.
+    pub object: String,
+    /// The file, relative to the policy folder.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
 }
 
 /// Asks for a proxy to be let in.

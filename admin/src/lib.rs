@@ -10,7 +10,8 @@ mod client;
 mod server;
 
 pub use api::{
-    BootstrapRequest, BootstrapResponse, FindingView, NackView, PolicyView, ProxyView, Readiness,
+    BootstrapRequest, BootstrapResponse, FindingView, NackView, OriginView, PolicyView, ProxyView,
+    Readiness,
 };
 pub use client::{Client, ClientError};
 pub use server::{BindError, ControlPlane, Refusal, bind_socket, serve_reads, serve_socket};

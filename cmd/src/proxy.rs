@@ -185,6 +185,19 @@ fn print_proxy(proxy: &ProxyView) {
     println!("{:<36}  {:<21}  {state:<9}  {}", record.id, record.mesh_address, services.join(", "));
     for nack in &proxy.nacks {
         println!("  refuses {} `{}`: {}", nack.resource_type, nack.name, nack.message);
+        match &*nack.instead {
+            "closed" => println!("    until policy changes, it lets nobody in there"),
+            "narrowed" => {
+                println!("    until policy changes, it allows what was allowed before as well");
+            }
+            _ => println!("    it goes on with what it had before, if anything"),
+        }
+        for origin in &nack.policy {
+            println!(
+                "    from {} ({}:{}:{})",
+                origin.object, origin.file, origin.line, origin.column
+            );
+        }
     }
     for finding in &proxy.findings {
         println!("  {}[{}]: {}", finding.severity, finding.code, finding.message);

@@ -14,6 +14,7 @@ mod identity;
 mod paths;
 mod permissive;
 mod proxies;
+mod refusals;
 mod reload;
 mod renewal;
 mod restart;

@@ -5,12 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, NackView, ProxyView, Readiness,
-    Refusal,
+    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, NackView, OriginView,
+    ProxyView, Readiness, Refusal,
 };
 use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;
+use ironmesh_xds_compile::origin::Origin;
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::policy_source::PolicyState;
-use super::reconciler::Outlook;
+use super::reconciler::{self, Outlook};
 use super::register::Register;
 use crate::exit::chain;
 
@@ -52,20 +53,14 @@ impl ControlPlane for RunningControlPlane {
 
     fn proxies(&self) -> Vec<ProxyView> {
         let findings = self.outlook.findings.borrow().clone();
+        let refused = self.outlook.refused.borrow().clone();
         let clients: BTreeMap<_, _> = self.hub.status().into_iter().collect();
         let view = |record: &Arc<JoinRecord>| {
             let status = clients.get(record.id.to_string().as_str());
-            let nacks = status.into_iter().flat_map(|status| &status.nacks);
+            let nacks = refused.get(&record.id).into_iter().flatten();
             ProxyView {
                 streams: status.map_or(0, |status| status.streams),
-                nacks: nacks
-                    .map(|((resource_type, name), nack)| NackView {
-                        resource_type: resource_type.to_string(),
-                        name: name.to_string(),
-                        version: nack.version.to_string(),
-                        message: nack.message.clone(),
-                    })
-                    .collect(),
+                nacks: nacks.map(nack_view).collect(),
                 findings: findings
                     .get(&record.id)
                     .into_iter()
@@ -125,6 +120,23 @@ impl ControlPlane for RunningControlPlane {
             control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
             notes,
         })
+    }
+}
+
+fn nack_view(refusal: &reconciler::Refusal) -> NackView {
+    let origin = |origin: &Origin| OriginView {
+        object: origin.object.clone(),
+        file: origin.spot.file.to_string(),
+        line: origin.spot.line,
+        column: origin.spot.column,
+    };
+    NackView {
+        resource_type: refusal.resource_type.to_string(),
+        name: refusal.name.to_string(),
+        version: refusal.version.to_string(),
+        message: refusal.message.clone(),
+        instead: refusal.instead.to_string(),
+        policy: refusal.origins.iter().map(origin).collect(),
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod clients;
 mod moments;
+mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use ironmesh_cert::tls::{TlsError, server_config};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
 use ironmesh_store::Store;
-use ironmesh_xds_server::{ClientKey, Hub};
+use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -31,6 +32,8 @@ use super::register::Register;
 use crate::exit::chain;
 use clients::Clients;
 use moments::Moments;
+pub(crate) use refusals::Refusal;
+use refusals::Refusals;
 
 /// How long a burst of changes settles after one was acted on.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -49,6 +52,8 @@ pub(crate) struct Outlook {
     pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
     /// What is wrong with what each proxy asks for.
     pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
+    /// What each refuses.
+    pub(crate) refused: watch::Receiver<BTreeMap<ProxyId, Vec<Refusal>>>,
 }
 
 pub(crate) struct Reconciler {
@@ -63,9 +68,11 @@ pub(crate) struct Reconciler {
     tls_renew_at: Timestamp,
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
+    refused: watch::Sender<BTreeMap<ProxyId, Vec<Refusal>>>,
 
     moments: Moments,
     clients: Clients,
+    refusals: Refusals,
     /// When the clock is looked at next.
     next_tick: Instant,
     /// Those of whom it is not known yet that they have in force what they were given.
@@ -87,11 +94,13 @@ impl Reconciler {
         let (config, tls_renew_at) = xds_tls(&authority.lock(), Timestamp::now())?;
         let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
+        let refused = watch::Sender::default();
         let outlook = Outlook {
             ready: ready.subscribe(),
             tls: tls.subscribe(),
             mesh_findings: mesh_findings.subscribe(),
             findings: findings.subscribe(),
+            refused: refused.subscribe(),
         };
         let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
         let reconciler = Self {
@@ -106,7 +115,9 @@ impl Reconciler {
             tls_renew_at,
             mesh_findings,
             findings,
+            refused,
             clients: Clients::default(),
+            refusals: Refusals::default(),
             next_tick: Instant::now(),
             undecided: BTreeSet::new(),
         };
@@ -159,14 +170,14 @@ impl Reconciler {
         let changes = self.moments.renew(&specification, records, now, is_tick);
         self.tell_mesh_findings();
         let mut affected = self.clients.affected(&changes);
-        for client in self.clients.put_endpoints(&changes, &affected) {
-            if let Some(given) = self.clients.given(&client) {
-                self.hub.publish(&client, given.compiled.resources.clone());
-            }
-        }
-        let news = news.into_iter().map(|(client, _)| client);
-        affected.extend(news.filter(|client| self.is_unserved(client)));
-        self.publish(&affected);
+        let mut concerned = self.clients.put_endpoints(&changes, &affected);
+        affected
+            .extend(news.iter().map(|(client, _)| client).filter(|c| self.is_unserved(c)).cloned());
+        self.compile(&affected);
+        self.note_refusals(&news);
+        concerned.extend(affected);
+        concerned.extend(self.refusals.concerned());
+        self.hand_over(&concerned);
         self.record_participation();
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
@@ -193,8 +204,8 @@ impl Reconciler {
         });
     }
 
-    /// Compiles what these clients are to have, and gives it to them.
-    fn publish(&mut self, clients: &BTreeSet<ClientKey>) {
+    /// Compiles what these clients are to have.
+    fn compile(&mut self, clients: &BTreeSet<ClientKey>) {
         let mut told = Vec::new();
         for client in clients {
             let Some((proxy, compiler)) = self.proxy(client).zip(self.moments.compiler()) else {
@@ -204,15 +215,13 @@ impl Reconciler {
             let old = self.clients.given(client);
             if let Some(old) = old {
                 compiled.resources = compiled.resources.sharing_with(&old.compiled.resources);
+                let status = self.hub.status_of(client);
+                self.refusals.replaced(&old.compiled, &compiled, status.as_ref());
             }
             for finding in &compiled.findings {
                 if !old.is_some_and(|old| old.compiled.findings.contains(finding)) {
                     tracing::warn!(%client, "{finding}");
                 }
-            }
-            let published = self.hub.published(client);
-            if !published.is_some_and(|published| published.is_same_as(&compiled.resources)) {
-                self.hub.publish(client, compiled.resources.clone());
             }
             self.undecided.insert(Arc::clone(client));
             told.push((proxy.record.id, compiled.findings.clone()));
@@ -233,6 +242,38 @@ impl Reconciler {
             }
             is_news
         });
+    }
+
+    /// Takes note of what clients refuse.
+    fn note_refusals(&mut self, news: &[(ClientKey, ClientStatus)]) {
+        let Some(snapshot) = self.moments.snapshot() else { return };
+        for (client, status) in news {
+            let Some(given) = self.clients.given(client) else { continue };
+            if !self.refusals.note(client, status, given, snapshot) {
+                continue;
+            }
+            let refused = self.refusals.of(client, &given.compiled.resources);
+            self.refused.send_modify(|all| {
+                if refused.is_empty() {
+                    all.remove(&given.proxy.record.id);
+                } else {
+                    all.insert(given.proxy.record.id, refused);
+                }
+            });
+        }
+    }
+
+    /// Gives these clients what they are to have, or what stands in for it.
+    fn hand_over(&mut self, clients: &BTreeSet<ClientKey>) {
+        let condemned = self.refusals.condemned(&self.clients, &self.hub);
+        for client in clients {
+            let Some(given) = self.clients.given(client) else { continue };
+            let set = self.refusals.settle(client, &given.compiled.resources, &condemned);
+            let published = self.hub.published(client);
+            if !published.is_some_and(|published| published.is_same_as(&set)) {
+                self.hub.publish(client, set);
+            }
+        }
     }
 
     /// A connected client as the compiler sees it.

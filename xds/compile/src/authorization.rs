@@ -26,7 +26,7 @@ use crate::http::http_filter;
 use crate::index::PolicyIndex;
 use crate::shape::{exact, regex, workload_prefix};
 
-const RBAC_FILTER: &str = "envoy.filters.http.rbac";
+pub(crate) const RBAC_FILTER: &str = "envoy.filters.http.rbac";
 
 /// The filter of the listener: it denies every request that no route configuration allows.
 pub(crate) fn deny_all() -> HttpFilter {

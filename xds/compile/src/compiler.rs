@@ -129,7 +129,7 @@ impl Compiler {
     }
 
     /// The filter chain of one service port, with what lets callers in; none where nobody may call,
-    /// which only TCP knows: an empty list of names would let in everybody.
+    /// which only TCP knows.
     fn chain(
         &mut self,
         service: &Service,
@@ -144,7 +144,12 @@ impl Compiler {
             return Some(inbound::http_filter_chain(&snapshot, service, service_port));
         }
         let access = snapshot.tcp_accesses.get(service_port)?;
-        compiled.needs(self.shared.tcp_authorization(service_port, access)?);
+        let authorization = self.shared.tcp_authorization(service_port, access);
+        if access.callers.are_nobody() {
+            compiled.resources.insert(authorization);
+            return None;
+        }
+        compiled.needs(authorization);
         Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access))
     }
 

@@ -15,11 +15,13 @@ mod compiler;
 mod http;
 mod inbound;
 mod index;
+pub mod origin;
 mod outbound;
 mod plaintext;
 mod secret;
 mod shape;
 mod shared;
+pub mod stand_in;
 mod tcp;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,8 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret, SubjectAltNameMatcher, TlsCertificate, secret,
 };
 
+use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::StringMatcher;
+
 use crate::shape::{exact, workload_prefix};
 
 /// The name of the trust bundle.
@@ -37,8 +39,24 @@ pub(crate) fn authorization_name(port: &ServicePort) -> String {
     format!("authz:{port}")
 }
 
-/// Who may connect to a TCP service port, and what their certificates are checked against. None of
-/// nobody: an empty list of names would let in anyone with a certificate (invariant 3).
+/// A name that no certificate of the mesh has: an empty list of names would let in anyone with a
+/// certificate (invariant 3).
+pub(crate) fn nobody() -> SubjectAltNameMatcher {
+    uri(exact("spiffe://nobody.invalid"))
+}
+
+fn uri(name: StringMatcher) -> SubjectAltNameMatcher {
+    SubjectAltNameMatcher {
+        san_type: SanType::Uri.into(),
+        matcher: Some(name),
+        ..SubjectAltNameMatcher::default()
+    }
+}
+
+/// Who may connect to a TCP service port, and what their certificates are checked against.
+///
+/// It is there also when nobody may: a proxy that still has a chain that refers to it (because it
+/// refuses the listener without, say) would go on with the list of before.
 ///
 /// It is a secret of its own because a change of a secret touches no established connection, while a
 /// change of the chain that refers to it ends them all.
@@ -47,28 +65,24 @@ pub(crate) fn tcp_authorization(
     bundle: &TrustBundle,
     port: &ServicePort,
     callers: &Callers,
-) -> Option<Secret> {
+) -> Secret {
     let names = match callers {
-        Callers::Anyone => vec![workload_prefix(trust_domain)],
-        Callers::These(accounts) if accounts.is_empty() => return None,
-        Callers::These(accounts) => {
-            accounts.iter().map(|account| exact(trust_domain.workload(account).as_str())).collect()
-        }
+        Callers::Anyone => vec![uri(workload_prefix(trust_domain))],
+        Callers::These(accounts) if accounts.is_empty() => vec![nobody()],
+        Callers::These(accounts) => accounts
+            .iter()
+            .map(|account| uri(exact(trust_domain.workload(account).as_str())))
+            .collect(),
     };
-    let names = names.into_iter().map(|name| SubjectAltNameMatcher {
-        san_type: SanType::Uri.into(),
-        matcher: Some(name),
-        ..SubjectAltNameMatcher::default()
-    });
     let context = CertificateValidationContext {
         trusted_ca: Some(inline(&bundle.roots)),
-        match_typed_subject_alt_names: names.collect(),
+        match_typed_subject_alt_names: names,
         ..CertificateValidationContext::default()
     };
-    Some(Secret {
+    Secret {
         name: authorization_name(port),
         r#type: Some(secret::Type::ValidationContext(context)),
-    })
+    }
 }
 
 pub(crate) fn trust_bundle(bundle: &TrustBundle) -> Secret {

@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     told: BTreeMap<ServicePort, BTreeSet<ServiceAccount>>,
     endpoints: BTreeMap<ServicePort, Arc<Resource>>,
     inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
-    tcp_authorizations: BTreeMap<ServicePort, Option<Arc<Resource>>>,
+    tcp_authorizations: BTreeMap<ServicePort, Arc<Resource>>,
     upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
     certificates: BTreeMap<ServiceAccount, Option<Arc<Resource>>>,
     trust_bundle: Arc<Resource>,
@@ -153,15 +153,15 @@ impl Shared {
         &mut self,
         port: &ServicePort,
         access: &TcpAccess,
-    ) -> Option<Arc<Resource>> {
+    ) -> Arc<Resource> {
         if let Some(resource) = self.tcp_authorizations.get(port) {
-            return resource.clone();
+            return Arc::clone(resource);
         }
         let (trust_domain, bundle) =
             (&self.snapshot.mesh.trust_domain, &self.snapshot.trust_bundle);
         let secret = secret::tcp_authorization(trust_domain, bundle, port, &access.callers);
-        let resource = secret.map(|secret| self.encoder.encode(&secret));
-        self.tcp_authorizations.insert(port.clone(), resource.clone());
+        let resource = self.encoder.encode(&secret);
+        self.tcp_authorizations.insert(port.clone(), Arc::clone(&resource));
         resource
     }
 

@@ -94,6 +94,17 @@ impl Hub {
         clients.by_key.iter().map(|(key, c)| (Arc::clone(key), c.status.clone())).collect()
     }
 
+    /// How far a client has come, if it ever connected.
+    pub fn status_of(&self, client: &str) -> Option<ClientStatus> {
+        self.clients.lock().by_key.get(client).map(|client| client.status.clone())
+    }
+
+    /// Whether any client has taken this version of this resource.
+    pub fn anyone_has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
+        let clients = self.clients.lock();
+        clients.by_key.values().any(|client| client.status.has(resource_type, name, version))
+    }
+
     /// Whether a client is connected, and has taken all of these.
     pub fn has_all<'a>(
         &self,

@@ -175,6 +175,16 @@ impl Resource {
         self.version
     }
 
+    /// What is in it; `None` where that is no such message.
+    pub fn message<M: Discoverable + Default>(&self) -> Option<M> {
+        if M::TYPE != self.kind {
+            return None;
+        }
+        let response = discovery::DeltaDiscoveryResponse::decode(&*self.entry).ok()?;
+        let resource = response.resources.into_iter().next()?.resource?;
+        M::decode(&*resource.value).ok()
+    }
+
     /// Its part of a delta response, to be put behind the response's head.
     pub fn delta_entry(&self) -> &Bytes {
         &self.entry

@@ -48,6 +48,11 @@ impl ResourceSet {
         self.of_mut(resource.resource_type()).insert(Arc::clone(resource.name()), resource);
     }
 
+    /// Takes a resource out.
+    pub fn remove(&mut self, resource_type: ResourceType, name: &str) {
+        self.of_mut(resource_type).remove(name);
+    }
+
     /// Whether the resource of that type and name is there.
     pub fn contains(&self, resource_type: ResourceType, name: &str) -> bool {
         self.of(resource_type).contains_key(name)

@@ -1,0 +1,284 @@
+//! What clients refuse, and what they and others are given instead (invariant 7).
+//!
+//! A client that refuses a version goes on with the one before; it is not sent that version again, and
+//! nobody else is concerned. There are two exceptions. Where the resource says who may call, the one
+//! before must not stay in force: a stand-in takes its place that allows no more than is allowed now. And
+//! a version that nobody can take is withheld from those who come new.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use ironmesh_catalog::Snapshot;
+use ironmesh_xds_compile::Compiled;
+use ironmesh_xds_compile::origin::{Origin, origins};
+use ironmesh_xds_compile::stand_in::{closed, narrowed};
+use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
+use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
+
+use super::clients::{Clients, Given};
+
+/// What a resource is called.
+type Name = (ResourceType, Arc<str>);
+
+/// What Envoy says when the reason is its own machine's, and another would take the same.
+const LOCAL_REASONS: [&str; 4] = [
+    "Address already in use",
+    "Cannot assign requested address",
+    "Permission denied",
+    "cannot bind",
+];
+
+/// How many clients must refuse a version before it is withheld from others, unless there is only one.
+const ENOUGH: usize = 2;
+
+/// Something that a client refuses of what it is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Of which type it is.
+    pub(crate) resource_type: ResourceType,
+    /// What it is called.
+    pub(crate) name: Arc<str>,
+    /// The version that policy asks for.
+    pub(crate) version: Version,
+    /// Why, in the client's words.
+    pub(crate) message: String,
+    /// What is in force instead.
+    pub(crate) instead: Instead,
+    /// The policy behind it.
+    pub(crate) origins: Vec<Origin>,
+}
+
+/// What is in force in place of what is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Instead {
+    /// What the client had before, if anything.
+    LastGood,
+    /// What was allowed before and is allowed now as well.
+    Narrowed,
+    /// Nothing is allowed.
+    Closed,
+}
+
+impl fmt::Display for Instead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LastGood => "last_good",
+            Self::Narrowed => "narrowed",
+            Self::Closed => "closed",
+        })
+    }
+}
+
+/// What clients refuse.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    by_client: BTreeMap<ClientKey, BTreeMap<Name, Refused>>,
+    /// What was taken before the version that policy asks for now, of what clients share.
+    last_good: BTreeMap<Name, Arc<Resource>>,
+    /// Those who were given something else because others refuse what they should have.
+    spared: BTreeSet<ClientKey>,
+}
+
+/// Versions that nobody can take.
+pub(super) type Condemned = BTreeSet<(Name, Version)>;
+
+/// What a client refuses of one resource, for as long as policy asks for the same version.
+#[derive(Debug, Clone)]
+struct Refused {
+    /// The version that policy asks for.
+    ideal: Version,
+    /// Why it is refused.
+    message: String,
+    /// The policy behind it.
+    origins: Vec<Origin>,
+    /// All versions that it refuses: that one, and stand-ins.
+    versions: BTreeSet<Version>,
+}
+
+impl Refusals {
+    /// Those whose sets may change when somebody answers.
+    pub(super) fn concerned(&self) -> BTreeSet<ClientKey> {
+        self.by_client.keys().chain(&self.spared).cloned().collect()
+    }
+
+    /// What a client refuses.
+    pub(super) fn of(&self, client: &str, ideal: &ResourceSet) -> Vec<Refusal> {
+        let refused = self.by_client.get(client).into_iter().flatten();
+        let view = |((resource_type, name), refused): (&Name, &Refused)| {
+            let resource = ideal.of(*resource_type).get(name);
+            let stand_in = resource.and_then(|one| self.stand_in(one, &refused.versions));
+            let closed = resource.and_then(|one| closed(one));
+            let instead = match stand_in.map(|stand_in| stand_in.version()) {
+                None => Instead::LastGood,
+                version if version == closed.map(|closed| closed.version()) => Instead::Closed,
+                Some(_) => Instead::Narrowed,
+            };
+            Refusal {
+                resource_type: *resource_type,
+                name: Arc::clone(name),
+                version: refused.ideal,
+                message: refused.message.clone(),
+                instead,
+                origins: refused.origins.clone(),
+            }
+        };
+        refused.map(view).collect()
+    }
+
+    /// Takes note of what a client is to have now in place of what it had: of what it has taken, the
+    /// last good versions are remembered.
+    pub(super) fn replaced(
+        &mut self,
+        old: &Compiled,
+        new: &Compiled,
+        status: Option<&ClientStatus>,
+    ) {
+        let Some(status) = status else { return };
+        for resource_type in ResourceType::ALL {
+            for name in new.resources.changed_since(&old.resources, resource_type) {
+                if !is_shared(resource_type, &name) {
+                    continue;
+                }
+                let before = old.resources.of(resource_type).get(&name);
+                if let Some(before) =
+                    before.filter(|b| status.has(resource_type, &name, b.version()))
+                {
+                    self.last_good.insert((resource_type, name), Arc::clone(before));
+                }
+            }
+        }
+    }
+
+    /// Takes note of what a client refuses, given what it is to have; says whether there is news. Each
+    /// refusal is logged once.
+    pub(super) fn note(
+        &mut self,
+        client: &ClientKey,
+        status: &ClientStatus,
+        given: &Given,
+        snapshot: &Snapshot,
+    ) -> bool {
+        let ideal = &given.compiled.resources;
+        let known = self.by_client.entry(Arc::clone(client)).or_default();
+        let before = known.len();
+        // What policy asks for no longer, or what it has taken after all, it does not refuse.
+        known.retain(|(resource_type, name), refused| {
+            let wanted = ideal.of(*resource_type).get(name).map(|resource| resource.version());
+            wanted == Some(refused.ideal) && !status.has(*resource_type, name, refused.ideal)
+        });
+        let mut is_news = known.len() != before;
+        for (name, nack) in &status.nacks {
+            let wanted = ideal.of(name.0).get(&name.1).map(|resource| resource.version());
+            if let Some(refused) = known.get_mut(name) {
+                is_news |= refused.versions.insert(nack.version);
+            } else if wanted == Some(nack.version) {
+                let origins = origins(snapshot, &given.proxy, name.0, &name.1, &nack.message);
+                let refused = Refused {
+                    ideal: nack.version,
+                    message: nack.message.clone(),
+                    origins,
+                    versions: BTreeSet::from([nack.version]),
+                };
+                log(client, name, &refused);
+                known.insert(name.clone(), refused);
+                is_news = true;
+            }
+            // Any other version is one that policy asks for no longer.
+        }
+        if known.is_empty() {
+            self.by_client.remove(client);
+        }
+        is_news
+    }
+
+    /// What a client is given of what it is to have.
+    pub(super) fn settle(
+        &mut self,
+        client: &ClientKey,
+        ideal: &ResourceSet,
+        condemned: &Condemned,
+    ) -> ResourceSet {
+        let mut given = ideal.clone();
+        let own = self.by_client.get(client);
+        for (name, refused) in own.into_iter().flatten() {
+            let resource = ideal.of(name.0).get(&name.1);
+            // When policy asks for another version, that one is tried.
+            let Some(resource) = resource.filter(|one| one.version() == refused.ideal) else {
+                continue;
+            };
+            if let Some(stand_in) = self.stand_in(resource, &refused.versions) {
+                given.insert(Arc::new(stand_in));
+            }
+        }
+        let mut is_spared = false;
+        for (name, version) in condemned {
+            let is_own = own.is_some_and(|own| own.contains_key(name));
+            let Some(resource) = ideal.of(name.0).get(&name.1) else { continue };
+            if is_own || resource.version() != *version {
+                continue;
+            }
+            is_spared = true;
+            let refused = BTreeSet::from([*version]);
+            match (self.stand_in(resource, &refused), self.last_good.get(name)) {
+                (Some(stand_in), _) => given.insert(Arc::new(stand_in)),
+                (None, Some(last_good)) => given.insert(Arc::clone(last_good)),
+                (None, None) => given.remove(name.0, &name.1),
+            }
+        }
+        if is_spared {
+            self.spared.insert(Arc::clone(client));
+        } else {
+            self.spared.remove(client);
+        }
+        given
+    }
+
+    /// The first that is not among the refused versions: narrowed, or else closed. `None` for what
+    /// carries no authorization.
+    fn stand_in(&self, resource: &Resource, refused: &BTreeSet<Version>) -> Option<Resource> {
+        let name = (resource.resource_type(), Arc::clone(resource.name()));
+        let last_good = self.last_good.get(&name);
+        let narrowed = last_good.and_then(|last_good| narrowed(resource, last_good));
+        narrowed.filter(|one| !refused.contains(&one.version())).or_else(|| closed(resource))
+    }
+
+    /// The versions that nobody can take: nobody has taken them, and two who were given them refuse
+    /// them, or the only one does, for a reason that is not their machine's own.
+    pub(super) fn condemned(&self, clients: &Clients, hub: &Hub) -> Condemned {
+        let mut refused_by: BTreeMap<(&Name, Version), usize> = BTreeMap::new();
+        for (name, refused) in self.by_client.values().flatten() {
+            let is_local = LOCAL_REASONS.iter().any(|reason| refused.message.contains(reason));
+            if !is_local && is_shared(name.0, &name.1) {
+                *refused_by.entry((name, refused.ideal)).or_default() += 1;
+            }
+        }
+        refused_by
+            .into_iter()
+            .filter(|((name, version), count)| {
+                let is_enough =
+                    *count >= ENOUGH || *count >= clients.given_to(name.0, &name.1, *version);
+                is_enough && !hub.anyone_has(name.0, &name.1, *version)
+            })
+            .map(|((name, version), _)| (name.clone(), version))
+            .collect()
+    }
+}
+
+fn log(client: &str, (resource_type, name): &Name, refused: &Refused) {
+    let policy: Vec<_> = refused.origins.iter().map(ToString::to_string).collect();
+    tracing::error!(
+        client,
+        %resource_type,
+        %name,
+        reason = refused.message,
+        policy = policy.join(", "),
+        "a proxy refuses what policy asks for"
+    );
+}
+
+/// Whether clients share a resource of this name. Listeners, and the clusters of a proxy's own
+/// applications, are different things for each.
+fn is_shared(resource_type: ResourceType, name: &str) -> bool {
+    resource_type != ResourceType::Listener && !name.ends_with("|local")
+}

@@ -1,0 +1,154 @@
+//! What becomes of what an Envoy refuses: nobody else is concerned, access is never restored, and the
+//! policy behind it is named.
+
+use std::path::Path;
+
+use ironmesh_tests::{App, Envoy, Programs, ProxyOptions, Response, eventually, get_once};
+use serde_json::Value;
+
+use crate::bookstore::{Bookstore, buyers, expect};
+
+/// Lets an Envoy take less than it should: regular expressions of a hundred instructions, which is its
+/// default, and not the thousand of our bootstrap.
+fn with_small_expressions(folder: &Path) {
+    let file = folder.join("envoy.yaml");
+    let text = fs_err::read_to_string(&file).unwrap();
+    let small = text.replace("\"error_level\": 1000", "\"error_level\": 100");
+    assert_ne!(small, text, "the bootstrap says nothing of the limit");
+    fs_err::write(file, small).unwrap();
+}
+
+/// Larger than an Envoy of small expressions takes, and within what the loader takes.
+const LARGE: &str = "/books/[a-z0-9-]{1,60}";
+
+/// An expression that matches the same, and is small.
+const SMALL: &str = "/books/.*";
+
+/// A further target of the store, with a match of its own.
+fn auditors(path_regex: &str) -> String {
+    format!(
+        r#"
+[[service]]
+name = "auditor"
+
+[[http_route_group]]
+name = "audit"
+[[http_route_group.matches]]
+name = "look"
+path_regex = "{path_regex}"
+
+[[traffic_target]]
+name = "auditors"
+destination = {{ name = "bookstore" }}
+sources = [{{ name = "auditor" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "audit" }}]
+"#
+    )
+}
+
+impl Bookstore {
+    /// What the control plane knows of the proxy at this address.
+    async fn proxy(&self, envoy: &Envoy) -> Value {
+        let proxies = self.mesh.proxies().await;
+        let address = format!("{}:15003", envoy.address());
+        let mut proxies = proxies.as_array().unwrap().iter();
+        proxies.find(|proxy| proxy["mesh_address"] == address.as_str()).unwrap().clone()
+    }
+
+    /// Waits until that proxy refuses something, with this in force instead.
+    async fn refuses(&self, envoy: &Envoy, instead: &str) -> Value {
+        eventually("a refusal", async || {
+            let proxy = self.proxy(envoy).await;
+            let nack = proxy["nacks"][0].clone();
+            if nack["instead"] == instead { Ok(nack) } else { Err(proxy.to_string()) }
+        })
+        .await
+    }
+}
+
+/// A store whose second version has a sidecar with small expressions, alone behind its name.
+struct Shop {
+    store: Bookstore,
+    small: Envoy,
+    _app: App,
+    buyer: Envoy,
+}
+
+impl Shop {
+    async fn open() -> Option<Self> {
+        let programs = Programs::find()?;
+        let service = r#"
+[[service]]
+name = "small"
+service_account = "bookstore"
+ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
+"#;
+        let store = Bookstore::open_with(&[("small.toml", service)], &[]).await?;
+        let app = App::http1("small", store.mesh.loopback().socket(23, 8080)).await;
+        let folder = store.mesh.bootstrap(&ProxyOptions::new("default/small", 23)).await;
+        with_small_expressions(&folder);
+        let address = store.mesh.loopback().host(23);
+        let small = Envoy::start(&programs.envoy, "small", &folder, address, 30).await;
+        let buyer = ProxyOptions::new("default/bookbuyer", 13).upstream("default/small=14001");
+        let buyer = store.mesh.envoy(&buyer).await;
+        let shop = Self { store, small, _app: app, buyer };
+        eventually("the small store to answer", async || expect(&shop.buy().await?, 200)).await;
+        Some(shop)
+    }
+
+    async fn buy(&self) -> anyhow::Result<Response> {
+        get_once(self.buyer.socket(14001), "/books/1", &[]).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_grant_leaves_the_others_in_force_and_names_its_policy() {
+    let Some(shop) = Shop::open().await else { return };
+    let store = &shop.store;
+    store.mesh.write_policy("auditors.toml", &auditors(LARGE));
+    let nack = store.refuses(&shop.small, "narrowed").await;
+    assert_eq!(nack["name"], "inbound|default/small|14001", "{nack:#}");
+    assert!(nack["message"].as_str().unwrap().contains("regex"), "{nack:#}");
+    let origin = &nack["policy"][0];
+    assert_eq!(origin["object"], "match `look` of route group `default/audit`", "{nack:#}");
+    assert_eq!(
+        (&origin["file"], &origin["line"]),
+        (&"auditors.toml".into(), &8.into()),
+        "{nack:#}"
+    );
+    // What was granted before is granted still; and the others took the new version.
+    for _ in 0..5 {
+        expect(&shop.buy().await.unwrap(), 200).unwrap();
+    }
+    assert_eq!(store.proxy(&store.v1).await["nacks"], serde_json::json!([]));
+    // It is told once.
+    let told = store.mesh.log().matches("a proxy refuses what policy asks for").count();
+    assert_eq!(told, 1, "{}", store.mesh.log());
+    // When policy changes, the new version is tried.
+    store.mesh.write_policy("auditors.toml", &auditors(SMALL));
+    eventually("the refusal to be over", async || {
+        let proxy = store.proxy(&shop.small).await;
+        if proxy["nacks"][0].is_null() { Ok(()) } else { Err(proxy.to_string()) }
+    })
+    .await;
+    expect(&shop.buy().await.unwrap(), 200).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_never_restores_access() {
+    let Some(shop) = Shop::open().await else { return };
+    let store = &shop.store;
+    // The buyers' grant is withdrawn in the same revision that brings what the small one refuses.
+    store.mesh.write_policy("auditors.toml", &auditors(SMALL));
+    store.mesh.write_policy("buyers.toml", &auditors(LARGE).replace("audit", "controll"));
+    let nack = store.refuses(&shop.small, "narrowed").await;
+    assert_eq!(nack["name"], "inbound|default/small|14001", "{nack:#}");
+    eventually("the buyer to be denied", async || expect(&shop.buy().await?, 403)).await;
+    // Nor does our own restart, after which what was good before is not known any more: closed.
+    let mut shop = shop;
+    shop.store.mesh.restart_control_plane().await;
+    shop.store.refuses(&shop.small, "closed").await;
+    expect(&shop.buy().await.unwrap(), 403).unwrap();
+    shop.store.mesh.write_policy("buyers.toml", &buyers(SMALL));
+    eventually("the buyer to be let in", async || expect(&shop.buy().await?, 200)).await;
+}

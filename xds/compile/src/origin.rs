@@ -1,0 +1,146 @@
+//! From a resource back to the policy behind it: so that a refusal can name the file and the line.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ironmesh_catalog::{
+    Proxy, RouteRule, Service, ServiceAccount, ServicePort, Snapshot, Spot, TrafficTarget,
+};
+use ironmesh_xds_wire::ResourceType;
+
+/// How many objects are named at most.
+const MOST: usize = 5;
+
+/// An object of policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// What it is, with its name: ``traffic target `default/buyers` ``.
+    pub object: String,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.object, self.spot)
+    }
+}
+
+/// The policy behind a resource of `proxy`, the likeliest first. What `words` quote is likelier: Envoy
+/// quotes an expression that it refuses.
+pub fn origins(
+    snapshot: &Snapshot,
+    proxy: &Proxy,
+    resource_type: ResourceType,
+    name: &str,
+    words: &str,
+) -> Vec<Origin> {
+    let mut trace = Trace { snapshot, words, quoted: Vec::new(), others: Vec::new() };
+    let rest = name.strip_prefix("inbound|").or_else(|| name.strip_prefix("upstream|"));
+    let rest = rest.or_else(|| name.strip_prefix("authz:")).unwrap_or(name);
+    if let Some(account) = name.strip_prefix("service-cert:") {
+        if let Ok(account) = account.parse() {
+            trace.account(&account);
+        }
+    } else if let Some((service, port)) = service_port(snapshot, rest) {
+        let is_authorization = name.starts_with("inbound|") || name.starts_with("authz:");
+        if is_authorization && resource_type != ResourceType::Listener {
+            trace.callers(service);
+        }
+        trace.splits(&port);
+        trace.service(service);
+    } else {
+        // The listener for the mesh, or the table by host: of all that the proxy serves, or calls.
+        for service in proxy.record.services.iter().filter_map(|name| snapshot.service(name)) {
+            if resource_type == ResourceType::Route {
+                trace.calls(&service.account);
+            }
+            trace.service(service);
+        }
+    }
+    let Trace { mut quoted, others, .. } = trace;
+    if quoted.is_empty() {
+        quoted = others;
+    }
+    quoted.truncate(MOST);
+    quoted
+}
+
+/// Reads `<namespace>/<service>|<port>`, whatever comes behind it.
+fn service_port<'a>(snapshot: &'a Snapshot, text: &str) -> Option<(&'a Service, ServicePort)> {
+    let mut parts = text.split('|');
+    let service = snapshot.service(&parts.next()?.parse().ok()?)?;
+    let port = parts.next()?.parse().ok()?;
+    Some((service, ServicePort::new(service.name.clone(), port)))
+}
+
+struct Trace<'a> {
+    snapshot: &'a Snapshot,
+    words: &'a str,
+    quoted: Vec<Origin>,
+    others: Vec<Origin>,
+}
+
+impl Trace<'_> {
+    fn add(&mut self, is_quoted: bool, object: String, spot: &Spot) {
+        let list = if is_quoted { &mut self.quoted } else { &mut self.others };
+        let origin = Origin { object, spot: spot.clone() };
+        if !list.contains(&origin) {
+            list.push(origin);
+        }
+    }
+
+    fn service(&mut self, service: &Service) {
+        self.add(false, format!("service `{}`", service.name), &service.spot);
+    }
+
+    fn account(&mut self, account: &ServiceAccount) {
+        let services = self.snapshot.specification.services.clone();
+        for service in services.values().filter(|service| service.account == *account) {
+            self.service(service);
+        }
+    }
+
+    /// Who may call a service.
+    fn callers(&mut self, service: &Service) {
+        let targets = self.snapshot.specification.traffic_targets.clone();
+        for target in targets.values().filter(|target| target.destination == service.account) {
+            self.target(target);
+        }
+    }
+
+    /// What an account may call.
+    fn calls(&mut self, account: &ServiceAccount) {
+        let targets = self.snapshot.specification.traffic_targets.clone();
+        for target in targets.values().filter(|target| target.sources.contains(account)) {
+            self.target(target);
+        }
+    }
+
+    fn target(&mut self, target: &TrafficTarget) {
+        let (namespace, name) = (&target.namespace, &target.name);
+        self.add(false, format!("traffic target `{namespace}/{name}`"), &target.spot);
+        for rule in &target.rules {
+            let RouteRule::Http { group, .. } = rule else { continue };
+            let groups = &self.snapshot.specification.http_route_groups;
+            let Some(found) = groups.get(&(namespace.clone(), group.clone())).cloned() else {
+                continue;
+            };
+            for one in &found.matches {
+                let path = one.path.iter().map(|path| &path.0);
+                let mut expressions = path.chain(one.headers.values());
+                let is_quoted = expressions.any(|text: &Arc<str>| self.words.contains(&**text));
+                let object = format!("match `{}` of route group `{namespace}/{group}`", one.name);
+                self.add(is_quoted, object, &one.spot);
+            }
+        }
+    }
+
+    fn splits(&mut self, port: &ServicePort) {
+        let splits = self.snapshot.specification.traffic_splits.clone();
+        for split in splits.values().filter(|split| split.service == port.service) {
+            let object = format!("traffic split `{}/{}`", split.namespace, split.name);
+            self.add(false, object, &split.spot);
+        }
+    }
+}
