@@ -15,15 +15,23 @@ use crate::policy::{RouteRule, TrafficTarget};
 use crate::service::{Mode, Protocol};
 use crate::specification::MeshSpecification;
 
-/// The [`TcpAccess`] of every TCP service port.
-pub type TcpAccesses = OrdMap<ServicePort, TcpAccess>;
+/// Who may connect to each TCP service port, and how often somebody was withdrawn from any.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TcpAccesses {
+    /// By port.
+    pub ports: OrdMap<ServicePort, TcpAccess>,
+    /// How many withdrawals there have been in the mesh. It never falls, not even when a port goes: so
+    /// one that comes back is not taken for what it was before.
+    pub withdrawals: u64,
+}
 
 /// Who may connect to a TCP service port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpAccess {
     /// Who may.
     pub callers: Callers,
-    /// How often somebody was withdrawn who might before. Connections are ended when it changes.
+    /// The mesh's count when somebody was last withdrawn from this port, or else when the port came.
+    /// Connections are ended when it changes.
     pub withdrawals: u64,
 }
 
@@ -71,7 +79,7 @@ pub(crate) fn tcp_accesses(
     for target in specification.traffic_targets.values() {
         granted.entry(&target.destination).or_default().push(target);
     }
-    let mut accesses = TcpAccesses::new();
+    let mut accesses = TcpAccesses { ports: OrdMap::new(), withdrawals: before.withdrawals };
     for service in specification.services.values() {
         let targets = granted.get(&service.account).map_or(&[][..], Vec::as_slice);
         for (service_port, port) in service.service_ports() {
@@ -87,12 +95,28 @@ pub(crate) fn tcp_accesses(
                     Callers::These(targets.flat_map(|target| target.sources.clone()).collect())
                 }
             };
-            let withdrawals = match before.get(&service_port) {
-                None => 0,
-                Some(old) if callers.include(&old.callers) => old.withdrawals,
-                Some(old) => old.withdrawals.wrapping_add(1),
-            };
-            accesses.insert(service_port, TcpAccess { callers, withdrawals });
+            // A port that comes gets its number below, when all withdrawals are counted.
+            let mut withdrawals = u64::MAX;
+            if let Some(old) = before.ports.get(&service_port) {
+                withdrawals = old.withdrawals;
+                if !callers.include(&old.callers) {
+                    accesses.withdrawals = accesses.withdrawals.wrapping_add(1);
+                    withdrawals = accesses.withdrawals;
+                }
+            }
+            accesses.ports.insert(service_port, TcpAccess { callers, withdrawals });
+        }
+    }
+    let gone = before
+        .ports
+        .iter()
+        .filter(|(port, old)| !accesses.ports.contains_key(*port) && !old.callers.are_nobody());
+    accesses.withdrawals = accesses.withdrawals.wrapping_add(u64::from(gone.count() > 0));
+    let new: Vec<_> =
+        accesses.ports.keys().filter(|port| !before.ports.contains_key(*port)).cloned().collect();
+    for port in new {
+        if let Some(access) = accesses.ports.get_mut(&port) {
+            access.withdrawals = accesses.withdrawals;
         }
     }
     accesses
@@ -102,7 +126,7 @@ pub(crate) fn tcp_accesses(
 fn allows_tcp(specification: &MeshSpecification, target: &TrafficTarget, number: u16) -> bool {
     target.rules.iter().any(|rule| match rule {
         RouteRule::Http { .. } => false,
-        RouteRule::Tcp { route } => specification
+        RouteRule::Tcp { route, .. } => specification
             .tcp_routes
             .get(&(target.namespace.clone(), route.clone()))
             .is_some_and(|route| route.covers(number)),

@@ -35,11 +35,15 @@ pub enum RouteRule {
         group: Name,
         /// The matches of the group; all of them where the list is left out (SMI, against OSM).
         matches: Option<Vec<Name>>,
+        /// Where it is written.
+        spot: Spot,
     },
     /// `kind = "TCPRoute"`.
     Tcp {
         /// The TCP route.
         route: Name,
+        /// Where it is written.
+        spot: Spot,
     },
 }
 

@@ -202,7 +202,7 @@ impl Snapshot {
         let endpoints = self.discovered.0.get(name).cloned().unwrap_or_default();
         let records: Vec<_> = self.joined_as(name).cloned().collect();
         let mode = self.mode_of(&service);
-        let misplaced = |endpoint| misplaced(name, mode, endpoint, &records);
+        let misplaced = |endpoint| misplaced(&service, mode, endpoint, &records);
         let findings: Vec<_> = endpoints.iter().filter_map(misplaced).collect();
         if !findings.is_empty() {
             self.findings.insert(name.clone(), findings.into());
@@ -324,32 +324,43 @@ fn candidates<'a>(endpoint: &Endpoint, records: &'a [Arc<JoinRecord>]) -> Vec<&'
 }
 
 fn misplaced(
-    service: &ServiceName,
+    service: &Service,
     mode: Mode,
     endpoint: &Endpoint,
     records: &[Arc<JoinRecord>],
 ) -> Option<Finding> {
-    if !proxies_of(endpoint, records).is_empty() {
+    let is_plaintext = mode == Mode::Permissive && endpoint.proxy.is_none();
+    let in_front = proxies_of(endpoint, records);
+    let takes_part =
+        |(port, _): (ServicePort, &Port)| in_front.iter().any(|record| has_in_force(record, &port));
+    // One that joined and is not there yet is no news, unless somebody is called in plaintext for it.
+    if !in_front.is_empty() && (!is_plaintext || service.service_ports().all(takes_part)) {
         return None;
     }
-    let address = endpoint.address;
-    let what = match mode {
-        Mode::Permissive if endpoint.proxy.is_none() => "is called in plaintext",
-        Mode::Permissive | Mode::Strict => "gets no traffic",
+    let (address, name) = (endpoint.address, &service.name);
+    let what = if is_plaintext { "is called in plaintext" } else { "gets no traffic" };
+    let message = format!("endpoint {address} of service `{name}` {what}:");
+    let ids = |records: Vec<&JoinRecord>| {
+        records.iter().map(|record| record.id.to_string()).collect::<Vec<_>>().join(", ")
     };
-    let message = format!("endpoint {address} of service `{service}` {what}:");
-    let candidates: Vec<_> =
-        candidates(endpoint, records).iter().map(|record| record.id.to_string()).collect();
+    if !in_front.is_empty() {
+        let message =
+            format!("{message} proxy {} joined there and has not taken it yet", ids(in_front));
+        let help = "start its Envoy, or see in `ironmesh proxy list` what it refuses";
+        return Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help));
+    }
+    let candidates = candidates(endpoint, records);
     if candidates.is_empty() {
         let message = format!("{message} no proxy joined as this service at its address");
         let help = format!(
-            "let one in: `ironmesh proxy bootstrap --service {service} --address {address} …`"
+            "let one in: `ironmesh proxy bootstrap --service {name} --address {address} …`"
         );
         return Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help));
     }
-    let candidates = candidates.join(", ");
-    let message =
-        format!("{message} several proxies joined as this service at its address: {candidates}");
+    let message = format!(
+        "{message} several proxies joined as this service at its address: {}",
+        ids(candidates)
+    );
     Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
 }
 

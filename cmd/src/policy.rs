@@ -32,11 +32,12 @@ pub(crate) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Resul
             }
             if let Some(specification) = &loaded.specification {
                 println!(
-                    "revision {}: {}, {}, {}, {}; {}",
+                    "revision {}: {}, {}, {}, {}, {}; {}",
                     loaded.revision,
                     counted(specification.services.len(), "service"),
                     counted(specification.traffic_targets.len(), "traffic target"),
                     counted(specification.http_route_groups.len(), "route group"),
+                    counted(specification.tcp_routes.len(), "TCP route"),
                     counted(specification.traffic_splits.len(), "traffic split"),
                     counted(warnings, "warning"),
                 );

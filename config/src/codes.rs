@@ -34,9 +34,11 @@ pub const REGEX: Code = Code(302);
 pub const SPLIT_SHAPE: Code = Code(303);
 /// An empty list where it could be mistaken for "anyone".
 pub const EMPTY_LIST: Code = Code(304);
+/// A rule that is about no port of the services that its target is about.
+pub const IDLE_RULE: Code = Code(305);
 
 /// All of them, in order.
-pub const ALL: [Code; 14] = [
+pub const ALL: [Code; 15] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -51,4 +53,5 @@ pub const ALL: [Code; 14] = [
     REGEX,
     SPLIT_SHAPE,
     EMPTY_LIST,
+    IDLE_RULE,
 ];

@@ -6,6 +6,7 @@
 //! draft becomes the specification. Every step tells all that it finds, and none looks at an object
 //! whose problem has been told already.
 
+mod coverage;
 mod damage;
 mod draft;
 mod endpoints;
@@ -61,6 +62,7 @@ pub(crate) fn load(mut documents: Vec<Document>, unreadable: Vec<Finding>) -> Lo
     }
     references::check(&mut draft);
     splits::check(&mut draft);
+    coverage::check(&mut draft);
 
     let mut findings = std::mem::take(&mut draft.findings);
     findings.extend(unreadable);

@@ -46,17 +46,18 @@ impl Store {
 
     /// Keeps who may connect to TCP service ports, for the next policy to be compared with.
     pub fn put_tcp_accesses(&self, accesses: &TcpAccesses) -> Result<(), StoreError> {
-        let accesses: Vec<_> = accesses.iter().collect();
-        self.put_json(POLICY, TCP_ACCESSES, &accesses)
+        let ports: Vec<_> = accesses.ports.iter().collect();
+        self.put_json(POLICY, TCP_ACCESSES, &(accesses.withdrawals, ports))
             .map_err(|e| StoreError::new("keep who may connect to TCP service ports", e))
     }
 
     /// Who might connect to TCP service ports by the policy that was compiled last.
     pub fn tcp_accesses(&self) -> Result<TcpAccesses, StoreError> {
-        let kept: Option<Vec<(ServicePort, TcpAccess)>> = self
+        let kept: Option<(u64, Vec<(ServicePort, TcpAccess)>)> = self
             .get_json(POLICY, TCP_ACCESSES)
             .map_err(|e| StoreError::new("read who may connect to TCP service ports", e))?;
-        Ok(kept.into_iter().flatten().collect())
+        let (withdrawals, ports) = kept.unwrap_or_default();
+        Ok(TcpAccesses { ports: ports.into_iter().collect(), withdrawals })
     }
 
     /// What the mesh is called, since its first start. The caller compares it with what is

@@ -35,6 +35,18 @@ name = "customer"
     )
 }
 
+/// The file `ledger.toml`: the customer may connect, also when the service is strict.
+const LEDGERS: &str = r#"
+[[tcp_route]]
+name = "ledger"
+
+[[traffic_target]]
+name = "ledger"
+destination = { name = "ledger" }
+sources = [{ name = "customer" }]
+rules = [{ kind = "TCPRoute", name = "ledger" }]
+"#;
+
 const PROXIED: u8 = 41;
 const PLAIN: u8 = 42;
 const PERMISSIVE: &str = "mode = \"permissive\"";
@@ -70,6 +82,7 @@ impl Shop {
         );
         let till = mesh.envoy(&ProxyOptions::new("default/till", PROXIED)).await;
         let customer = ProxyOptions::new("default/customer", 51)
+            .drain_seconds(2)
             .upstream("default/till=8000")
             .upstream("default/ledger=3306");
         let customer = mesh.envoy(&customer).await;
@@ -149,7 +162,16 @@ async fn between_strict_and_permissive_and_back() {
 
     shop.mesh.write_policy("till.toml", &policy(&shop.mesh, PERMISSIVE));
     shop.wait_for(&["plain", "proxied"]).await;
+    let mut plaintext = TcpConnection::connect(shop.customer.socket(LEDGER)).await.unwrap();
+    assert_eq!(plaintext.line().await.unwrap(), "ledger");
+    // Strict, and the customer may still connect: what is plaintext ends all the same.
+    shop.mesh.write_policy("ledger.toml", LEDGERS);
     shop.mesh.write_policy("till.toml", &policy(&shop.mesh, "mode = \"strict\""));
+    eventually("the plaintext connection to end", async || {
+        plaintext.exchange("still there").await.err().ok_or("it is open")
+    })
+    .await;
+    shop.mesh.remove_policy("ledger.toml");
     eventually("the calls to be denied", async || expect(&shop.call().await?, 403)).await;
     eventually("the listener to go", async || {
         TcpConnection::connect(shop.customer.socket(LEDGER)).await.err().ok_or("it listens")

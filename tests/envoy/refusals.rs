@@ -52,15 +52,18 @@ impl Bookstore {
         let proxies = self.mesh.proxies().await;
         let address = format!("{}:15003", envoy.address());
         let mut proxies = proxies.as_array().unwrap().iter();
-        proxies.find(|proxy| proxy["mesh_address"] == address.as_str()).unwrap().clone()
+        let is_it =
+            |proxy: &&Value| proxy.pointer("/mesh_address") == Some(&address.as_str().into());
+        proxies.find(is_it).unwrap().clone()
     }
 
     /// Waits until that proxy refuses something, with this in force instead.
     async fn refuses(&self, envoy: &Envoy, instead: &str) -> Value {
         eventually("a refusal", async || {
             let proxy = self.proxy(envoy).await;
-            let nack = proxy["nacks"][0].clone();
-            if nack["instead"] == instead { Ok(nack) } else { Err(proxy.to_string()) }
+            let nack = proxy.pointer("/nacks/0");
+            let nack = nack.filter(|nack| nack.get("instead") == Some(&instead.into()));
+            nack.cloned().ok_or_else(|| proxy.to_string())
         })
         .await
     }

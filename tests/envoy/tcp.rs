@@ -2,7 +2,9 @@
 
 use ironmesh_tests::xds::Imposter;
 use ironmesh_tests::{Envoy, Ledger, Mesh, Programs, ProxyOptions, TcpConnection, eventually, tls};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_rustls::client::TlsStream;
 
 use crate::bookstore::endpoint_known;
 
@@ -95,10 +97,15 @@ struct Stranger<'a> {
 impl Stranger<'_> {
     /// What the warehouse says to it, unasked.
     async fn hears(&self) -> anyhow::Result<String> {
+        self.dials().await?.line().await
+    }
+
+    /// A connection whose handshake is done, as far as this side knows.
+    async fn dials(&self) -> anyhow::Result<TcpConnection<TlsStream<TcpStream>>> {
         let (chain, key) = &self.certificate;
         let (port, roots) = (self.warehouse.sidecar.socket(15003), &self.imposter.roots);
         let stream = tls::connect_mesh(port, SNI, &["ironmesh"], chain, key, roots).await?;
-        TcpConnection::over(stream).line().await
+        Ok(TcpConnection::over(stream))
     }
 }
 
@@ -173,6 +180,9 @@ async fn an_added_caller_touches_no_connection_and_a_withdrawal_ends_them() {
     // come in again.
     let keeper_dials = warehouse.stranger("default/bookkeeper", 14).await;
     assert_eq!(keeper_dials.hears().await.unwrap(), "bookwarehouse");
+    // No sidecar of his own ends this one: it is the warehouse's that has to.
+    let mut past_sidecars = keeper_dials.dials().await.unwrap();
+    assert_eq!(past_sidecars.line().await.unwrap(), "bookwarehouse");
     let certificate = keeper_dials.certificate.clone();
     let imposter = keeper_dials.imposter;
     warehouse.mesh.kill_control_plane().await;
@@ -186,6 +196,10 @@ async fn an_added_caller_touches_no_connection_and_a_withdrawal_ends_them() {
         })
         .await;
     }
+    eventually("the end of a connection", async || {
+        past_sidecars.exchange("still there").await.err().ok_or("it is open")
+    })
+    .await;
     let keeper_dials = Stranger { warehouse: &warehouse, imposter, certificate };
     keeper_dials.hears().await.unwrap_err();
     let mut again = warehouse.connected(&warehouse.store).await;
@@ -213,4 +227,42 @@ async fn a_port_that_nobody_may_call_has_no_chain() {
     // And back.
     warehouse.mesh.write_policy("ledger.toml", &ledger(&["bookstore"]));
     warehouse.connected(&warehouse.store).await.exchange("again").await.unwrap();
+}
+
+// A service whose TCP port nobody may call, beside one of another account that is called.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_port_keeps_nothing_else_of_its_proxy_from_taking_part() {
+    let Some(programs) = Programs::find() else { return };
+    let policy = r#"
+[[service]]
+name = "shelf"
+ports = [{ name = "shelf", port = 7000, protocol = "tcp", target_port = 8080 }]
+
+[[tcp_route]]
+name = "all"
+
+[[traffic_target]]
+name = "shelf"
+destination = { name = "shelf" }
+sources = [{ name = "bookstore" }]
+rules = [{ kind = "TCPRoute", name = "all" }]
+"#;
+    let mesh = Mesh::start(&programs, &[("services.toml", SERVICES), ("shelf.toml", policy)]).await;
+    let _app = Ledger::start("shelf", mesh.loopback().socket(31, 8080)).await;
+    let both = ProxyOptions::new("default/bookwarehouse", 31).also("default/shelf");
+    let both = mesh.envoy(&both).await;
+    let store = ProxyOptions::new("default/bookstore", 21).upstream("default/shelf=7000");
+    let store = mesh.envoy(&store.upstream(UPSTREAM)).await;
+    eventually("the shelf to speak", async || {
+        let mut connection = TcpConnection::connect(store.socket(7000)).await?;
+        connection.line().await
+    })
+    .await;
+    // Why nobody listens for the other is told.
+    let proxies = mesh.proxies().await.to_string();
+    assert!(
+        proxies.contains("IM0407")
+            && proxies.contains("no traffic target lets `default/bookstore`")
+    );
+    both.assert_calm().await;
 }

@@ -112,7 +112,7 @@ impl Case {
             certificates: certificates::placeholders(&accounts),
             trust_bundle: Arc::new(certificates::placeholder_roots()),
         };
-        Some(Snapshot::assemble(inputs, TcpAccesses::new()))
+        Some(Snapshot::assemble(inputs, TcpAccesses::default()))
     }
 }
 

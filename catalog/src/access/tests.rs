@@ -51,7 +51,7 @@ fn specification(mode: Option<Mode>, callers: &[&str], ports: Option<&[u16]>) ->
         name: name("t"),
         destination: service.account.clone(),
         sources: callers.iter().map(|name| account(name)).collect(),
-        rules: vec![RouteRule::Tcp { route: route.name.clone() }],
+        rules: vec![RouteRule::Tcp { route: route.name.clone(), spot: spot() }],
         spot: spot(),
     };
     let key = |name: &Name| (Name::default_namespace(), name.clone());
@@ -80,7 +80,7 @@ fn callers_include_those_who_are_among_them() {
 #[test]
 fn only_a_tcp_route_that_covers_the_port_lets_in() {
     let callers = |specification: &MeshSpecification| {
-        let all = tcp_accesses(specification, Mode::Strict, &TcpAccesses::new());
+        let all = tcp_accesses(specification, Mode::Strict, &TcpAccesses::default()).ports;
         let service: ServiceName = "warehouse".parse().unwrap();
         assert_eq!(all.len(), 1, "an HTTP port is judged per request: {all:?}");
         all[&ServicePort::new(service, LEDGER)].callers.clone()
@@ -106,11 +106,26 @@ fn a_withdrawal_is_counted_and_an_addition_is_not() {
         (None, &["b"], 2),
         (None, &["c"], 3),
     ];
-    let mut accesses = TcpAccesses::new();
+    let mut accesses = TcpAccesses::default();
     for (mode, callers, withdrawals) in steps {
         accesses = tcp_accesses(&specification(mode, callers, None), Mode::Strict, &accesses);
-        assert_eq!(accesses[&port].withdrawals, withdrawals, "{mode:?} {callers:?}");
+        assert_eq!(accesses.ports[&port].withdrawals, withdrawals, "{mode:?} {callers:?}");
     }
-    let gone = tcp_accesses(&MeshSpecification::default(), Mode::Strict, &accesses);
-    assert!(gone.is_empty());
+}
+
+#[test]
+fn a_port_that_comes_back_is_not_what_it_was() {
+    let port = ServicePort::new("warehouse".parse().unwrap(), LEDGER);
+    let step = |specification: &MeshSpecification, before: &TcpAccesses| {
+        tcp_accesses(specification, Mode::Strict, before)
+    };
+    let first = step(&specification(None, &["a", "b"], None), &TcpAccesses::default());
+    let gone = step(&MeshSpecification::default(), &first);
+    assert!(gone.ports.is_empty());
+    // Meanwhile `b` may be connected to a proxy that has heard of nothing.
+    let back = step(&specification(None, &["a"], None), &gone);
+    assert_ne!(back.ports[&port].withdrawals, first.ports[&port].withdrawals);
+    // One that nobody might call leaves nothing behind.
+    let closed = step(&specification(None, &[], None), &TcpAccesses::default());
+    assert_eq!(step(&MeshSpecification::default(), &closed).withdrawals, 0);
 }

@@ -67,7 +67,7 @@ fn assemble_in(mode: Mode, endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> 
         certificates: OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
     };
-    Snapshot::assemble(inputs, TcpAccesses::new())
+    Snapshot::assemble(inputs, TcpAccesses::default())
 }
 
 fn told(snapshot: &Snapshot) -> Vec<String> {
@@ -157,7 +157,8 @@ fn in_permissive_mode_what_takes_no_part_is_called_in_plaintext() {
         ]
     );
     let findings = told(&snapshot);
-    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    let [finding, waiting] = &findings[..] else { panic!("{findings:?}") };
+    assert!(waiting.contains("10.0.0.3 of service `default/store` is called in plaintext: proxy"));
     assert!(finding.contains("10.0.0.2 of service `default/store` is called in plaintext"));
 
     // Strict: one finding says so, and the others are simply not there yet.

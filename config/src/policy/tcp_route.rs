@@ -9,7 +9,7 @@ use crate::table::{Table, Value};
 pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
     let id = Id::read(&mut table, draft);
     let ports = table.optional("matches", |value| {
-        let mut matches = value.table("the matches of a TCP route")?;
+        let mut matches = value.table("`matches` of a TCP route")?;
         let ports = matches.required("ports", |value| {
             let meaning = "leave `matches` out to mean all TCP ports";
             value.at_least_one(meaning, Value::port)

@@ -113,7 +113,7 @@ fn read_rule(
             if let Some(key) = key {
                 refer(Wanted::TcpRoute(key), &spot);
             }
-            matches.map(|_| RouteRule::Tcp { route: name })
+            matches.map(|_| RouteRule::Tcp { route: name, spot })
         }
         Kind::HttpRouteGroup => {
             if let Some(key) = key {
@@ -125,7 +125,7 @@ fn read_rule(
             let names = |matches: Vec<(Name, Spot)>| {
                 without_repeats(matches.into_iter().map(|(name, _)| name).collect())
             };
-            Ok(RouteRule::Http { group: name, matches: matches?.map(names) })
+            Ok(RouteRule::Http { group: name, matches: matches?.map(names), spot })
         }
     }
 }
@@ -151,7 +151,8 @@ fn read_kind(value: Value<'_>) -> Result<Kind, Told> {
         return Err(value.tell(finding.label("not served").help(help)));
     }
     let finding = value.error(codes::INVALID_VALUE, format!("there are no rules of kind `{text}`"));
-    let near = closest(text, words).map(did_you_mean);
+    let same = words.into_iter().find(|word| word.eq_ignore_ascii_case(&text.replace('_', "")));
+    let near = same.or_else(|| closest(text, words)).map(did_you_mean);
     let help = near.unwrap_or_else(|| format!("the kinds are {}", list(&words)));
     Err(value.tell(finding.label("unknown kind").help(help)))
 }

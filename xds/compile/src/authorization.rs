@@ -91,7 +91,7 @@ fn policy(
     let groups = &index.specification().http_route_groups;
     let mut permissions = Vec::new();
     for rule in &target.rules {
-        let RouteRule::Http { group, matches } = rule else { continue };
+        let RouteRule::Http { group, matches, .. } = rule else { continue };
         let Some(group) = groups.get(&(target.namespace.clone(), group.clone())) else {
             continue;
         };

@@ -103,6 +103,7 @@ impl Compiler {
                 compiled.findings.push(no_certificate(proxy, service));
                 continue;
             };
+            let served_before = chains.len();
             for (service_port, port) in service.service_ports() {
                 let Some(chain) = self.chain(service, &service_port, port, compiled) else {
                     continue;
@@ -117,7 +118,10 @@ impl Compiler {
                 compiled.resources.insert(self.shared.encoder.encode(&cluster));
                 compiled.serves.0.insert((service.name.clone(), port.number));
             }
-            compiled.needs(certificate);
+            // Envoy asks for the certificate only where a chain names it.
+            if chains.len() > served_before {
+                compiled.needs(certificate);
+            }
         }
         if chains.is_empty() {
             compiled.takes_part_with.clear();
@@ -143,7 +147,7 @@ impl Compiler {
             compiled.needs(self.shared.inbound_routes(service, service_port));
             return Some(inbound::http_filter_chain(&snapshot, service, service_port));
         }
-        let access = snapshot.tcp_accesses.get(service_port)?;
+        let access = snapshot.tcp_accesses.ports.get(service_port)?;
         let authorization = self.shared.tcp_authorization(service_port, access);
         if access.callers.are_nobody() {
             compiled.resources.insert(authorization);
@@ -182,9 +186,15 @@ impl Compiler {
                 Some(upstream::http_listener(proxy, &port, declared.local_port))
             } else {
                 // Nothing can be said on TCP: where nobody may call, nobody listens.
-                scope.callable.get(&port).and_then(|destination| {
-                    upstream::tcp_listener(proxy, &port, declared.local_port, destination)
-                })
+                let to = scope.callable.get(&port);
+                let plaintext = to.is_some_and(|to| outbound::may_be_plaintext(&snapshot, to));
+                let listener = to.and_then(|to| {
+                    upstream::tcp_listener(proxy, &port, declared.local_port, to, plaintext)
+                });
+                if listener.is_none() {
+                    compiled.findings.push(upstream::closed(proxy, declared, account, to));
+                }
+                listener
             };
             if let Some(listener) = listener {
                 compiled.resources.insert(self.shared.encoder.encode(&listener));

@@ -35,6 +35,9 @@ pub(crate) const LISTENER: &str = "inbound";
 /// How long a client may take to say what it wants before it is cut off.
 const INSPECTION_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
+/// How long a handshake may take; Envoy by itself would wait without end.
+const HANDSHAKE_TIMEOUT: Duration = Duration { seconds: 10, nanos: 0 };
+
 /// The listener on the mesh port, for the chains given. There is always one at least: Envoy refuses
 /// a listener without.
 pub(crate) fn inbound_listener(proxy: &Proxy, filter_chains: Vec<FilterChain>) -> Listener {
@@ -98,6 +101,7 @@ fn chain(snapshot: &Snapshot, port: &ServicePort) -> FilterChain {
             application_protocols: vec![MESH_ALPN.to_owned()],
             ..FilterChainMatch::default()
         }),
+        transport_socket_connect_timeout: Some(HANDSHAKE_TIMEOUT),
         ..FilterChain::default()
     }
 }

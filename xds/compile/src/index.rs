@@ -117,7 +117,7 @@ impl PolicyIndex {
     fn tcp_routes(&self, target: &TrafficTarget) -> impl Iterator<Item = &TcpRoute> {
         target.rules.iter().filter_map(|rule| match rule {
             RouteRule::Http { .. } => None,
-            RouteRule::Tcp { route } => {
+            RouteRule::Tcp { route, .. } => {
                 let key = (target.namespace.clone(), route.clone());
                 self.specification.tcp_routes.get(&key).map(|route| &**route)
             }

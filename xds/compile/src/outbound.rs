@@ -52,8 +52,7 @@ pub(crate) fn cluster(
 ) -> Cluster {
     let service_port = ServicePort::new(service.name.clone(), port.number);
     let server = snapshot.mesh.trust_domain.workload(&service.account);
-    let may_be_plaintext = snapshot.mode_of(service) == Mode::Permissive
-        && service.endpoints != EndpointSource::Registered;
+    let may_be_plaintext = has_plaintext(snapshot, service);
     let between_proxies = if port.protocol.is_http() { Protocol::Http2 } else { Protocol::Tcp };
     let protocol = if may_be_plaintext { port.protocol } else { between_proxies };
     let server_name = service_port.server_name(&snapshot.mesh.domain);
@@ -75,6 +74,19 @@ pub(crate) fn cluster(
         upstream_connection_options: (!port.protocol.is_http()).then(keepalive),
         ..Cluster::default()
     }
+}
+
+/// Whether endpoints of a service may be called in plaintext.
+fn has_plaintext(snapshot: &Snapshot, service: &Service) -> bool {
+    snapshot.mode_of(service) == Mode::Permissive && service.endpoints != EndpointSource::Registered
+}
+
+/// Whether calls that go to `destination` may go in plaintext.
+pub(crate) fn may_be_plaintext(snapshot: &Snapshot, destination: &Destination) -> bool {
+    let services = destination.service_ports().into_iter();
+    services
+        .filter_map(|port| snapshot.service(&port.service))
+        .any(|one| has_plaintext(snapshot, one))
 }
 
 /// Lets the system notice a machine that is gone: a connection may be silent without end.

@@ -108,6 +108,22 @@ proptest! {
     }
 
     #[test]
+    fn what_a_proxy_takes_part_with_it_asks_for(shape in shape()) {
+        for (proxy, compiled) in compile_shape(&shape) {
+            let references = references::of(&compiled);
+            for (kind, name, version) in &compiled.takes_part_with {
+                let resource = compiled.resources.of(*kind).get(name).map(|one| one.version());
+                prop_assert_eq!(resource, Some(*version));
+                let is_named = references.iter().any(|(from, of, to)| {
+                    from == "listener inbound" && of == kind && **to == **name
+                });
+                let is_listener = *kind == ResourceType::Listener && &**name == "inbound";
+                prop_assert!(is_named || is_listener, "{}: {kind} {name}", proxy.record.id);
+            }
+        }
+    }
+
+    #[test]
     fn a_service_port_allows_the_sources_of_its_targets_and_nobody_else(shape in shape()) {
         let (snapshot, proxies) = shape.build(Order::default());
         let model = model::Model::new(&snapshot);

@@ -20,6 +20,9 @@ const UPSTREAM_UNKNOWN: Code = Code(401);
 /// An upstream at a local port that another one has, or the proxy itself.
 const UPSTREAM_PORT_TAKEN: Code = Code(402);
 
+/// An upstream of TCP that leads nowhere.
+const UPSTREAM_CLOSED: Code = Code(407);
+
 /// The service port that an upstream stands for.
 pub(crate) fn service_port<'a>(
     snapshot: &'a Snapshot,
@@ -83,14 +86,48 @@ pub(crate) fn http_listener(proxy: &Proxy, port: &ServicePort, local_port: u16) 
 }
 
 /// The listener of a TCP upstream; none where there is nowhere to go.
+///
+/// Its chain is named by how endpoints may be called: when a service becomes strict, what was
+/// connected in plaintext ends within the drain time.
 pub(crate) fn tcp_listener(
     proxy: &Proxy,
     port: &ServicePort,
     local_port: u16,
     destination: &Destination,
+    may_be_plaintext: bool,
 ) -> Option<Listener> {
     let filter = tcp::to_destination(stat_prefix(port), destination)?;
-    Some(upstream_listener(proxy, port, local_port, filter))
+    let mut listener = upstream_listener(proxy, port, local_port, filter);
+    for chain in &mut listener.filter_chains {
+        let name = if may_be_plaintext { "or-plaintext" } else { "mutual-tls" };
+        name.clone_into(&mut chain.name);
+    }
+    Some(listener)
+}
+
+/// A TCP upstream that nobody listens for. (An HTTP upstream answers 403 instead, and says so.)
+pub(crate) fn closed(
+    proxy: &Proxy,
+    upstream: &Upstream,
+    account: &ServiceAccount,
+    to: Option<&Destination>,
+) -> Finding {
+    let (service, port, id) = (&upstream.service, upstream.local_port, proxy.record.id);
+    let message = format!("nobody listens on the local port {port} of proxy {id} for `{service}`:");
+    match to {
+        None => Finding::warning(
+            UPSTREAM_CLOSED,
+            None,
+            format!("{message} no traffic target lets `{account}` connect to it"),
+        )
+        .help("name the account in the sources of a target with a rule of kind `TCPRoute`"),
+        Some(_) => Finding::warning(
+            UPSTREAM_CLOSED,
+            None,
+            format!("{message} no backend of its split with a weight has this TCP port"),
+        )
+        .help("give a backend the port, or a weight"),
+    }
 }
 
 fn stat_prefix(port: &ServicePort) -> String {

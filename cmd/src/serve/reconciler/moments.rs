@@ -25,8 +25,8 @@ pub(super) struct Moments {
     authority: Arc<Mutex<Authority>>,
     certificates: ServiceCertificates,
     discovery: Discovery,
-    /// Who might connect to TCP service ports before the first moment.
-    tcp_accesses: TcpAccesses,
+    /// Who may connect to TCP service ports, as it is kept.
+    kept_accesses: TcpAccesses,
     /// What the newest moment was made of, and its compiler.
     current: Option<(Inputs, Compiler)>,
 }
@@ -40,7 +40,7 @@ impl Moments {
         certificates: ServiceCertificates,
     ) -> Result<Self, StoreError> {
         Ok(Self {
-            tcp_accesses: store.tcp_accesses()?,
+            kept_accesses: store.tcp_accesses()?,
             mesh,
             mode: settings.mode,
             service_lifetime: settings.certificates.service_lifetime,
@@ -95,7 +95,7 @@ impl Moments {
         };
         match self.current.take() {
             None => {
-                let snapshot = Snapshot::assemble(inputs.clone(), self.tcp_accesses.clone());
+                let snapshot = Snapshot::assemble(inputs.clone(), self.kept_accesses.clone());
                 self.keep_tcp_accesses(&snapshot.tcp_accesses);
                 self.current = Some((inputs, Compiler::new(Arc::new(snapshot))));
                 Changes { everybody: true, ..Changes::default() }
@@ -111,15 +111,18 @@ impl Moments {
     }
 
     /// Keeps who may connect to TCP service ports before it comes into force: after a restart a
-    /// withdrawal that was carried out must not look like a new one, nor a new one like none.
+    /// withdrawal that was carried out must not look like a new one, nor a new one like none. Where that
+    /// fails the withdrawal is carried out all the same, and it is tried again at every moment.
     fn keep_tcp_accesses(&mut self, accesses: &TcpAccesses) {
-        if self.tcp_accesses == *accesses {
+        if self.kept_accesses == *accesses {
             return;
         }
-        if let Err(error) = self.store.put_tcp_accesses(accesses) {
-            tracing::error!(error = chain(&error), "cannot keep who may connect to TCP ports");
+        match self.store.put_tcp_accesses(accesses) {
+            Ok(()) => self.kept_accesses = accesses.clone(),
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot keep who may connect to TCP ports");
+            }
         }
-        self.tcp_accesses = accesses.clone();
     }
 
     fn renew_certificates(

@@ -21,7 +21,8 @@ fn a_tcp_route_names_ports_or_means_all() {
         let specification = specification(&with(RULE, keys));
         let target = specification.traffic_targets.values().next().unwrap();
         let route = "ledger".parse::<ServiceName>().unwrap().name;
-        assert_eq!(target.rules, [RouteRule::Tcp { route }]);
+        let [RouteRule::Tcp { route: named, .. }] = &target.rules[..] else { panic!() };
+        assert_eq!(*named, route);
         Arc::clone(specification.tcp_routes.values().next().unwrap())
     };
     let all = route("");
@@ -79,4 +80,23 @@ fn a_backend_that_speaks_something_else_gets_no_calls() {
          backends = [{ service = \"a\", weight = 1 }, { service = \"b\", weight = 1 }]\n",
     );
     assert!(told.starts_with("warning[IM0303]: port `80` is `http` in service `a`"), "{told}");
+}
+
+#[test]
+fn a_rule_that_is_about_no_port_is_told() {
+    let told = finding(&with(RULE, "matches = { ports = [3307] }"));
+    assert!(
+        told.starts_with("warning[IM0305]: this rule allows nothing: no service of `default/store` has the TCP port `3307`"),
+        "{told}"
+    );
+    let group = "[[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"all\" }]\n";
+    let rule = "kind = \"HTTPRouteGroup\", name = \"all\"";
+    let told = finding(&(with(rule, "") + group));
+    assert!(told.contains("no service of `default/store` has an HTTP port"), "{told}");
+    // TCP routes alone are about HTTP ports as well.
+    let http = with(RULE, "matches = { ports = [3306] }").replace("\"tcp\"", "\"http\"");
+    assert_eq!(findings(&http), [""; 0]);
+    // A service that cannot be read may have the port.
+    let broken = with(RULE, "matches = { ports = [3307] }") + "[[service]]\nname = \"Bad\"\n";
+    assert!(finding(&broken).starts_with("error[IM0106]"));
 }

@@ -84,8 +84,8 @@ impl Shared {
         same_trust: bool,
         changes: &mut Changes,
     ) {
-        let new = &self.snapshot.tcp_accesses;
-        for item in old.tcp_accesses.diff(new) {
+        let new = &self.snapshot.tcp_accesses.ports;
+        for item in old.tcp_accesses.ports.diff(new) {
             let port = key(&item);
             self.tcp_authorizations.remove(&port);
             changes.services.insert(port.service);

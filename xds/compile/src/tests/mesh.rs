@@ -236,7 +236,7 @@ impl Shape {
     /// The mesh itself, put together in `order`.
     pub(super) fn build(&self, order: Order) -> (Snapshot, Vec<Proxy>) {
         let (inputs, proxies) = self.inputs(order);
-        (Snapshot::assemble(inputs, TcpAccesses::new()), proxies)
+        (Snapshot::assemble(inputs, TcpAccesses::default()), proxies)
     }
 
     /// What the mesh is made of.
@@ -382,8 +382,9 @@ impl TargetShape {
             RuleShape::Http(group, matches) => RouteRule::Http {
                 group: name("g", *group),
                 matches: matches.as_ref().map(|all| all.iter().map(|n| name("m", *n)).collect()),
+                spot: spot(),
             },
-            RuleShape::Tcp(route) => RouteRule::Tcp { route: name("r", *route) },
+            RuleShape::Tcp(route) => RouteRule::Tcp { route: name("r", *route), spot: spot() },
         });
         TrafficTarget {
             namespace: name("n", self.namespace),

@@ -68,7 +68,7 @@ impl<'a> Model<'a> {
         let specification = &self.0.specification;
         let by_tcp = target.rules.iter().any(|rule| match rule {
             RouteRule::Http { .. } => false,
-            RouteRule::Tcp { route } => specification
+            RouteRule::Tcp { route, .. } => specification
                 .tcp_routes
                 .get(&(target.namespace.clone(), route.clone()))
                 .is_some_and(|route| route.covers(port.number)),
@@ -78,7 +78,7 @@ impl<'a> Model<'a> {
         }
         let mut has_http = false;
         for rule in &target.rules {
-            let RouteRule::Http { group, matches } = rule else { continue };
+            let RouteRule::Http { group, matches, .. } = rule else { continue };
             has_http = true;
             let group =
                 specification.http_route_groups.get(&(target.namespace.clone(), group.clone()));

@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{Inputs, Proxy, ProxyId, ServiceName, Snapshot, TcpAccesses};
+use ironmesh_catalog::{
+    Callers, Inputs, Proxy, ProxyId, ServiceName, ServicePort, Snapshot, TcpAccesses,
+};
 use ironmesh_xds_wire::ResourceType;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use serde_json::Value;
 
 use super::mesh::{Order, Shape, shape};
 use super::{Versions, compile, versions};
@@ -74,7 +77,7 @@ proptest! {
         steps in vec((shape(), any::<u8>()), 1..5),
     ) {
         let (inputs, proxies) = first.inputs(Order::default());
-        let mut snapshot = Snapshot::assemble(inputs, TcpAccesses::new());
+        let mut snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
         let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
         let mut compiled: Vec<_> =
             proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
@@ -83,7 +86,9 @@ proptest! {
             moment = moment.with_parts_of(&other, parts);
             let (inputs, proxies) = moment.inputs(Order::default());
             let scratch = Snapshot::assemble(inputs.clone(), snapshot.tcp_accesses.clone());
-            snapshot = snapshot.revise(inputs);
+            let next = snapshot.revise(inputs);
+            let before = std::mem::replace(&mut snapshot, next);
+            chains_tell_withdrawals(&before, &snapshot, &compiled, &compile(snapshot.clone(), &proxies))?;
             prop_assert_eq!(&snapshot.endpoints, &scratch.endpoints);
             prop_assert_eq!(&snapshot.local_endpoints, &scratch.local_endpoints);
             prop_assert_eq!(&snapshot.tcp_accesses, &scratch.tcp_accesses);
@@ -98,7 +103,7 @@ proptest! {
     #[test]
     fn the_same_moment_again_affects_nobody_and_encodes_nothing(shape in shape()) {
         let (inputs, proxies) = shape.inputs(Order::default());
-        let snapshot = Arc::new(Snapshot::assemble(inputs, TcpAccesses::new()));
+        let snapshot = Arc::new(Snapshot::assemble(inputs, TcpAccesses::default()));
         let mut compiler = Compiler::new(Arc::clone(&snapshot));
         for proxy in &proxies {
             compiler.compile(proxy);
@@ -115,6 +120,43 @@ proptest! {
         let changes = compiler.update(Arc::new(snapshot.revise(loaded)));
         prop_assert!(is_nobody(&changes), "{:?}", changes);
     }
+}
+
+/// The filter chain of a TCP port in what a proxy is to have.
+fn chain(compiled: &Compiled, port: &ServicePort) -> Option<Value> {
+    let listener = compiled.resources.of(ResourceType::Listener).get("inbound")?.to_json();
+    let mut chains = listener["filterChains"].as_array()?.iter();
+    let name = format!("inbound|{port}|");
+    chains.find(|chain| chain["name"].as_str().is_some_and(|one| one.starts_with(&name))).cloned()
+}
+
+/// Whoever is withdrawn from a TCP port makes its chain another; whoever is added does not.
+fn chains_tell_withdrawals(
+    before: &Snapshot,
+    after: &Snapshot,
+    old: &[(Proxy, Compiled)],
+    new: &[(Proxy, Compiled)],
+) -> Result<(), TestCaseError> {
+    for (port, access) in &before.tcp_accesses.ports {
+        let now = after.tcp_accesses.ports.get(port);
+        for (proxy, new) in new {
+            let old = old.iter().find(|(one, _)| one.record == proxy.record);
+            let old = old.and_then(|(_, old)| chain(old, port));
+            let (Some(old), Some(new)) = (old, chain(new, port)) else { continue };
+            let kept = match (&access.callers, &now.unwrap().callers) {
+                (_, Callers::Anyone) => true,
+                (Callers::Anyone, Callers::These(_)) => false,
+                (Callers::These(before), Callers::These(after)) => before.is_subset(after),
+            };
+            let same_service = before.service(&port.service) == after.service(&port.service);
+            if kept && same_service {
+                prop_assert_eq!(&old, &new, "an addition to {} ends connections", port);
+            } else if !kept {
+                prop_assert_ne!(&old, &new, "a withdrawal from {} ends none", port);
+            }
+        }
+    }
+    Ok(())
 }
 
 fn is_nobody(changes: &Changes) -> bool {
@@ -135,7 +177,7 @@ fn fleet(callers: usize, participates: bool) -> (Inputs, Vec<Proxy>) {
 fn one_endpoints_change_encodes_one_resource_whatever_the_number_of_proxies() {
     for callers in [3, 30, 300] {
         let (inputs, proxies) = fleet(callers, false);
-        let snapshot = Snapshot::assemble(inputs, TcpAccesses::new());
+        let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
         let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
         let before: Vec<_> =
             proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();

@@ -3,7 +3,8 @@
 //! Clusters, then their endpoints, then listeners, then routes; removals last, and in the order in
 //! which things refer to each other. Secrets wait for nothing. A listener or route waits until the
 //! clusters that it may name are taken, because routes are not warmed: one that names a missing
-//! cluster answers 503.
+//! cluster answers 503. A listener waits for secrets as well: a chain that is made anew because
+//! somebody was withdrawn must not begin with the list on which he still was.
 
 use ironmesh_xds_wire::{ResourceSet, ResourceType};
 use tokio::time::Instant;
@@ -61,7 +62,12 @@ impl DeltaStream {
         outputs: &mut Vec<Output>,
     ) {
         let needs_clusters = matches!(resource_type, ResourceType::Listener | ResourceType::Route);
-        if needs_clusters && self.clusters_are_coming(target) {
+        if needs_clusters && self.are_coming(ResourceType::Cluster, target) {
+            return;
+        }
+        let has_listeners = resource_type == ResourceType::Listener
+            && self.types.get_mut(&resource_type).is_some_and(|stream| stream.has_updates(target));
+        if has_listeners && self.are_coming(ResourceType::Secret, target) {
             return;
         }
         let nonce = self.last_nonce + 1;
@@ -97,10 +103,10 @@ impl DeltaStream {
         outputs.push(Output::Send(response));
     }
 
-    /// Whether clusters are still to be sent or to be taken.
-    fn clusters_are_coming(&mut self, target: &ResourceSet) -> bool {
-        self.types.get_mut(&ResourceType::Cluster).is_some_and(|clusters| {
-            clusters.is_busy() || (clusters.subscription.has_begun && clusters.has_updates(target))
+    /// Whether resources of a type are still to be sent or to be taken.
+    fn are_coming(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
+        self.types.get_mut(&resource_type).is_some_and(|stream| {
+            stream.is_busy() || (stream.subscription.has_begun && stream.has_updates(target))
         })
     }
 }

@@ -178,3 +178,26 @@ fn secrets_wait_for_nothing() {
     client.give(&set([cluster("a", 2), secret("s", 2)]));
     assert_eq!(client.saw(), ["CDS +a", "SDS +s"]);
 }
+
+// A chain that is made anew because somebody was withdrawn must not begin with the list on which he
+// still was.
+#[test]
+fn a_listener_waits_for_the_secrets_that_it_may_name() {
+    let mut client = Client::settled(&set([secret("s", 1), listener("l", 1), route("r", 1)]));
+    client.give(&set([secret("s", 2), listener("l", 1), route("r", 1)]));
+    assert_eq!(client.saw(), ["SDS +s"]);
+    // Before that is answered: another list, and the chain anew.
+    client.give(&set([secret("s", 3), listener("l", 2), route("r", 2)]));
+    assert_eq!(client.saw(), ["RDS +r"], "who may request what waits for nothing of this");
+    client.take(Route);
+    client.take(Secret);
+    assert_eq!(client.saw(), ["SDS +s"]);
+    client.take(Secret);
+    assert_eq!(client.saw(), ["LDS +l"]);
+    // A client that does not answer holds nothing up for ever.
+    client.give(&set([secret("s", 4), listener("l", 3), route("r", 2)]));
+    client.take(Listener);
+    assert_eq!(client.saw(), ["SDS +s"]);
+    client.pass(ACK_DEADLINE);
+    assert_eq!(client.saw(), ["SDS late", "LDS +l"]);
+}

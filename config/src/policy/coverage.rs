@@ -1,0 +1,67 @@
+//! Rules that allow nothing: legal, and surely not meant.
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::{
+    Finding, Port, RouteRule, Service, ServiceAccount, TcpRoute, TrafficTarget,
+};
+
+use super::draft::Draft;
+use crate::codes;
+
+/// Tells the rules of `draft` that are about no port of the services that their target is about.
+pub(super) fn check(draft: &mut Draft) {
+    let mut ports: BTreeMap<&ServiceAccount, Vec<&Port>> = BTreeMap::new();
+    for service in draft.services.iter() {
+        let Service { account, ports: own, .. } = service;
+        ports.entry(account).or_default().extend(own);
+    }
+    let mut findings = Vec::new();
+    // What cannot be read may have the port that seems to be missing.
+    let is_whole = draft.may_be_defined.is_empty() && !draft.anything_may_be_defined;
+    for target in draft.traffic_targets.iter().filter(|_| is_whole) {
+        let ports = ports.get(&target.destination);
+        // Services without any ports may be on their way.
+        let Some(ports) = ports.filter(|ports| !ports.is_empty()) else { continue };
+        let is_idle =
+            |rule: &&RouteRule| !ports.iter().any(|port| covers(draft, target, rule, port));
+        findings.extend(target.rules.iter().filter(is_idle).map(|rule| idle(draft, target, rule)));
+    }
+    draft.findings.extend(findings);
+}
+
+/// Whether the rule is about the port. TCP routes are about HTTP ports too where a target has no other
+/// rules.
+fn covers(draft: &Draft, target: &TrafficTarget, rule: &RouteRule, port: &Port) -> bool {
+    match rule {
+        RouteRule::Http { .. } => port.protocol.is_http(),
+        RouteRule::Tcp { route, .. } => {
+            let is_tcp_only = target.rules.iter().all(|one| matches!(one, RouteRule::Tcp { .. }));
+            let route = draft.tcp_routes.get(&(target.namespace.clone(), route.clone()));
+            // One that is not there, or could not be read, has been told already.
+            (!port.protocol.is_http() || is_tcp_only)
+                && route.is_none_or(|route: &TcpRoute| route.covers(port.number))
+        }
+    }
+}
+
+fn idle(draft: &Draft, target: &TrafficTarget, rule: &RouteRule) -> Finding {
+    let account = &target.destination;
+    let (what, spot) = match rule {
+        RouteRule::Http { spot, .. } => ("an HTTP port".to_owned(), spot),
+        RouteRule::Tcp { route, spot } => {
+            let route = draft.tcp_routes.get(&(target.namespace.clone(), route.clone()));
+            let ports = route.and_then(|route| route.ports.as_ref());
+            let ports: Vec<_> =
+                ports.into_iter().flatten().map(|port| format!("`{port}`")).collect();
+            match ports.as_slice() {
+                [] => ("a TCP port".to_owned(), spot),
+                ports => (format!("the TCP port {}", ports.join(" or ")), spot),
+            }
+        }
+    };
+    let message = format!("this rule allows nothing: no service of `{account}` has {what}");
+    Finding::warning(codes::IDLE_RULE, Some(spot.clone()), message)
+        .label("about no port")
+        .help("name the service port that callers say, not its `target_port`; or take the rule out")
+}
