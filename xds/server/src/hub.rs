@@ -11,7 +11,7 @@ use ironmesh_xds_wire::{Node, ResourceSet, ResourceType, Version};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::delta::{Refused, Taken};
+use crate::stream::{Refused, Taken};
 
 /// What a client is known by. One client may have several streams, as in a hot restart.
 pub type ClientKey = Arc<str>;

@@ -15,6 +15,10 @@ pub mod delta;
 mod hub;
 mod listener;
 mod service;
+pub mod stream;
+mod subscription;
+#[cfg(test)]
+mod test_resources;
 
 pub use hub::{ClientKey, ClientStatus, Hub, Nack};
 pub use listener::{Peer, serve};
