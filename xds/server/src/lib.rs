@@ -15,6 +15,7 @@ pub mod delta;
 mod hub;
 mod listener;
 mod service;
+pub mod sotw;
 pub mod stream;
 mod subscription;
 #[cfg(test)]

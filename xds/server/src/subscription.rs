@@ -19,9 +19,11 @@ const NAME_OVERHEAD: usize = 64;
 pub(crate) struct Subscription {
     /// Whether the client has asked for the type at all.
     pub(crate) has_begun: bool,
+    /// Whether it has ever asked for something by name.
+    has_named: bool,
     allows_wildcard: bool,
-    is_wildcard: bool,
-    names: BTreeSet<Arc<str>>,
+    pub(crate) is_wildcard: bool,
+    pub(crate) names: BTreeSet<Arc<str>>,
     /// What the names take in memory, about.
     size: usize,
 }
@@ -39,6 +41,7 @@ impl Subscription {
     pub(crate) fn new(resource_type: ResourceType) -> Self {
         Self {
             has_begun: false,
+            has_named: false,
             allows_wildcard: resource_type.allows_wildcard(),
             is_wildcard: false,
             names: BTreeSet::new(),
@@ -65,6 +68,36 @@ impl Subscription {
             } else if let Some(name) = self.names.take(name.as_str()) {
                 self.size -= name.len() + NAME_OVERHEAD;
                 change.names.push(name);
+            }
+        }
+        change
+    }
+
+    /// Puts `names` in the place of all that was there, as each request of the state-of-the-world variant
+    /// does. Those are returned that were not in, and whether the client wants all from now on; the
+    /// others that were in are dropped.
+    pub(crate) fn replace(&mut self, names: &[String]) -> Change {
+        // "Legacy wildcard": no names ask for all, as long as the client has never given one.
+        let is_legacy = names.is_empty() && self.is_wildcard && !self.has_named;
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        self.has_named |= !names.is_empty();
+        let was_wildcard = self.is_wildcard;
+        let asks_for_all = names.iter().any(|name| name == WILDCARD);
+        self.is_wildcard =
+            self.allows_wildcard && (is_legacy || asks_for_all || (is_first && names.is_empty()));
+        let mut change =
+            Change { wildcard: self.is_wildcard && !was_wildcard, ..Change::default() };
+        let old = std::mem::take(&mut self.names);
+        self.size = 0;
+        for name in names.iter().filter(|name| !self.allows_wildcard || *name != WILDCARD) {
+            let known = old.get(name.as_str()).cloned();
+            let is_new = known.is_none();
+            let name = known.unwrap_or_else(|| name.as_str().into());
+            if self.names.insert(Arc::clone(&name)) {
+                self.size += name.len() + NAME_OVERHEAD;
+                if is_new {
+                    change.names.push(name);
+                }
             }
         }
         change

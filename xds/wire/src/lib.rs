@@ -22,5 +22,5 @@ pub use envoy_types::pb;
 pub use error_detail::ErrorDetail;
 pub use node::{EnvoyVersion, Node};
 pub use resource::{Discoverable, Resource, ResourceType, Version, any};
-pub use set::{ResourceMap, ResourceSet};
+pub use set::{ResourceMap, ResourceSet, changed_names};
 pub use sotw::{SotwRequest, SotwResponse};
