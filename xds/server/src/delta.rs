@@ -13,7 +13,7 @@ mod order;
 mod tests;
 mod type_stream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_xds_wire::{DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
@@ -121,6 +121,21 @@ impl DeltaStream {
     /// What the client has taken, of a type: a copy that shares its structure.
     pub fn acked(&self, resource_type: ResourceType) -> imbl::OrdMap<Arc<str>, Version> {
         self.types.get(&resource_type).map(|stream| stream.acked.clone()).unwrap_or_default()
+    }
+
+    /// Wants the endpoints of these clusters sent again, with the next set: on another stream the
+    /// client is told that the clusters have changed.
+    pub(crate) fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
+        if let Some(endpoints) = self.types.get_mut(&ResourceType::Endpoint) {
+            for name in clusters {
+                endpoints.resend(name);
+            }
+        }
+    }
+
+    /// Removes nothing before `until`.
+    pub(crate) fn defer_removals(&mut self, until: Instant) {
+        self.grace_ends.get_or_insert(until);
     }
 
     /// A type that we do not serve: nothing of it is there, which is told once per name.

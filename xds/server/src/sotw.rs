@@ -12,7 +12,7 @@ mod partial;
 mod tests;
 mod whole;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -185,6 +185,19 @@ impl SotwStream {
             ResourceType::Listener => self.listeners.in_force(),
             ResourceType::Secret | ResourceType::Endpoint | ResourceType::Route => None,
         }
+    }
+
+    /// Wants the endpoints of these clusters sent again, with the next set: on another stream the
+    /// client is told that the clusters have changed.
+    pub(crate) fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
+        for name in clusters {
+            self.endpoints.resend(name);
+        }
+    }
+
+    /// Lets no cluster go before `until`.
+    pub(crate) fn defer_removals(&mut self, until: Instant) {
+        self.grace_ends.get_or_insert(until);
     }
 
     fn exchanges(&self) -> [(ResourceType, &Exchange); 5] {

@@ -79,7 +79,17 @@ impl Client {
     /// taken.
     pub(super) fn reconnect(&mut self) {
         let kept = [Cluster, Listener].into_iter();
-        let kept = kept.filter_map(|of| Some((of, self.stream.in_force(of)?))).collect();
+        let kept: BTreeMap<_, _> =
+            kept.filter_map(|of| Some((of, self.stream.in_force(of)?))).collect();
+        for of in [Cluster, Listener] {
+            // An answer that came too late the server has not heard. To a client that comes with a
+            // version that it does not know, it sends all, also what was refused.
+            let version = self.versions.get(&of).map_or("", |version| version);
+            if kept.get(&of).is_none_or(|kept| kept.version != version) {
+                self.refused.retain(|(refused, _), _| *refused != of);
+                self.ever_refused.retain(|(refused, _), _| *refused != of);
+            }
+        }
         self.stream = SotwStream::new(&self.refused, kept);
         self.forget_stream();
     }

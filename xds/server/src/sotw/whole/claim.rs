@@ -15,7 +15,7 @@ use crate::stream::Taken;
 pub struct InForce {
     state: ResourceMap,
     /// The version by which the client knows it. (It may have dropped names since.)
-    version: String,
+    pub(in crate::sotw) version: String,
     /// Names of which it may have another version, because it has refused a push since.
     in_doubt: BTreeSet<Arc<str>>,
 }
