@@ -17,5 +17,6 @@ mod proxies;
 mod reload;
 mod renewal;
 mod restart;
+mod sotw;
 mod tcp;
 mod websocket;
