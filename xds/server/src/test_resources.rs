@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
-    ClusterLoadAssignment, LocalityLbEndpoints,
+    ClusterLoadAssignment, Endpoint, LocalityLbEndpoints,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Listener;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::RouteConfiguration;
@@ -31,6 +31,16 @@ pub(crate) fn endpoints(cluster: &str, content: u32) -> Arc<Resource> {
     Arc::new(Resource::new(&ClusterLoadAssignment {
         cluster_name: cluster.to_owned(),
         endpoints: if content == 0 { Vec::new() } else { vec![locality] },
+        ..ClusterLoadAssignment::default()
+    }))
+}
+
+/// Endpoints that take at least `size` bytes.
+pub(crate) fn large_endpoints(cluster: &str, size: usize) -> Arc<Resource> {
+    let value = [("x".repeat(size), Endpoint::default())].into();
+    Arc::new(Resource::new(&ClusterLoadAssignment {
+        cluster_name: cluster.to_owned(),
+        named_endpoints: value,
         ..ClusterLoadAssignment::default()
     }))
 }
