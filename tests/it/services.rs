@@ -79,8 +79,8 @@ fn everything() -> ResourceSet {
     set
 }
 
-fn node(client: &Identity) -> Option<Node> {
-    Some(Node { id: client.name(), ..Node::default() })
+fn node(client: &Identity) -> Node {
+    Node { id: client.name(), ..Node::default() }
 }
 
 // R5: the type may be left out.
@@ -93,7 +93,7 @@ async fn each_type_has_a_service_of_its_own_in_both_variants() {
         for type_url in ["", of.url()] {
             let client = server.authority.proxy();
             let first = DeltaDiscoveryRequest {
-                node: node(&client),
+                node: Some(node(&client)),
                 type_url: type_url.to_owned(),
                 resource_names_subscribe: vec!["x".to_owned()],
                 ..DeltaDiscoveryRequest::default()
@@ -108,13 +108,14 @@ async fn each_type_has_a_service_of_its_own_in_both_variants() {
             assert_eq!((push.resources.len(), &*push.type_url), (1, of.url()));
             assert_eq!(push.resources[0].version, version.to_string());
             let response_nonce = push.nonce;
-            let answer = DeltaDiscoveryRequest { response_nonce, ..Default::default() };
+            let answer =
+                DeltaDiscoveryRequest { response_nonce, ..DeltaDiscoveryRequest::default() };
             requests.send(answer).await.unwrap();
             server.status_where(&client, "it has x", |s| s.has(of, "x", version)).await;
 
             let client = server.authority.proxy();
             let first = DiscoveryRequest {
-                node: node(&client),
+                node: Some(node(&client)),
                 type_url: type_url.to_owned(),
                 resource_names: vec!["x".to_owned()],
                 ..DiscoveryRequest::default()
@@ -146,7 +147,7 @@ async fn another_type_than_that_of_the_service_is_an_invalid_argument() {
         let client = server.authority.proxy();
         let other = ResourceType::ALL.into_iter().find(|other| *other != of).unwrap();
         let type_url = other.url().to_owned();
-        let (node, path) = (node(&client), path(service, "Stream", plural));
+        let (node, path) = (Some(node(&client)), path(service, "Stream", plural));
         let first = DiscoveryRequest { node, type_url, ..DiscoveryRequest::default() };
         let stream = open::<_, DiscoveryResponse>(&server, &client, &path, first).await;
         let end = next(&mut stream.unwrap().1).await.expect_err("no answer");
@@ -164,8 +165,11 @@ async fn what_separate_streams_have_taken_is_put_together() {
     let mut streams = Vec::new();
     for (service, plural, _) in SERVICES {
         let resource_names = vec!["x".to_owned()];
-        let first =
-            DiscoveryRequest { node: node(&client), resource_names, ..DiscoveryRequest::default() };
+        let first = DiscoveryRequest {
+            node: Some(node(&client)),
+            resource_names,
+            ..DiscoveryRequest::default()
+        };
         let path = path(service, "Stream", plural);
         streams.push(open::<_, DiscoveryResponse>(&server, &client, &path, first).await.unwrap());
     }

@@ -81,7 +81,7 @@ async fn sotw_a_published_set_reaches_its_client_and_its_answer_comes_back() {
     server.publish(&client, set.clone()).await;
     let push = stream.push().await;
     assert_eq!(names(&push), ["a"]);
-    assert_eq!(push.version_info, Version::of_all(&[a.clone()]).to_string());
+    assert_eq!(push.version_info, Version::of_all(std::slice::from_ref(&a)).to_string());
     stream.answer(&push, None).await;
     let of = ResourceType::Cluster;
     server.status_where(&client, "it has a", |s| s.has(of, "a", a.version())).await;
@@ -105,7 +105,7 @@ async fn sotw_a_client_that_comes_back_with_the_version_of_its_clusters_has_them
     let server = Server::start().await;
     let client = server.authority.proxy();
     let (a, set) = cluster("a", "1");
-    let version_info = Version::of_all(&[a.clone()]).to_string();
+    let version_info = Version::of_all(std::slice::from_ref(&a)).to_string();
     let first = DiscoveryRequest { version_info, ..clusters(&client) };
     let mut stream = SotwStream::begin(&server, &client, first).await;
     server.publish(&client, set).await;

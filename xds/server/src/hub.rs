@@ -44,8 +44,8 @@ impl ClientStatus {
     /// about other resources, or be of two Envoys in a hot restart: of each resource the newest
     /// stream decides that has taken it in any version.
     pub fn has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
-        let words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
-        words.filter_map(|(_, acked)| acked.get(name)).next() == Some(&version)
+        let mut words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
+        words.find_map(|(_, acked)| acked.get(name)) == Some(&version)
     }
 }
 

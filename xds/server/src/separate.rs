@@ -92,6 +92,8 @@ impl<V: Variant> Separate<V> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use ironmesh_xds_wire::{
         DeltaRequest,
         ResourceType::{Cluster, Endpoint, Route},
@@ -123,14 +125,14 @@ mod tests {
     }
 
     fn delta(only: ResourceType, first: ResourceSet, now: Instant) -> Separate<DeltaStream> {
-        let mut stream = Separate::new(DeltaStream::new(&Default::default()), Some(only));
+        let mut stream = Separate::new(DeltaStream::new(&BTreeMap::new()), Some(only));
         stream.on_set(first, now);
         let subscribe = vec!["a".to_owned(), "b".to_owned()];
         let type_url = only.url().to_owned();
-        stream.on_request(&DeltaRequest { type_url, subscribe, ..Default::default() }, now);
+        stream.on_request(&DeltaRequest { type_url, subscribe, ..DeltaRequest::default() }, now);
         let nonce = "1".to_owned();
         let type_url = only.url().to_owned();
-        stream.on_request(&DeltaRequest { type_url, nonce, ..Default::default() }, now);
+        stream.on_request(&DeltaRequest { type_url, nonce, ..DeltaRequest::default() }, now);
         stream
     }
 
@@ -149,7 +151,7 @@ mod tests {
         assert_eq!((at_once, later), (vec![], vec!["+a".to_owned()]));
 
         let mut stream =
-            Separate::new(SotwStream::new(&Default::default(), Default::default()), Some(Endpoint));
+            Separate::new(SotwStream::new(&BTreeMap::new(), BTreeMap::new()), Some(Endpoint));
         stream.on_set(all(1), now);
         let mut request = SotwRequest {
             type_url: Endpoint.url().to_owned(),

@@ -21,7 +21,7 @@ pub(crate) struct Subscription {
     pub(crate) has_begun: bool,
     /// Whether it has ever asked for something by name.
     has_named: bool,
-    allows_wildcard: bool,
+    resource_type: ResourceType,
     pub(crate) is_wildcard: bool,
     pub(crate) names: BTreeSet<Arc<str>>,
     /// What the names take in memory, about.
@@ -42,7 +42,7 @@ impl Subscription {
         Self {
             has_begun: false,
             has_named: false,
-            allows_wildcard: resource_type.allows_wildcard(),
+            resource_type,
             is_wildcard: false,
             names: BTreeSet::new(),
             size: 0,
@@ -63,7 +63,7 @@ impl Subscription {
     pub(crate) fn unsubscribe(&mut self, names: &[String]) -> Change {
         let mut change = Change::default();
         for name in names {
-            if self.allows_wildcard && name == WILDCARD {
+            if self.resource_type.allows_wildcard() && name == WILDCARD {
                 change.wildcard |= std::mem::take(&mut self.is_wildcard);
             } else if let Some(name) = self.names.take(name.as_str()) {
                 self.size -= name.len() + NAME_OVERHEAD;
@@ -83,13 +83,15 @@ impl Subscription {
         self.has_named |= !names.is_empty();
         let was_wildcard = self.is_wildcard;
         let asks_for_all = names.iter().any(|name| name == WILDCARD);
-        self.is_wildcard =
-            self.allows_wildcard && (is_legacy || asks_for_all || (is_first && names.is_empty()));
+        self.is_wildcard = self.resource_type.allows_wildcard()
+            && (is_legacy || asks_for_all || (is_first && names.is_empty()));
         let mut change =
             Change { wildcard: self.is_wildcard && !was_wildcard, ..Change::default() };
         let old = std::mem::take(&mut self.names);
         self.size = 0;
-        for name in names.iter().filter(|name| !self.allows_wildcard || *name != WILDCARD) {
+        for name in
+            names.iter().filter(|name| !self.resource_type.allows_wildcard() || *name != WILDCARD)
+        {
             let known = old.get(name.as_str()).cloned();
             let is_new = known.is_none();
             let name = known.unwrap_or_else(|| name.as_str().into());
@@ -109,13 +111,13 @@ impl Subscription {
         let mut change = Change::default();
         // "Legacy wildcard": a first request without names asks for all. Envoy does, also when it
         // connects again and lists what it has in `initial_resource_versions`.
-        let is_legacy = !self.has_begun && names.is_empty() && self.allows_wildcard;
+        let is_legacy = !self.has_begun && names.is_empty() && self.resource_type.allows_wildcard();
         self.has_begun = true;
         if is_legacy {
             change.wildcard = !std::mem::replace(&mut self.is_wildcard, true);
         }
         for name in names {
-            if self.allows_wildcard && name == WILDCARD {
+            if self.resource_type.allows_wildcard() && name == WILDCARD {
                 change.wildcard |= !std::mem::replace(&mut self.is_wildcard, true);
                 continue;
             }

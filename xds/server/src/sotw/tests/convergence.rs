@@ -145,19 +145,19 @@ impl Walk {
             return;
         };
         let push = push.clone();
-        if !push.resources.iter().any(|resource| is_poison(resource)) {
-            self.client.take(of);
-            if of == Cluster {
-                self.taken = push.resources.iter().map(|r| Arc::clone(r.name())).collect();
-            }
-            self.in_doubt.remove(&of);
-        } else {
+        if push.resources.iter().any(|resource| is_poison(resource)) {
             self.in_doubt.insert(of);
             if in_part {
                 self.client.refuse_in_part(of, is_poison);
             } else {
                 self.client.refuse(of, "poison");
             }
+        } else {
+            self.client.take(of);
+            if of == Cluster {
+                self.taken = push.resources.iter().map(|r| Arc::clone(r.name())).collect();
+            }
+            self.in_doubt.remove(&of);
         }
         self.forget();
     }
