@@ -20,7 +20,7 @@ pub(crate) struct Subscription {
     /// Whether the client has asked for the type at all.
     pub(crate) has_begun: bool,
     /// Whether it has ever asked for something by name.
-    has_named: bool,
+    pub(crate) has_named: bool,
     resource_type: ResourceType,
     pub(crate) is_wildcard: bool,
     pub(crate) names: BTreeSet<Arc<str>>,

@@ -58,17 +58,19 @@ fn clusters_and_listeners_of_a_known_version_are_not_sent_again() {
     }
 }
 
-// R12: only for the wildcard.
+// R12: a client that names something, and be it the wildcard, may have dropped something before.
 #[test]
 fn clusters_that_are_asked_for_by_name_are_sent_whatever_the_version() {
-    let mut client = Client::new();
-    client.give(&everything());
-    client.ask(Cluster, &["a", "b"]);
-    client.take_all();
-    client.reconnect();
-    client.give(&everything());
-    client.ask(Cluster, &["a", "b"]);
-    assert_eq!(client.saw(), ["CDS a b"]);
+    for names in [&["a", "b"][..], &["*"]] {
+        let mut client = Client::new();
+        client.give(&everything());
+        client.ask(Cluster, names);
+        client.take_all();
+        client.reconnect();
+        client.give(&everything());
+        client.ask(Cluster, names);
+        assert_eq!(client.saw(), ["CDS a b"]);
+    }
 }
 
 // R53, R57: what it had is known by its version.

@@ -44,7 +44,9 @@ impl Whole {
                 // What it had in the place of what it refused is not known, so that is tried again.
                 self.refused.clear();
                 let goal = self.goal(target);
-                if Version::of_all(goal.values()).to_string() != claimed {
+                // Who names something may have dropped something, and kept the version.
+                let has_named = self.exchange.subscription.has_named;
+                if has_named || Version::of_all(goal.values()).to_string() != claimed {
                     self.knows_base = false;
                     return None;
                 }
@@ -55,9 +57,10 @@ impl Whole {
         self.acked = certain.map(|(name, r)| (Arc::clone(name), r.version())).collect();
         self.sent = Some(state.clone());
         (self.in_force, self.in_force_version, self.in_doubt) = (state, version, in_doubt);
-        // "The server may skip resending only if no new names are subscribed" (R12).
+        // "The server may skip resending only if no new names are subscribed" (R12). Who has never
+        // named anything has never dropped anything either.
         let subscription = &self.exchange.subscription;
-        if subscription.is_wildcard && subscription.names.is_empty() && !claimed.is_empty() {
+        if subscription.is_wildcard && !subscription.has_named && !claimed.is_empty() {
             self.owes_answer = false;
         }
         self.forget_dropped();
