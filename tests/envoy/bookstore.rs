@@ -15,6 +15,8 @@ pub(crate) struct Bookstore {
     pub(crate) v2: Envoy,
     pub(crate) app_v1: App,
     pub(crate) app_v2: App,
+    /// What is special about its proxies.
+    adapt: fn(ProxyOptions) -> ProxyOptions,
 }
 
 /// How one calls the bookstore by name.
@@ -110,8 +112,21 @@ impl Bookstore {
         Self::open_with(&[], &[]).await
     }
 
+    /// The same with Envoys that use the state-of-the-world variant.
+    pub(crate) async fn open_sotw() -> Option<Self> {
+        Self::open_adapted(&[], &[], ProxyOptions::sotw).await
+    }
+
     /// The same with further policy files, and upstreams of the buyer.
     pub(crate) async fn open_with(policy: &[(&str, &str)], upstreams: &[&str]) -> Option<Self> {
+        Self::open_adapted(policy, upstreams, |options| options).await
+    }
+
+    async fn open_adapted(
+        policy: &[(&str, &str)],
+        upstreams: &[&str],
+        adapt: fn(ProxyOptions) -> ProxyOptions,
+    ) -> Option<Self> {
         let programs = Programs::find()?;
         let (buyers, split) = (buyers("/books/.*"), split(90, 10));
         let first = [
@@ -123,17 +138,17 @@ impl Bookstore {
         let mesh = Mesh::start(&programs, &[&first, policy].concat()).await;
         let app_v1 = App::http1("bookstore-v1", mesh.loopback().socket(21, 8080)).await;
         let app_v2 = App::http1("bookstore-v2", mesh.loopback().socket(22, 8080)).await;
-        let v1 = mesh.envoy(&ProxyOptions::new("default/bookstore-v1", 21)).await;
-        let v2 = mesh.envoy(&ProxyOptions::new("default/bookstore-v2", 22)).await;
+        let v1 = mesh.envoy(&adapt(ProxyOptions::new("default/bookstore-v1", 21))).await;
+        let v2 = mesh.envoy(&adapt(ProxyOptions::new("default/bookstore-v2", 22))).await;
         let mut buyer = ProxyOptions::new("default/bookbuyer", 11).upstream(UPSTREAM);
         for upstream in upstreams {
             buyer = buyer.upstream(upstream);
         }
-        let buyer = mesh.envoy(&buyer).await;
+        let buyer = mesh.envoy(&adapt(buyer)).await;
         for version in ["v1", "v2"] {
             endpoint_known(&buyer, &format!("default/bookstore-{version}|{PORT}")).await;
         }
-        let store = Self { mesh, buyer, v1, v2, app_v1, app_v2 };
+        let store = Self { mesh, buyer, v1, v2, app_v1, app_v2, adapt };
         eventually("the buyer to be served", async || expect(&store.buy("/books/1").await?, 200))
             .await;
         Some(store)
@@ -142,7 +157,7 @@ impl Bookstore {
     /// Starts the thief's sidecar, and waits until it may see the front page.
     pub(crate) async fn thief(&self) -> Envoy {
         let options = ProxyOptions::new("default/bookthief", 12).upstream(UPSTREAM);
-        let thief = self.mesh.envoy(&options).await;
+        let thief = self.mesh.envoy(&(self.adapt)(options)).await;
         eventually("the thief to see the front page", async || {
             expect(&get_once(thief.socket(PORT), "/", &[]).await?, 200)
         })

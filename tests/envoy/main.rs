@@ -18,5 +18,6 @@ mod refusals;
 mod reload;
 mod renewal;
 mod restart;
+mod sotw;
 mod tcp;
 mod websocket;

@@ -107,7 +107,7 @@ async fn held(envoys: &[&Envoy]) -> Vec<Held> {
 }
 
 /// Waits for some hundred requests of the load.
-async fn some_more(load: &Load) {
+pub(crate) async fn some_more(load: &Load) {
     let before = load.requests();
     eventually("more load", async || match load.requests() - before {
         count if count >= 500 => Ok(()),
@@ -117,7 +117,7 @@ async fn some_more(load: &Load) {
 }
 
 /// Waits until Envoy has as many streams to the control plane.
-async fn connected(envoy: &Envoy, streams: u64) {
+pub(crate) async fn connected(envoy: &Envoy, streams: u64) {
     eventually("the state of the connection", async || {
         match envoy.stat("control_plane.connected_state").await {
             now if now == streams => Ok(()),

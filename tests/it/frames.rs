@@ -20,14 +20,20 @@ async fn a_frame_that_is_no_request_ends_its_own_stream_only() {
     let mut beside = Stream::begin(channel.clone(), clusters(&client)).await;
     let mut elsewhere = Stream::open(&server, &other).await;
 
-    let mut grpc = Grpc::new(channel);
-    grpc.ready().await.unwrap();
-    let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-    let garbage = tokio_stream::iter([vec![0xff; 100]]);
-    let stream = grpc.streaming(Request::new(garbage), PathAndQuery::from_static(path), Raw).await;
-    let mut stream = stream.unwrap().into_inner();
-    let end = timeout(patience(), stream.message()).await.unwrap().expect_err("no answer");
-    assert!(end.message().contains("decode"), "{end}");
+    for path in [
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+        "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets",
+    ] {
+        let mut grpc = Grpc::new(channel.clone());
+        grpc.ready().await.unwrap();
+        let garbage = tokio_stream::iter([vec![0xff; 100]]);
+        let path = PathAndQuery::from_static(path);
+        let stream = grpc.streaming(Request::new(garbage), path, Raw).await;
+        let mut stream = stream.unwrap().into_inner();
+        let end = timeout(patience(), stream.message()).await.unwrap().expect_err("no answer");
+        assert!(end.message().contains("decode"), "{end}");
+    }
 
     for (client, stream) in [(&client, &mut beside), (&other, &mut elsewhere)] {
         server.publish(client, cluster("a", "1").1).await;

@@ -13,5 +13,7 @@ mod connections;
 mod frames;
 mod pushes;
 mod server;
+mod services;
 mod shutdown;
+mod sotw;
 mod streams;

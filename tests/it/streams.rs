@@ -1,10 +1,8 @@
 //! Which streams are served, and how the others are turned down.
 
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{Extension, Node};
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DiscoveryRequest,
-};
 use tonic::Code;
 
 use crate::client::{Stream, clusters, connect, names};
@@ -75,20 +73,6 @@ async fn a_node_may_be_repeated_and_not_be_changed() {
     let end = stream.end().await;
     assert_eq!(end.code(), Code::InvalidArgument);
     assert_eq!(end.message(), "the node id changed within the stream");
-}
-
-#[tokio::test]
-async fn the_state_of_the_world_variant_is_unimplemented_and_what_to_do_is_said() {
-    let server = Server::start().await;
-    let client = server.authority.proxy();
-    let mut grpc = AggregatedDiscoveryServiceClient::new(connect(&server, &client).await);
-    let requests = tokio_stream::iter([DiscoveryRequest::default()]);
-    let end = match grpc.stream_aggregated_resources(requests).await {
-        Err(end) => end,
-        Ok(stream) => stream.into_inner().message().await.expect_err("no answer"),
-    };
-    assert_eq!(end.code(), Code::Unimplemented);
-    assert!(end.message().contains("api_type: DELTA_GRPC"), "{end}");
 }
 
 // F1: Envoy's node lists its extensions.

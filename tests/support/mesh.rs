@@ -173,6 +173,9 @@ impl Mesh {
     /// Lets a proxy join and starts its Envoy; returns when that has its first configuration.
     pub async fn envoy(&self, options: &ProxyOptions) -> Envoy {
         let folder = self.bootstrap(options).await;
+        if options.sotw {
+            ask_for_sotw(&folder);
+        }
         let name = options.name();
         let address = self.loopback.host(options.bind.unwrap_or(options.host));
         Envoy::start(&self.programs.envoy, &name, &folder, address, options.drain_seconds).await
@@ -210,6 +213,15 @@ impl Drop for Mesh {
             eprintln!("--- the mesh of this test is kept in {}", self.folder.path().display());
         }
     }
+}
+
+/// Changes a bootstrap so that Envoy uses the state-of-the-world variant.
+fn ask_for_sotw(folder: &Path) {
+    let file = folder.join("envoy.yaml");
+    let delta = fs::read_to_string(&file).unwrap();
+    let sotw = delta.replace("DELTA_GRPC", "GRPC");
+    assert_ne!(sotw, delta, "the bootstrap does not say DELTA_GRPC");
+    fs::write(&file, sotw).unwrap();
 }
 
 fn config(folder: &Path, xds: SocketAddr, admin: SocketAddr) -> String {

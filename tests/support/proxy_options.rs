@@ -11,6 +11,7 @@ pub struct ProxyOptions {
     pub(crate) upstreams: Vec<String>,
     pub(crate) app_address: Option<IpAddr>,
     pub(crate) drain_seconds: u32,
+    pub(crate) sotw: bool,
 }
 
 impl ProxyOptions {
@@ -24,6 +25,7 @@ impl ProxyOptions {
             upstreams: Vec::new(),
             app_address: None,
             drain_seconds: 30,
+            sotw: false,
         }
     }
 
@@ -59,6 +61,13 @@ impl ProxyOptions {
     #[must_use]
     pub fn drain_seconds(mut self, seconds: u32) -> Self {
         self.drain_seconds = seconds;
+        self
+    }
+
+    /// Lets its Envoy use the state-of-the-world variant of xDS.
+    #[must_use]
+    pub fn sotw(mut self) -> Self {
+        self.sotw = true;
         self
     }
 

@@ -9,48 +9,21 @@
 //! most one push per type is under way, and what has changed meanwhile goes with the next.
 
 mod order;
-mod subscription;
 #[cfg(test)]
 mod tests;
 mod type_stream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ironmesh_xds_wire::{DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
+use crate::stream::{REMOVAL_GRACE, Taken, UnknownTypes};
 use type_stream::{Answer, TypeStream};
-pub use type_stream::{Refused, Taken};
 
-/// How long a push waits for its ACK before everything else goes on without it (invariant 6).
-pub const ACK_DEADLINE: Duration = Duration::from_secs(15);
-
-/// How long after its beginning a stream brings no removals. A client that connects again asks for one
-/// type after the other; until it has asked for all, what no longer refers to a cluster cannot be told.
-pub const REMOVAL_GRACE: Duration = Duration::from_secs(1);
-
-/// How many types that we do not serve one stream may ask for.
-const MAX_UNKNOWN_TYPES: usize = 32;
-
-/// How long the name of such a type may be.
-const MAX_TYPE_URL: usize = 256;
-
-/// What a stream gives to the world around it.
-#[derive(Debug)]
-pub enum Output {
-    /// To be sent.
-    Send(DeltaResponse),
-    /// There is news of what the client has: [`DeltaStream::acked`].
-    Acked(Taken),
-    /// The client refused a push.
-    Nacked(Refused),
-    /// The client has not answered a push of this type within [`ACK_DEADLINE`].
-    Late(ResourceType),
-    /// The stream is to be closed, for this reason.
-    Close(&'static str),
-}
+/// What a delta stream gives to the world around it.
+pub type Output = crate::stream::Output<DeltaResponse>;
 
 /// One delta stream.
 #[derive(Debug)]
@@ -58,7 +31,7 @@ pub struct DeltaStream {
     types: BTreeMap<ResourceType, TypeStream>,
     /// What the client is to have; `None` until it is known.
     target: Option<ResourceSet>,
-    unknown_types: BTreeSet<String>,
+    unknown_types: UnknownTypes,
     last_nonce: u64,
     /// When the [`REMOVAL_GRACE`] ends; `None` before it begins and when it is over.
     grace_ends: Option<Instant>,
@@ -77,7 +50,7 @@ impl DeltaStream {
         Self {
             types,
             target: None,
-            unknown_types: BTreeSet::new(),
+            unknown_types: UnknownTypes::default(),
             last_nonce: 0,
             grace_ends: None,
         }
@@ -150,15 +123,27 @@ impl DeltaStream {
         self.types.get(&resource_type).map(|stream| stream.acked.clone()).unwrap_or_default()
     }
 
+    /// Wants the endpoints of these clusters sent again, with the next set: on another stream the
+    /// client is told that the clusters have changed.
+    pub(crate) fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
+        if let Some(endpoints) = self.types.get_mut(&ResourceType::Endpoint) {
+            for name in clusters {
+                endpoints.resend(name);
+            }
+        }
+    }
+
+    /// Removes nothing before `until`.
+    pub(crate) fn defer_removals(&mut self, until: Instant) {
+        self.grace_ends.get_or_insert(until);
+    }
+
     /// A type that we do not serve: nothing of it is there, which is told once per name.
     fn on_unknown_type(&mut self, request: &DeltaRequest) -> Vec<Output> {
-        if request.type_url.len() > MAX_TYPE_URL {
-            return vec![Output::Close("the client asks for a resource type of too long a name")];
-        }
-        let is_new = self.unknown_types.insert(request.type_url.clone());
-        if self.unknown_types.len() > MAX_UNKNOWN_TYPES {
-            return vec![Output::Close("the client asks for too many unknown resource types")];
-        }
+        let is_new = match self.unknown_types.insert(&request.type_url) {
+            Ok(is_new) => is_new,
+            Err(reason) => return vec![Output::Close(reason)],
+        };
         if !is_new && request.subscribe.is_empty() {
             return Vec::new();
         }

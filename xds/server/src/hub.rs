@@ -11,7 +11,8 @@ use ironmesh_xds_wire::{Node, ResourceSet, ResourceType, Version};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::delta::{Refused, Taken};
+use crate::sotw::InForce;
+use crate::stream::{Refused, Taken};
 
 /// What a client is known by. One client may have several streams, as in a hot restart.
 pub type ClientKey = Arc<str>;
@@ -34,13 +35,17 @@ pub struct ClientStatus {
     pub node: Node,
     /// What it refuses now.
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
-    acked: BTreeMap<ResourceType, OrdMap<Arc<str>, Version>>,
+    /// What each stream has taken, by the stream's number and the type. A word goes with its stream.
+    acked: BTreeMap<(u64, ResourceType), OrdMap<Arc<str>, Version>>,
 }
 
 impl ClientStatus {
-    /// Whether the client has taken this version of this resource.
+    /// Whether the client has taken this version of this resource. Streams of one client may each be
+    /// about other resources, or be of two Envoys in a hot restart: of each resource the newest
+    /// stream decides that has taken it in any version.
     pub fn has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
-        self.acked.get(&resource_type).and_then(|acked| acked.get(name)) == Some(&version)
+        let mut words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
+        words.find_map(|(_, acked)| acked.get(name)) == Some(&version)
     }
 }
 
@@ -54,6 +59,8 @@ pub struct Hub {
 
 #[derive(Debug, Default)]
 struct Clients {
+    /// The number of the newest stream.
+    last_stream: u64,
     by_key: BTreeMap<ClientKey, Client>,
     /// Those to whom something has happened since [`Hub::take_changed`].
     changed: BTreeSet<ClientKey>,
@@ -63,6 +70,8 @@ struct Clients {
 struct Client {
     set: watch::Sender<Option<ResourceSet>>,
     status: ClientStatus,
+    /// What its last state-of-the-world stream left in force, for the next.
+    in_force: BTreeMap<ResourceType, InForce>,
 }
 
 impl Default for Hub {
@@ -139,19 +148,23 @@ impl Hub {
     /// A stream of `client` begins.
     pub(crate) fn connect(self: &Arc<Self>, client: ClientKey, node: Node) -> Connection {
         let mut clients = self.clients.lock();
+        clients.last_stream += 1;
+        let stream = clients.last_stream;
         clients.changed.insert(Arc::clone(&client));
         let entry = clients.by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
             set: watch::Sender::new(None),
             status: ClientStatus::default(),
+            in_force: BTreeMap::new(),
         });
         entry.status.streams += 1;
         entry.status.node = node;
         let sets = entry.set.subscribe();
         let nacks = &entry.status.nacks;
         let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
+        let in_force = entry.in_force.clone();
         drop(clients);
         self.tell();
-        Connection { hub: Arc::clone(self), client, sets, refused }
+        Connection { hub: Arc::clone(self), stream, client, sets, refused, in_force }
     }
 
     fn tell(&self) {
@@ -173,10 +186,14 @@ impl Hub {
 #[derive(Debug)]
 pub(crate) struct Connection {
     hub: Arc<Hub>,
+    /// Newer streams have higher numbers.
+    stream: u64,
     pub(crate) client: ClientKey,
     pub(crate) sets: watch::Receiver<Option<ResourceSet>>,
     /// What the client refused on earlier streams.
     pub(crate) refused: BTreeMap<(ResourceType, Arc<str>), Version>,
+    /// What they left in force.
+    pub(crate) in_force: BTreeMap<ResourceType, InForce>,
 }
 
 impl Connection {
@@ -188,8 +205,16 @@ impl Connection {
                 *resource_type != taken.resource_type
                     || !(taken.names.contains(name) || acked.get(name) == Some(&nack.version))
             });
-            client.status.acked.insert(taken.resource_type, acked);
+            client.status.acked.insert((self.stream, taken.resource_type), acked);
         });
+    }
+
+    /// Keeps what the client has in force, for its next stream.
+    pub(crate) fn keep(&self, resource_type: ResourceType, in_force: InForce) {
+        let mut clients = self.hub.clients.lock();
+        if let Some(client) = clients.by_key.get_mut(&self.client) {
+            client.in_force.insert(resource_type, in_force);
+        }
     }
 
     pub(crate) fn nacked(&self, refused: &Refused) {
@@ -210,10 +235,62 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.hub.with(&self.client, |client| {
             client.status.streams = client.status.streams.saturating_sub(1);
+            client.status.acked.retain(|(stream, _), _| *stream != self.stream);
             if client.status.streams == 0 {
                 // Nobody is there to send it to; when the client is back it is compiled anew.
                 client.set.send_replace(None);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_resources::listener;
+
+    fn connect(hub: &Arc<Hub>) -> Connection {
+        hub.connect("client".into(), Node::default())
+    }
+
+    fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
+        for (resource_type, ..) in resources {
+            let of_type = resources.iter().filter(|(of, ..)| of == resource_type);
+            let acked = of_type.map(|(_, name, version)| (Arc::from(*name), *version)).collect();
+            let taken = Taken { resource_type: *resource_type, names: Vec::new() };
+            connection.acked(&taken, acked);
+        }
+    }
+
+    #[test]
+    fn streams_of_one_client_do_not_overwrite_each_other() {
+        let [one, two] = [1, 2].map(|content| listener("l", content).version());
+        let hub = Arc::new(Hub::default());
+        let has = |resource_type, name: &str, version| {
+            hub.has_all("client", [&(resource_type, name.into(), version)])
+        };
+        let (listeners, secrets) = (connect(&hub), connect(&hub));
+        acked(&listeners, &[(ResourceType::Listener, "l", one)]);
+        acked(&secrets, &[(ResourceType::Secret, "s", one)]);
+        let another = connect(&hub);
+        acked(&another, &[(ResourceType::Secret, "t", one)]);
+        assert!(has(ResourceType::Listener, "l", one), "one stream has only secrets");
+        assert!(has(ResourceType::Secret, "s", one), "one stream has another secret");
+        assert!(has(ResourceType::Secret, "t", one));
+
+        // A hot restart: the new Envoy has nothing yet, and then more than the old one.
+        let new = connect(&hub);
+        assert!(has(ResourceType::Listener, "l", one));
+        acked(&new, &[(ResourceType::Listener, "l", two)]);
+        acked(&listeners, &[(ResourceType::Listener, "l", one)]);
+        assert!(has(ResourceType::Listener, "l", two), "the newest stream decides");
+        assert!(!has(ResourceType::Listener, "l", one));
+        // It does not come up, and the old one is all there is.
+        drop(new);
+        assert!(has(ResourceType::Listener, "l", one));
+        drop((listeners, secrets, another));
+        assert!(!has(ResourceType::Listener, "l", one), "nobody is there");
+        let _again = connect(&hub);
+        assert!(!has(ResourceType::Listener, "l", one), "it has not said so");
     }
 }

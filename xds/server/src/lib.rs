@@ -4,17 +4,24 @@
 //! to have ([`Hub::publish`]); the engine keeps each client at that, by the letter of the xDS
 //! protocol, and tells what the clients have taken and refused ([`Hub::status`]).
 //!
-//! Inside is a state machine per stream, without sockets and clocks ([`delta::DeltaStream`]);
-//! around it a task per stream that moves its inputs and outputs.
+//! Inside is a state machine per stream, without sockets and clocks: [`delta::DeltaStream`] or
+//! [`sotw::SotwStream`]. Around it is a task per stream that moves its inputs and outputs.
 //!
-//! Served now: the aggregated delta stream. The state-of-the-world variants are to stand beside
-//! [`delta`], as `sotw`, on the same [`Hub`].
+//! Served are the aggregated service and those of clusters, endpoints, listeners, routes and secrets,
+//! each in both variants.
 
 mod body;
 pub mod delta;
 mod hub;
 mod listener;
+mod separate;
 mod service;
+pub mod sotw;
+pub mod stream;
+mod subscription;
+#[cfg(test)]
+mod test_resources;
+mod variant;
 
 pub use hub::{ClientKey, ClientStatus, Hub, Nack};
 pub use listener::{Peer, serve};

@@ -25,7 +25,8 @@ use tokio_util::task::TaskTracker;
 use tonic::transport::server::Connected;
 
 use crate::hub::Hub;
-use crate::service::{Admission, AggregatedDiscovery};
+use crate::service::names::{Aggregated, Clusters, Endpoints, Listeners, Routes, Secrets};
+use crate::service::{Admission, Discovery, Streams};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
@@ -39,8 +40,9 @@ const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from
 /// How long clients may take to read what is under way, and to leave, when we shut down.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How many streams one connection may have: Envoy has one.
-const MAX_STREAMS_PER_CONNECTION: u32 = 8;
+/// How many streams one connection may have. Envoy has one where it uses the aggregated service, and
+/// otherwise one for each cluster's endpoints, each route configuration and each secret.
+const MAX_STREAMS_PER_CONNECTION: u32 = 128;
 
 /// Who is at the other end of a connection, by its verified certificate.
 #[derive(Debug, Clone)]
@@ -78,15 +80,20 @@ pub async fn serve(
     admission: Arc<dyn Admission>,
     shutdown: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
-    let streams = TaskTracker::new();
-    let service = AggregatedDiscovery::new(hub, admission, shutdown.clone(), streams.clone());
+    let tasks = TaskTracker::new();
+    let streams = Streams { hub, admission, shutdown: shutdown.clone(), tasks: tasks.clone() };
     let (connections, incoming) = mpsc::channel(64);
     let accepting = tokio::spawn(accept(listener, tls, connections, shutdown.clone()));
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE.0))
         .http2_keepalive_timeout(Some(KEEPALIVE.1))
         .max_concurrent_streams(Some(MAX_STREAMS_PER_CONNECTION))
-        .add_service(service)
+        .add_service(Discovery::<Aggregated>::new(&streams))
+        .add_service(Discovery::<Clusters>::new(&streams))
+        .add_service(Discovery::<Endpoints>::new(&streams))
+        .add_service(Discovery::<Listeners>::new(&streams))
+        .add_service(Discovery::<Routes>::new(&streams))
+        .add_service(Discovery::<Secrets>::new(&streams))
         .serve_with_incoming_shutdown(
             ReceiverStream::new(incoming),
             shutdown.clone().cancelled_owned(),
@@ -96,8 +103,8 @@ pub async fn serve(
         () = overdue(&shutdown) => Ok(()),
     };
     accepting.abort();
-    streams.close();
-    streams.wait().await;
+    tasks.close();
+    tasks.wait().await;
     result
 }
 

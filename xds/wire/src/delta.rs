@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3 as discovery;
-use prost::Message;
 
+use crate::error_detail::ErrorDetail;
+use crate::frame::frame;
 use crate::node::Node;
 use crate::resource::{Resource, ResourceType};
 
@@ -29,31 +30,6 @@ pub struct DeltaRequest {
     pub error: Option<ErrorDetail>,
 }
 
-/// Why a client refuses a response, in its own words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorDetail {
-    /// A gRPC status code.
-    pub code: i32,
-    /// The words, at most [`ErrorDetail::MAX_LENGTH`] bytes of them, in one line.
-    pub message: String,
-}
-
-impl ErrorDetail {
-    /// How much of a refusal is kept: what a client says must not fill our memory or logs.
-    pub const MAX_LENGTH: usize = 4096;
-
-    fn new(code: i32, mut message: String) -> Self {
-        let mut end = Self::MAX_LENGTH.min(message.len());
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.truncate(end);
-        // They reach logs and terminals: no line breaks and no escape sequences.
-        let message = message.replace(char::is_control, " ");
-        Self { code, message }
-    }
-}
-
 impl From<discovery::DeltaDiscoveryRequest> for DeltaRequest {
     fn from(request: discovery::DeltaDiscoveryRequest) -> Self {
         Self {
@@ -63,7 +39,7 @@ impl From<discovery::DeltaDiscoveryRequest> for DeltaRequest {
             unsubscribe: request.resource_names_unsubscribe,
             initial_versions: request.initial_resource_versions.into_iter().collect(),
             nonce: request.response_nonce,
-            error: request.error_detail.map(|status| ErrorDetail::new(status.code, status.message)),
+            error: request.error_detail.map(ErrorDetail::from),
         }
     }
 }
@@ -101,20 +77,14 @@ impl DeltaResponse {
             removed_resources: self.removed.iter().map(|name| (**name).to_owned()).collect(),
             ..discovery::DeltaDiscoveryResponse::default()
         };
-        let entries = self.resources.iter().map(|resource| resource.delta_entry());
-        let length = head.encoded_len() + entries.clone().map(Bytes::len).sum::<usize>();
-        // gRPC over HTTP/2, "Length-Prefixed-Message": not compressed, then four bytes of length.
-        let mut first = BytesMut::with_capacity(5 + head.encoded_len());
-        first.put_u8(0);
-        first.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-        first.put_slice(&head.encode_to_vec());
-        std::iter::once(first.freeze()).chain(entries.cloned()).collect()
+        frame(&head, self.resources.iter().map(|resource| resource.delta_entry()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+    use prost::Message;
 
     use super::*;
 
@@ -141,17 +111,5 @@ mod tests {
         assert_eq!(decoded.resources[1].version, resource("b").version().to_string());
         let inside = decoded.resources[1].resource.as_ref().unwrap();
         assert_eq!(Cluster::decode(&*inside.value).unwrap().name, "b");
-    }
-
-    #[test]
-    fn a_refusal_cannot_write_on_a_terminal() {
-        let error = ErrorDetail::new(3, "no\n2026 INFO all is well\u{1b}[2J".to_owned());
-        assert_eq!(error.message, "no 2026 INFO all is well [2J");
-    }
-
-    #[test]
-    fn a_long_refusal_is_cut_between_characters() {
-        let error = ErrorDetail::new(3, "ä".repeat(5000));
-        assert_eq!(error.message.len(), ErrorDetail::MAX_LENGTH);
     }
 }

@@ -9,13 +9,18 @@
 mod canonical;
 mod delta;
 mod descriptors;
+mod error_detail;
+mod frame;
 mod json;
 mod node;
 mod resource;
 mod set;
+mod sotw;
 
-pub use delta::{DeltaRequest, DeltaResponse, ErrorDetail};
+pub use delta::{DeltaRequest, DeltaResponse};
 pub use envoy_types::pb;
+pub use error_detail::ErrorDetail;
 pub use node::{EnvoyVersion, Node};
 pub use resource::{Discoverable, Resource, ResourceType, Version, any};
-pub use set::{ResourceMap, ResourceSet};
+pub use set::{ResourceMap, ResourceSet, changed_names};
+pub use sotw::{SotwRequest, SotwResponse};

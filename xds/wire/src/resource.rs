@@ -12,8 +12,8 @@ use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::service::discovery::v3 as discovery;
 use envoy_types::pb::google::protobuf::Any;
-use prost::{Message, Name};
-use xxhash_rust::xxh3::xxh3_128;
+use prost::{Message, Name, length_delimiter_len};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::canonical::canonicalize;
 use crate::descriptors::pool;
@@ -122,6 +122,22 @@ impl FromStr for Version {
     }
 }
 
+impl Version {
+    /// The version of several resources together, as `version_info` of the state-of-the-world
+    /// variant has it: of their names and contents and of nothing else, so that it too is the same
+    /// on every replica and after every restart (R11, R23). They must come in the order of their
+    /// names.
+    pub fn of_all<'a>(resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> Self {
+        let mut hasher = Xxh3::new();
+        for resource in resources {
+            hasher.update(&resource.name.len().to_le_bytes());
+            hasher.update(resource.name.as_bytes());
+            hasher.update(&resource.version.0.to_le_bytes());
+        }
+        Self(hasher.digest128())
+    }
+}
+
 /// A resource as it goes out.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
@@ -131,6 +147,10 @@ pub struct Resource {
     /// The encoding of a `DeltaDiscoveryResponse` that has this one resource and nothing else.
     /// Protobuf merges concatenated messages, so a response is its head followed by such entries.
     entry: Bytes,
+    /// The encoding of a `DiscoveryResponse` that has this one resource: a part of `entry`, and no
+    /// copy of it. The content is field 2 of a delta entry's `Resource` and also field 2 of a
+    /// `DiscoveryResponse`, an `Any` in both, so it is the same bytes, key and length included.
+    sotw_entry: Bytes,
 }
 
 impl Resource {
@@ -142,22 +162,27 @@ impl Resource {
             debug_assert_eq!(done, Ok(()), "prost encodes what the descriptors describe");
         }
         let version = Version(xxh3_128(&value));
+        let body = Any { type_url: M::TYPE.url().to_owned(), value };
+        // Field 2 of both messages: one byte of key, the length, the content.
+        let field = 1 + length_delimiter_len(body.encoded_len()) + body.encoded_len();
         let resource = discovery::Resource {
             name: message.resource_name().to_owned(),
             version: version.to_string(),
-            resource: Some(Any { type_url: M::TYPE.url().to_owned(), value }),
+            resource: Some(body),
             ..discovery::Resource::default()
         };
+        // In front of it stands field 1, the version; prost encodes fields by their numbers.
+        let before = 2 + resource.version.len();
+        let length = resource.encoded_len();
         let response = discovery::DeltaDiscoveryResponse {
             resources: vec![resource],
             ..discovery::DeltaDiscoveryResponse::default()
         };
-        Self {
-            kind: M::TYPE,
-            name: message.resource_name().into(),
-            version,
-            entry: response.encode_to_vec().into(),
-        }
+        let entry = Bytes::from(response.encode_to_vec());
+        let begin = entry.len() - length + before;
+        let sotw_entry = entry.slice(begin..begin + field);
+        let name = message.resource_name().into();
+        Self { kind: M::TYPE, name, version, entry, sotw_entry }
     }
 
     /// Its type.
@@ -189,6 +214,11 @@ impl Resource {
     pub fn delta_entry(&self) -> &Bytes {
         &self.entry
     }
+
+    /// Its part of a state-of-the-world response, to be put behind the response's head.
+    pub fn sotw_entry(&self) -> &Bytes {
+        &self.sotw_entry
+    }
 }
 
 impl fmt::Debug for Resource {
@@ -218,6 +248,48 @@ mod tests {
         check::<ClusterLoadAssignment>();
         check::<Listener>();
         check::<RouteConfiguration>();
+    }
+
+    #[test]
+    fn the_entry_of_a_state_of_the_world_is_a_part_of_the_delta_entry() {
+        // Around the sizes at which lengths take one byte more.
+        for size in (0..400).chain(16_000..16_500) {
+            let cluster = Cluster { name: "n".repeat(size), ..Cluster::default() };
+            let resource = Resource::new(&cluster);
+            let (whole, part) = (resource.delta_entry(), resource.sotw_entry());
+            assert!(whole.as_ptr_range().contains(&part.as_ptr()), "it is a copy");
+            let decoded = discovery::DiscoveryResponse::decode(part.clone()).unwrap();
+            let [body] = &decoded.resources[..] else { panic!("{decoded:?}") };
+            assert_eq!(body.type_url, Cluster::type_url());
+            assert_eq!(Cluster::decode(&*body.value).unwrap(), cluster);
+            let alone = discovery::DiscoveryResponse {
+                resources: decoded.resources.clone(),
+                ..discovery::DiscoveryResponse::default()
+            };
+            assert_eq!(decoded, alone, "nothing else is in there");
+        }
+    }
+
+    // R11, R23.
+    #[test]
+    fn the_version_of_several_resources_is_that_of_their_names_and_contents() {
+        let cluster = |name: &str, content: &str| {
+            Arc::new(Resource::new(&Cluster {
+                name: name.to_owned(),
+                alt_stat_name: content.to_owned(),
+                ..Cluster::default()
+            }))
+        };
+        let of = |clusters: &[(&str, &str)]| {
+            let all: Vec<_> = clusters.iter().map(|(name, text)| cluster(name, text)).collect();
+            Version::of_all(&all)
+        };
+        let both = of(&[("a", "1"), ("b", "1")]);
+        assert_eq!(both, of(&[("a", "1"), ("b", "1")]));
+        for other in [&[("a", "1"), ("b", "2")][..], &[("a", "1")], &[("a", "1"), ("c", "1")], &[]]
+        {
+            assert_ne!(both, of(other), "{other:?}");
+        }
     }
 
     #[test]

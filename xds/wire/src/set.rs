@@ -82,7 +82,7 @@ impl ResourceSet {
 }
 
 /// The names that stand for another content, or for none, or newly, in `new`.
-pub(crate) fn changed_names(old: &ResourceMap, new: &ResourceMap) -> Vec<Arc<str>> {
+pub fn changed_names(old: &ResourceMap, new: &ResourceMap) -> Vec<Arc<str>> {
     old.diff(new)
         .filter_map(|item| match item {
             DiffItem::Add(name, _) | DiffItem::Remove(name, _) => Some(Arc::clone(name)),

@@ -8,6 +8,5 @@ mod convergence;
 mod limits;
 mod order;
 mod reconnect;
-mod resources;
 mod subscriptions;
 mod warming;

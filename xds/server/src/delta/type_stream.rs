@@ -12,16 +12,12 @@ use ironmesh_xds_wire::{
 };
 use tokio::time::Instant;
 
-use super::ACK_DEADLINE;
-use super::subscription::Subscription;
+use crate::stream::{ACK_DEADLINE, FULL_RESPONSE};
+use crate::subscription::Subscription;
 
 mod answer;
 
 pub(crate) use answer::Answer;
-pub use answer::{Refused, Taken};
-
-/// The size at which a response is full; what does not fit goes with the next, after the ACK.
-const FULL_RESPONSE: usize = 256 * 1024;
 
 /// How many pushes without an answer are remembered.
 const MAX_UNANSWERED: usize = 8;

@@ -4,8 +4,9 @@ use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Secret};
 
 use super::client::{Client, answer};
-use super::resources::{cluster, endpoints, listener, secret, set};
-use crate::delta::{ACK_DEADLINE, Output};
+use crate::delta::Output;
+use crate::stream::ACK_DEADLINE;
+use crate::test_resources::{cluster, endpoints, listener, secret, set};
 
 // R21.
 #[test]

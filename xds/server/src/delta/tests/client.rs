@@ -11,7 +11,8 @@ use ironmesh_xds_wire::{
 };
 use tokio::time::Instant;
 
-use crate::delta::{DeltaStream, Output, REMOVAL_GRACE, Refused};
+use crate::delta::{DeltaStream, Output};
+use crate::stream::{REMOVAL_GRACE, Refused};
 
 pub(super) struct Client {
     pub(super) stream: DeltaStream,

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::client::{Client, subscribe};
-use super::resources::{Contents, resource};
-use crate::delta::REMOVAL_GRACE;
+use crate::stream::REMOVAL_GRACE;
+use crate::test_resources::{Contents, resource};
 
 mod checks;
 

@@ -4,7 +4,7 @@ use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Secret};
 use ironmesh_xds_wire::{DeltaRequest, ResourceSet};
 
 use super::client::{Client, subscribe};
-use super::resources::{cluster, endpoints, large_cluster, listener, set};
+use crate::test_resources::{cluster, endpoints, large_cluster, listener, set};
 
 #[test]
 fn a_large_response_is_split_and_the_rest_follows_the_ack() {

@@ -6,8 +6,8 @@ use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
 
 use super::client::Client;
-use super::resources::{cluster, endpoints, listener, route, secret, set};
-use crate::delta::ACK_DEADLINE;
+use crate::stream::ACK_DEADLINE;
+use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
 
 // Rule 1: Envoy warms for 15 s otherwise.
 #[test]

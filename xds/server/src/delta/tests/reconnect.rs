@@ -4,8 +4,9 @@ use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
 
 use super::client::{Client, subscribe};
-use super::resources::{cluster, endpoints, listener, route, secret, set};
-use crate::delta::{Output, REMOVAL_GRACE};
+use crate::delta::Output;
+use crate::stream::REMOVAL_GRACE;
+use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
 
 fn everything() -> ResourceSet {
     set([

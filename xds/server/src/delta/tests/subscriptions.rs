@@ -5,8 +5,8 @@ use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
 
 use super::client::{Client, answer, subscribe};
-use super::resources::{cluster, endpoints, listener, resource, secret, set};
-use crate::delta::REMOVAL_GRACE;
+use crate::stream::REMOVAL_GRACE;
+use crate::test_resources::{cluster, endpoints, listener, resource, secret, set};
 
 // Rule 3.
 #[test]

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::client::Client;
-use super::resources::Contents;
-use crate::delta::REMOVAL_GRACE;
+use crate::stream::REMOVAL_GRACE;
+use crate::test_resources::Contents;
 
 proptest! {
     #[test]

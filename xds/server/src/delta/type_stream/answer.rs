@@ -2,32 +2,10 @@
 
 use std::sync::Arc;
 
-use ironmesh_xds_wire::{DeltaRequest, ErrorDetail, ResourceType, Version};
+use ironmesh_xds_wire::DeltaRequest;
 
 use super::TypeStream;
-
-/// A push that the client refused.
-#[derive(Debug, Clone)]
-pub struct Refused {
-    /// Its type.
-    pub resource_type: ResourceType,
-    /// What was in it, and in which versions.
-    pub resources: Vec<(Arc<str>, Version)>,
-    /// Why, in the client's words.
-    pub error: ErrorDetail,
-    /// Whether it is known which resource is refused: there was only this one. Otherwise each is
-    /// tried again by itself.
-    pub is_final: bool,
-}
-
-/// News of what the client has: it took a push, or it said what it has from an earlier stream.
-#[derive(Debug, Clone)]
-pub struct Taken {
-    /// The type.
-    pub resource_type: ResourceType,
-    /// What was in the push, and what it removed.
-    pub names: Vec<Arc<str>>,
-}
+use crate::stream::{Refused, Taken};
 
 /// How a client answered a push.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
-    ClusterLoadAssignment, LocalityLbEndpoints,
+    ClusterLoadAssignment, Endpoint, LocalityLbEndpoints,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Listener;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::RouteConfiguration;
@@ -15,18 +15,18 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType};
 
-pub(super) fn cluster(name: &str, content: u32) -> Arc<Resource> {
+pub(crate) fn cluster(name: &str, content: u32) -> Arc<Resource> {
     large_cluster(name, content, 0)
 }
 
 /// A cluster that takes at least `size` bytes.
-pub(super) fn large_cluster(name: &str, content: u32, size: usize) -> Arc<Resource> {
+pub(crate) fn large_cluster(name: &str, content: u32, size: usize) -> Arc<Resource> {
     let alt_stat_name = format!("{content}{}", "x".repeat(size));
     Arc::new(Resource::new(&Cluster { name: name.to_owned(), alt_stat_name, ..Cluster::default() }))
 }
 
 /// The endpoints of a cluster; with content 0 there are none.
-pub(super) fn endpoints(cluster: &str, content: u32) -> Arc<Resource> {
+pub(crate) fn endpoints(cluster: &str, content: u32) -> Arc<Resource> {
     let locality = LocalityLbEndpoints { priority: content, ..LocalityLbEndpoints::default() };
     Arc::new(Resource::new(&ClusterLoadAssignment {
         cluster_name: cluster.to_owned(),
@@ -35,7 +35,17 @@ pub(super) fn endpoints(cluster: &str, content: u32) -> Arc<Resource> {
     }))
 }
 
-pub(super) fn listener(name: &str, content: u32) -> Arc<Resource> {
+/// Endpoints that take at least `size` bytes.
+pub(crate) fn large_endpoints(cluster: &str, size: usize) -> Arc<Resource> {
+    let value = [("x".repeat(size), Endpoint::default())].into();
+    Arc::new(Resource::new(&ClusterLoadAssignment {
+        cluster_name: cluster.to_owned(),
+        named_endpoints: value,
+        ..ClusterLoadAssignment::default()
+    }))
+}
+
+pub(crate) fn listener(name: &str, content: u32) -> Arc<Resource> {
     Arc::new(Resource::new(&Listener {
         name: name.to_owned(),
         stat_prefix: content.to_string(),
@@ -43,7 +53,7 @@ pub(super) fn listener(name: &str, content: u32) -> Arc<Resource> {
     }))
 }
 
-pub(super) fn route(name: &str, content: u32) -> Arc<Resource> {
+pub(crate) fn route(name: &str, content: u32) -> Arc<Resource> {
     Arc::new(Resource::new(&RouteConfiguration {
         name: name.to_owned(),
         internal_only_headers: vec![content.to_string()],
@@ -51,7 +61,7 @@ pub(super) fn route(name: &str, content: u32) -> Arc<Resource> {
     }))
 }
 
-pub(super) fn secret(name: &str, content: u32) -> Arc<Resource> {
+pub(crate) fn secret(name: &str, content: u32) -> Arc<Resource> {
     let text = Specifier::InlineString(content.to_string());
     let source = DataSource { specifier: Some(text), ..DataSource::default() };
     let generic = GenericSecret { secret: Some(source), ..GenericSecret::default() };
@@ -60,7 +70,7 @@ pub(super) fn secret(name: &str, content: u32) -> Arc<Resource> {
 }
 
 /// A resource of any type.
-pub(super) fn resource(resource_type: ResourceType, name: &str, content: u32) -> Arc<Resource> {
+pub(crate) fn resource(resource_type: ResourceType, name: &str, content: u32) -> Arc<Resource> {
     match resource_type {
         ResourceType::Secret => secret(name, content),
         ResourceType::Cluster => cluster(name, content),
@@ -70,7 +80,7 @@ pub(super) fn resource(resource_type: ResourceType, name: &str, content: u32) ->
     }
 }
 
-pub(super) fn set<const N: usize>(resources: [Arc<Resource>; N]) -> ResourceSet {
+pub(crate) fn set<const N: usize>(resources: [Arc<Resource>; N]) -> ResourceSet {
     let mut set = ResourceSet::default();
     for resource in resources {
         set.insert(resource);
@@ -80,11 +90,11 @@ pub(super) fn set<const N: usize>(resources: [Arc<Resource>; N]) -> ResourceSet 
 
 /// What a random walk edits and then publishes: the content of each resource.
 #[derive(Debug, Default)]
-pub(super) struct Contents(BTreeMap<(ResourceType, &'static str), u32>);
+pub(crate) struct Contents(BTreeMap<(ResourceType, &'static str), u32>);
 
 impl Contents {
     /// Adds, changes or removes a resource; clusters always together with their endpoints.
-    pub(super) fn edit(&mut self, of: ResourceType, name: &'static str, content: Option<u32>) {
+    pub(crate) fn edit(&mut self, of: ResourceType, name: &'static str, content: Option<u32>) {
         let is_cluster = matches!(of, ResourceType::Cluster | ResourceType::Endpoint);
         let together =
             if is_cluster { [ResourceType::Cluster, ResourceType::Endpoint] } else { [of; 2] };
@@ -101,7 +111,7 @@ impl Contents {
     }
 
     /// All of it, as a set.
-    pub(super) fn set(&self) -> ResourceSet {
+    pub(crate) fn set(&self) -> ResourceSet {
         let mut set = ResourceSet::default();
         for ((of, name), content) in &self.0 {
             set.insert(resource(*of, name, *content));

@@ -19,9 +19,11 @@ const NAME_OVERHEAD: usize = 64;
 pub(crate) struct Subscription {
     /// Whether the client has asked for the type at all.
     pub(crate) has_begun: bool,
-    allows_wildcard: bool,
-    is_wildcard: bool,
-    names: BTreeSet<Arc<str>>,
+    /// Whether it has ever asked for something by name.
+    pub(crate) has_named: bool,
+    resource_type: ResourceType,
+    pub(crate) is_wildcard: bool,
+    pub(crate) names: BTreeSet<Arc<str>>,
     /// What the names take in memory, about.
     size: usize,
 }
@@ -39,7 +41,8 @@ impl Subscription {
     pub(crate) fn new(resource_type: ResourceType) -> Self {
         Self {
             has_begun: false,
-            allows_wildcard: resource_type.allows_wildcard(),
+            has_named: false,
+            resource_type,
             is_wildcard: false,
             names: BTreeSet::new(),
             size: 0,
@@ -60,11 +63,43 @@ impl Subscription {
     pub(crate) fn unsubscribe(&mut self, names: &[String]) -> Change {
         let mut change = Change::default();
         for name in names {
-            if self.allows_wildcard && name == WILDCARD {
+            if self.resource_type.allows_wildcard() && name == WILDCARD {
                 change.wildcard |= std::mem::take(&mut self.is_wildcard);
             } else if let Some(name) = self.names.take(name.as_str()) {
                 self.size -= name.len() + NAME_OVERHEAD;
                 change.names.push(name);
+            }
+        }
+        change
+    }
+
+    /// Puts `names` in the place of all that was there, as each request of the state-of-the-world variant
+    /// does. Those are returned that were not in, and whether the client wants all from now on; the
+    /// others that were in are dropped.
+    pub(crate) fn replace(&mut self, names: &[String]) -> Change {
+        // "Legacy wildcard": no names ask for all, as long as the client has never given one.
+        let is_legacy = names.is_empty() && self.is_wildcard && !self.has_named;
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        self.has_named |= !names.is_empty();
+        let was_wildcard = self.is_wildcard;
+        let asks_for_all = names.iter().any(|name| name == WILDCARD);
+        self.is_wildcard = self.resource_type.allows_wildcard()
+            && (is_legacy || asks_for_all || (is_first && names.is_empty()));
+        let mut change =
+            Change { wildcard: self.is_wildcard && !was_wildcard, ..Change::default() };
+        let old = std::mem::take(&mut self.names);
+        self.size = 0;
+        for name in
+            names.iter().filter(|name| !self.resource_type.allows_wildcard() || *name != WILDCARD)
+        {
+            let known = old.get(name.as_str()).cloned();
+            let is_new = known.is_none();
+            let name = known.unwrap_or_else(|| name.as_str().into());
+            if self.names.insert(Arc::clone(&name)) {
+                self.size += name.len() + NAME_OVERHEAD;
+                if is_new {
+                    change.names.push(name);
+                }
             }
         }
         change
@@ -76,13 +111,13 @@ impl Subscription {
         let mut change = Change::default();
         // "Legacy wildcard": a first request without names asks for all. Envoy does, also when it
         // connects again and lists what it has in `initial_resource_versions`.
-        let is_legacy = !self.has_begun && names.is_empty() && self.allows_wildcard;
+        let is_legacy = !self.has_begun && names.is_empty() && self.resource_type.allows_wildcard();
         self.has_begun = true;
         if is_legacy {
             change.wildcard = !std::mem::replace(&mut self.is_wildcard, true);
         }
         for name in names {
-            if self.allows_wildcard && name == WILDCARD {
+            if self.resource_type.allows_wildcard() && name == WILDCARD {
                 change.wildcard |= !std::mem::replace(&mut self.is_wildcard, true);
                 continue;
             }

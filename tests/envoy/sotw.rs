@@ -1,0 +1,119 @@
+//! The bookstore with Envoys that use the state-of-the-world variant.
+
+use std::collections::BTreeMap;
+
+use ironmesh_tests::{Envoy, Http1Connection, Load, eventually, get_once};
+
+use crate::bookstore::{Bookstore, HOST, buyers, expect, split};
+use crate::restart::{connected, some_more};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sotw_who_may_is_served_and_who_may_not_is_denied() {
+    let Some(store) = Bookstore::open_sotw().await else { return };
+    let thief = store.thief().await;
+    let (seen, denied) = (store.seen(), store.denied_by_store().await);
+    assert_eq!(store.buy("/books/1").await.unwrap().status, 200);
+    assert_eq!(store.seen(), seen + 1);
+    assert_eq!(store.buy("/admin").await.unwrap().status, 403);
+    let response = get_once(thief.socket(14001), "/books/1", &[]).await.unwrap();
+    assert_eq!(response.status, 403, "{}", response.text());
+    assert_eq!((store.seen(), store.denied_by_store().await), (seen + 1, denied + 2));
+
+    // A withdrawal arrives, and its clusters go; a new grant arrives, and they are back.
+    store.mesh.remove_policy("buyers.toml");
+    eventually("the buyer to be denied", async || expect(&store.buy("/books/1").await?, 403)).await;
+    eventually("the clusters of the store to be gone", async || {
+        let clusters = store.buyer.stats(r"^cluster\..*bookstore.*\.membership_total$").await;
+        if clusters.is_empty() { Ok(()) } else { Err(format!("{clusters:?}")) }
+    })
+    .await;
+    store.mesh.write_policy("buyers.toml", &buyers("/books/.*"));
+    eventually("the buyer to be let in again", async || expect(&store.buy("/books/1").await?, 200))
+        .await;
+    thief.assert_calm().await;
+    store.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sotw_a_split_moves_under_load_and_nothing_fails() {
+    let Some(store) = Bookstore::open_sotw().await else { return };
+    let load = Load::start(store.local(), HOST, "/books/1");
+    some_more(&load).await;
+    for (v1, v2) in [(0, 100), (100, 0), (50, 50)] {
+        store.mesh.write_policy("split.toml", &split(v1, v2));
+        eventually("the new weights", async || match (v2, second_of_100(&store).await) {
+            (0, 0) | (100, 100) | (50, 30..=70) => Ok(()),
+            (_, second) => Err(format!("{second} of 100")),
+        })
+        .await;
+    }
+    load.finish().await.assert_undisturbed();
+    store.assert_calm().await;
+    quiet(&store.buyer).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sotw_our_own_restart_is_no_event() {
+    let Some(mut store) = Bookstore::open_sotw().await else { return };
+    let load = Load::start(store.local(), HOST, "/books/1");
+    some_more(&load).await;
+    let before = held(&store).await;
+    store.mesh.kill_control_plane().await;
+    for envoy in [&store.buyer, &store.v1, &store.v2] {
+        connected(envoy, 0).await;
+    }
+    store.mesh.restart_control_plane().await;
+    for envoy in [&store.buyer, &store.v1, &store.v2] {
+        connected(envoy, 1).await;
+    }
+    some_more(&load).await;
+    // It is served on the new streams.
+    store.mesh.write_policy("split.toml", &split(100, 0));
+    eventually("the new weights", async || match second_of_100(&store).await {
+        0 => Ok(()),
+        second => Err(format!("{second} of 100")),
+    })
+    .await;
+    load.finish().await.assert_undisturbed();
+    assert_eq!(held(&store).await, before, "the restart changed what Envoys hold");
+    store.assert_calm().await;
+    quiet(&store.buyer).await;
+}
+
+/// How many of 100 requests, amid all others, the second version answers. None may fail.
+async fn second_of_100(store: &Bookstore) -> u64 {
+    let mut connection = Http1Connection::connect(store.local()).await.unwrap();
+    let mut second = 0;
+    for _ in 0..100 {
+        let response = connection.get("/books/1", HOST).await.unwrap();
+        assert_eq!(response.status, 200, "{}", response.text());
+        second += u64::from(response.header("x-app") == Some("bookstore-v2"));
+    }
+    second
+}
+
+/// Certificates, and how often clusters or listeners were told: where their version is what the
+/// client has, they are not told again (R12). (Endpoints, routes and secrets are, and Envoy finds
+/// that they are the same.)
+async fn held(store: &Bookstore) -> Vec<(Vec<String>, BTreeMap<String, u64>)> {
+    let mut held = Vec::new();
+    for envoy in [&store.buyer, &store.v1, &store.v2] {
+        let filter = r"^(cluster|listener)_manager\.(cluster_|listener_|cds\.update_success|lds\.update_success)(added|modified|removed|in_place_updated)?$";
+        let stats = envoy.stats(filter).await;
+        assert!(stats.len() > 5, "is the filter right? {stats:?}");
+        held.push((envoy.serials().await.into_iter().collect(), stats));
+    }
+    held
+}
+
+/// Nothing is pushed when nothing changes: an ACK is not taken for a question (R21).
+async fn quiet(envoy: &Envoy) {
+    let updates = async || envoy.sum(r"update_(success|attempt)$").await;
+    let mut before = updates().await;
+    eventually("the end of updates", async || {
+        let now = updates().await;
+        let last = std::mem::replace(&mut before, now);
+        if now == last { Ok(()) } else { Err(format!("{last} updates, then {now}")) }
+    })
+    .await;
+}

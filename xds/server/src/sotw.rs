@@ -1,0 +1,222 @@
+//! One state-of-the-world stream, as a state machine: requests, sets and time in, responses and news
+//! out. It has the same face as [`crate::delta`], and keeps the same promises.
+//!
+//! What is other than there: a request has all names each time, and one version for everything. A
+//! response about clusters or listeners has all of them (`whole`), one about endpoints, routes or
+//! secrets has some (`partial`). That something is not there, or has gone, cannot be said of the latter.
+
+mod exchange;
+mod order;
+mod partial;
+#[cfg(test)]
+mod tests;
+mod whole;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ironmesh_xds_wire::{ResourceSet, ResourceType, SotwRequest, SotwResponse, Version};
+use tokio::time::Instant;
+
+use crate::stream::{REMOVAL_GRACE, Refused, Taken, UnknownTypes};
+use exchange::Exchange;
+use partial::Partial;
+pub use whole::InForce;
+use whole::Whole;
+
+/// What a state-of-the-world stream gives to the world around it.
+pub type Output = crate::stream::Output<SotwResponse>;
+
+/// What comes of a request.
+#[derive(Debug)]
+enum Answer {
+    Acked(Taken),
+    Nacked(Refused),
+    /// It is no answer, and may be one to send.
+    None,
+    /// It is not to be answered.
+    Stale,
+}
+
+/// One state-of-the-world stream.
+#[derive(Debug)]
+pub struct SotwStream {
+    secrets: Partial,
+    clusters: Whole,
+    endpoints: Partial,
+    listeners: Whole,
+    routes: Partial,
+    /// What the client is to have; `None` until it is known.
+    target: Option<ResourceSet>,
+    unknown_types: UnknownTypes,
+    last_nonce: u64,
+    /// When the [`REMOVAL_GRACE`] ends; `None` before it begins and when it is over.
+    grace_ends: Option<Instant>,
+}
+
+impl SotwStream {
+    /// A new stream. `refused` is what this client refused on earlier streams: it is not sent again.
+    /// `in_force` is what they left in force ([`SotwStream::in_force`]).
+    pub fn new(
+        refused: &BTreeMap<(ResourceType, Arc<str>), Version>,
+        mut in_force: BTreeMap<ResourceType, InForce>,
+    ) -> Self {
+        let mut stream = Self {
+            secrets: Partial::new(ResourceType::Secret),
+            clusters: Whole::new(ResourceType::Cluster, in_force.remove(&ResourceType::Cluster)),
+            endpoints: Partial::new(ResourceType::Endpoint),
+            listeners: Whole::new(ResourceType::Listener, in_force.remove(&ResourceType::Listener)),
+            routes: Partial::new(ResourceType::Route),
+            target: None,
+            unknown_types: UnknownTypes::default(),
+            last_nonce: 0,
+            grace_ends: None,
+        };
+        for ((resource_type, name), version) in refused {
+            let refused = match resource_type {
+                ResourceType::Secret => &mut stream.secrets.refused,
+                ResourceType::Cluster => &mut stream.clusters.refused,
+                ResourceType::Endpoint => &mut stream.endpoints.refused,
+                ResourceType::Listener => &mut stream.listeners.refused,
+                ResourceType::Route => &mut stream.routes.refused,
+            };
+            refused.insert(Arc::clone(name), *version);
+        }
+        stream
+    }
+
+    /// Takes a request.
+    pub fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<Output> {
+        let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
+            // A type that we do not serve: there is no way to say so.
+            let known = self.unknown_types.insert(&request.type_url);
+            return known.err().map(Output::Close).into_iter().collect();
+        };
+        if self.exchanges().iter().all(|(_, exchange)| !exchange.subscription.has_begun) {
+            self.grace_ends = Some(now + REMOVAL_GRACE);
+        }
+        let target = self.target.as_ref();
+        let answer = match resource_type {
+            ResourceType::Secret => self.secrets.on_request(request, target),
+            ResourceType::Cluster => self.clusters.on_request(request, target),
+            ResourceType::Endpoint => self.endpoints.on_request(request, target),
+            ResourceType::Listener => self.listeners.on_request(request, target),
+            ResourceType::Route => self.routes.on_request(request, target),
+        };
+        let is_stale = matches!(answer, Answer::Stale);
+        let mut outputs = Vec::new();
+        match answer {
+            Answer::Acked(taken) => outputs.push(Output::Acked(taken)),
+            Answer::Nacked(refused) => outputs.push(Output::Nacked(refused)),
+            Answer::None | Answer::Stale => {}
+        }
+        if self.exchanges().iter().any(|(_, exchange)| exchange.subscription.is_too_large()) {
+            outputs.push(Output::Close("the client subscribes to too many names"));
+            return outputs;
+        }
+        if !is_stale {
+            self.advance(now, &mut outputs);
+        }
+        outputs
+    }
+
+    /// Takes what the client is to have from now on.
+    pub fn on_set(&mut self, mut set: ResourceSet, now: Instant) -> Vec<Output> {
+        let none = ResourceSet::default();
+        let old = self.target.as_ref().unwrap_or(&none);
+        // A cluster that has gone stays with the client for a while, and perhaps it is only now that
+        // it asks for the endpoints. That there are none cannot be said, so it is given the last.
+        for name in set.changed_since(old, ResourceType::Endpoint) {
+            let is_left = !set.contains(ResourceType::Endpoint, &name)
+                && !set.contains(ResourceType::Cluster, &name)
+                && self.clusters.may_have(&name);
+            if let Some(endpoints) = old.of(ResourceType::Endpoint).get(&name).filter(|_| is_left) {
+                set.insert(Arc::clone(endpoints));
+            }
+        }
+        for (resource_type, partial) in [
+            (ResourceType::Secret, &mut self.secrets),
+            (ResourceType::Endpoint, &mut self.endpoints),
+            (ResourceType::Route, &mut self.routes),
+        ] {
+            partial.changed(set.changed_since(old, resource_type));
+        }
+        self.target = Some(set);
+        let mut outputs = Vec::new();
+        self.advance(now, &mut outputs);
+        outputs
+    }
+
+    /// Takes note that time has passed. To be called at [`SotwStream::deadline`].
+    pub fn on_timeout(&mut self, now: Instant) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        for (resource_type, exchange) in self.exchanges_mut() {
+            if exchange.expire(now) {
+                outputs.push(Output::Late(resource_type));
+            }
+        }
+        self.advance(now, &mut outputs);
+        outputs
+    }
+
+    /// When [`SotwStream::on_timeout`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadlines = self.exchanges().map(|(_, exchange)| exchange.deadline());
+        deadlines.into_iter().flatten().chain(self.grace_ends).min()
+    }
+
+    /// What the client has taken, of a type: a copy that shares its structure.
+    pub fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version> {
+        match resource_type {
+            ResourceType::Secret => &self.secrets.acked,
+            ResourceType::Cluster => &self.clusters.acked,
+            ResourceType::Endpoint => &self.endpoints.acked,
+            ResourceType::Listener => &self.listeners.acked,
+            ResourceType::Route => &self.routes.acked,
+        }
+        .clone()
+    }
+
+    /// What the client has in force, of clusters or listeners, for its next stream.
+    pub fn in_force(&self, resource_type: ResourceType) -> Option<InForce> {
+        match resource_type {
+            ResourceType::Cluster => self.clusters.in_force(),
+            ResourceType::Listener => self.listeners.in_force(),
+            ResourceType::Secret | ResourceType::Endpoint | ResourceType::Route => None,
+        }
+    }
+
+    /// Wants the endpoints of these clusters sent again, with the next set: on another stream the
+    /// client is told that the clusters have changed.
+    pub(crate) fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
+        for name in clusters {
+            self.endpoints.resend(name);
+        }
+    }
+
+    /// Lets no cluster go before `until`.
+    pub(crate) fn defer_removals(&mut self, until: Instant) {
+        self.grace_ends.get_or_insert(until);
+    }
+
+    fn exchanges(&self) -> [(ResourceType, &Exchange); 5] {
+        [
+            (ResourceType::Secret, &self.secrets.exchange),
+            (ResourceType::Cluster, &self.clusters.exchange),
+            (ResourceType::Endpoint, &self.endpoints.exchange),
+            (ResourceType::Listener, &self.listeners.exchange),
+            (ResourceType::Route, &self.routes.exchange),
+        ]
+    }
+
+    fn exchanges_mut(&mut self) -> [(ResourceType, &mut Exchange); 5] {
+        [
+            (ResourceType::Secret, &mut self.secrets.exchange),
+            (ResourceType::Cluster, &mut self.clusters.exchange),
+            (ResourceType::Endpoint, &mut self.endpoints.exchange),
+            (ResourceType::Listener, &mut self.listeners.exchange),
+            (ResourceType::Route, &mut self.routes.exchange),
+        ]
+    }
+}

@@ -1,0 +1,116 @@
+//! Requests and answers of one resource type, by the letter: what a request means, given the last
+//! response.
+
+use ironmesh_xds_wire::{ErrorDetail, ResourceType, SotwRequest};
+use tokio::time::Instant;
+
+use crate::stream::ACK_DEADLINE;
+use crate::subscription::{Change, Subscription};
+
+/// What the client wants of one type, and how far the last response to it has come.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) subscription: Subscription,
+    last: Option<Last>,
+}
+
+/// The last response. Only this one can be answered: a request with the nonce of another was written
+/// before the client had read it.
+#[derive(Debug)]
+struct Last {
+    nonce: String,
+    sent_at: Instant,
+    is_late: bool,
+    is_answered: bool,
+}
+
+/// What a request says.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// Whether it is the first of its type on the stream.
+    pub(crate) is_first: bool,
+    /// Whether it was written before the client had read the last response. Then it is not answered.
+    pub(crate) is_stale: bool,
+    /// What it says to the last response.
+    pub(crate) verdict: Option<Verdict>,
+    /// What it adds to the names that the client wants.
+    pub(crate) added: Change,
+    /// Whether it says nothing else than one before, and so asks again: Envoy does when it warms
+    /// anew what it has had before (R15).
+    pub(crate) is_repeated: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Taken,
+    Refused(ErrorDetail),
+}
+
+impl Exchange {
+    pub(crate) fn new(resource_type: ResourceType) -> Self {
+        Self { subscription: Subscription::new(resource_type), last: None }
+    }
+
+    /// Takes a request.
+    pub(crate) fn on_request(&mut self, request: &SotwRequest) -> Said {
+        let is_first = !self.subscription.has_begun;
+        let nonce = self.last.as_ref().map_or("", |last| &last.nonce);
+        // The first request may have a nonce of an earlier stream, which means nothing.
+        if !is_first && request.nonce != nonce {
+            // One with the newest nonce is to come, with all the names, and that is answered (R13).
+            // Only what the client drops here and wants again there must not be lost.
+            let added = self.subscription.replace(&request.names);
+            return Said { is_first, is_stale: true, verdict: None, added, is_repeated: false };
+        }
+        // ACK or NACK is told by the error alone, not by the version (R10).
+        let mut verdict = None;
+        let mut was_answered = false;
+        if let Some(last) = &mut self.last {
+            was_answered = std::mem::replace(&mut last.is_answered, true);
+            if !was_answered {
+                verdict = Some(request.error.clone().map_or(Verdict::Taken, Verdict::Refused));
+            }
+        }
+        let names_before = self.subscription.names.len();
+        let was_wildcard = self.subscription.is_wildcard;
+        let added = self.subscription.replace(&request.names);
+        let is_same = added.names.is_empty()
+            && self.subscription.names.len() == names_before
+            && self.subscription.is_wildcard == was_wildcard;
+        let is_repeated = was_answered && is_same && request.error.is_none();
+        Said { is_first, is_stale: false, verdict, added, is_repeated }
+    }
+
+    /// Takes note that a response is sent.
+    pub(crate) fn sent(&mut self, nonce: u64, now: Instant) {
+        self.last = Some(Last {
+            nonce: nonce.to_string(),
+            sent_at: now,
+            is_late: false,
+            is_answered: false,
+        });
+    }
+
+    /// Whether nothing more may be sent now: a response waits for its answer.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| !last.is_answered && !last.is_late)
+    }
+
+    /// Whether the last response has no answer yet, in time or not.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| !last.is_answered)
+    }
+
+    /// Gives up waiting for an answer that is late. Says whether it did.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        let is_busy = self.is_busy();
+        let Some(last) = self.last.as_mut().filter(|_| is_busy) else { return false };
+        last.is_late = now >= last.sent_at + ACK_DEADLINE;
+        last.is_late
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let last = self.last.as_ref().filter(|_| self.is_busy())?;
+        Some(last.sent_at + ACK_DEADLINE)
+    }
+}

@@ -1,0 +1,245 @@
+//! Endpoints, routes or secrets of a stream: a response has some of them, and what it has not stays as
+//! it is (R42).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ironmesh_xds_wire::{
+    ErrorDetail, Resource, ResourceMap, ResourceSet, ResourceType, SotwRequest, SotwResponse,
+    Version,
+};
+use tokio::time::Instant;
+
+use super::Answer;
+use super::exchange::{Exchange, Verdict};
+use crate::stream::{FULL_RESPONSE, Refused, Taken};
+
+#[derive(Debug)]
+pub(crate) struct Partial {
+    resource_type: ResourceType,
+    pub(crate) exchange: Exchange,
+    /// What the client has or is being sent. What it refused is not in here: it may have that or what
+    /// was before.
+    sent: ResourceMap,
+    /// What the client has taken last, of each name.
+    in_force: ResourceMap,
+    /// The same without what is in doubt, because a push of it was refused.
+    pub(crate) acked: OrdMap<Arc<str>, Version>,
+    /// Versions that the client refused. They are not sent to it again.
+    pub(crate) refused: BTreeMap<Arc<str>, Version>,
+    /// Names that may differ between the target and what is sent.
+    dirty: BTreeSet<Arc<str>>,
+    /// Names that are to be sent whatever the client has.
+    asked: BTreeSet<Arc<str>>,
+    /// Names to be sent one by one, because a push that had them all was refused.
+    singly: VecDeque<Arc<str>>,
+    /// Whether an answer is due even if it is empty.
+    owes_answer: bool,
+    /// What the last push brought.
+    push: Vec<Arc<Resource>>,
+}
+
+impl Partial {
+    pub(crate) fn new(resource_type: ResourceType) -> Self {
+        Self {
+            resource_type,
+            exchange: Exchange::new(resource_type),
+            sent: ResourceMap::new(),
+            in_force: ResourceMap::new(),
+            acked: OrdMap::new(),
+            refused: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            singly: VecDeque::new(),
+            owes_answer: false,
+            push: Vec::new(),
+        }
+    }
+
+    /// Takes a request.
+    pub(crate) fn on_request(
+        &mut self,
+        request: &SotwRequest,
+        target: Option<&ResourceSet>,
+    ) -> Answer {
+        let said = self.exchange.on_request(request);
+        // First the names: what the client has dropped it has no more.
+        let subscription = &self.exchange.subscription;
+        let is_dropped = |name: &Arc<str>| !subscription.covers(name);
+        let dropped: Vec<_> = self.sent.keys().chain(self.in_force.keys()).cloned().collect();
+        for name in dropped.iter().filter(|name| is_dropped(name)) {
+            self.sent.remove(name);
+            self.in_force.remove(name);
+            self.acked.remove(name);
+        }
+        self.asked.retain(|name| !is_dropped(name));
+        self.singly.retain(|name| !is_dropped(name));
+        let answer = match said.verdict {
+            Some(Verdict::Taken) => Answer::Acked(self.on_ack(target)),
+            Some(Verdict::Refused(error)) => Answer::Nacked(self.on_nack(error, target)),
+            None if said.is_stale => Answer::Stale,
+            None => Answer::None,
+        };
+        self.asked.extend(said.added.names);
+        if said.is_repeated {
+            self.asked.extend(self.exchange.subscription.names.iter().cloned());
+        }
+        // What the client has from an earlier stream its one version does not tell, so all is sent.
+        self.owes_answer |= said.is_first;
+        answer
+    }
+
+    fn on_ack(&mut self, target: Option<&ResourceSet>) -> Taken {
+        let mut names = Vec::new();
+        for resource in std::mem::take(&mut self.push) {
+            let name = resource.name();
+            if !self.exchange.subscription.covers(name) {
+                continue;
+            }
+            self.in_force.insert(Arc::clone(name), Arc::clone(&resource));
+            self.acked.insert(Arc::clone(name), resource.version());
+            // Where it was sent in the place of what is refused, that is refused still.
+            if !self.is_refused(name, target) {
+                if self.refused.remove(name).is_some() {
+                    self.dirty.insert(Arc::clone(name));
+                }
+                names.push(Arc::clone(name));
+            }
+        }
+        Taken { resource_type: self.resource_type, names }
+    }
+
+    /// Envoy may have taken the good resources of a push that it refused, so of none of them do we
+    /// know the version (rule 5).
+    fn on_nack(&mut self, error: ErrorDetail, target: Option<&ResourceSet>) -> Refused {
+        let push = std::mem::take(&mut self.push);
+        let is_final = push.len() == 1;
+        for resource in &push {
+            let name = resource.name();
+            self.sent.remove(name);
+            self.acked.remove(name);
+            if !is_final {
+                if self.exchange.subscription.covers(name) {
+                    self.singly.push_back(Arc::clone(name));
+                }
+                continue;
+            }
+            if self.in_force.get(name).is_some_and(|r| r.version() == resource.version()) {
+                self.in_force.remove(name);
+            }
+            if !self.is_refused(name, target) {
+                self.refused.insert(Arc::clone(name), resource.version());
+            }
+        }
+        let resources = push.iter().map(|r| (Arc::clone(r.name()), r.version())).collect();
+        Refused { resource_type: self.resource_type, resources, error, is_final }
+    }
+
+    /// Takes note of names that may be there in another version.
+    pub(crate) fn changed(&mut self, names: impl IntoIterator<Item = Arc<str>>) {
+        self.dirty.extend(names);
+    }
+
+    /// Wants `name` sent again, if the client is subscribed to it. (If it has not asked for the type
+    /// yet, it will be sent it anyway.)
+    pub(crate) fn resend(&mut self, name: &Arc<str>) {
+        if self.exchange.subscription.covers(name) {
+            self.asked.insert(Arc::clone(name));
+        }
+    }
+
+    fn is_refused(&self, name: &str, target: Option<&ResourceSet>) -> bool {
+        let wanted = target.and_then(|target| target.of(self.resource_type).get(name));
+        wanted.is_some_and(|wanted| self.refused.get(name) == Some(&wanted.version()))
+    }
+
+    /// What is to be sent of `name` now, if anything.
+    fn due<'a>(&'a self, name: &Arc<str>, target: &'a ResourceSet) -> Option<&'a Arc<Resource>> {
+        let wanted = target.of(self.resource_type).get(name)?;
+        if !self.exchange.subscription.covers(name) {
+            return None;
+        }
+        let is_asked = self.asked.contains(name);
+        if self.refused.get(name) == Some(&wanted.version()) {
+            // Silence would let Envoy wait for 15 s: what it had before is better.
+            return self.in_force.get(name).filter(|_| is_asked);
+        }
+        let is_sent = self.sent.get(name).is_some_and(|sent| sent.version() == wanted.version());
+        (is_asked || !is_sent).then_some(wanted)
+    }
+
+    /// Drops what need not be looked at any more, and says whether something is left to be sent.
+    pub(crate) fn has_updates(&mut self, target: &ResourceSet) -> bool {
+        let all: BTreeSet<_> =
+            self.asked.iter().chain(&self.dirty).chain(&self.singly).cloned().collect();
+        for name in all {
+            if self.due(&name, target).is_some() {
+                continue;
+            }
+            // Asked for and not there: that cannot be said. It is sent when it appears.
+            if self.asked.remove(&name) {
+                self.sent.remove(&name);
+            }
+            self.dirty.remove(&name);
+            self.singly.retain(|one| *one != name);
+        }
+        !self.asked.is_empty() || !self.dirty.is_empty() || !self.singly.is_empty()
+    }
+
+    /// The next push, or `None` where there is nothing to say. `hold` says which names are to wait.
+    pub(crate) fn next(
+        &mut self,
+        target: &ResourceSet,
+        nonce: u64,
+        now: Instant,
+        hold: impl Fn(&str) -> bool,
+    ) -> Option<SotwResponse> {
+        if !self.exchange.subscription.has_begun || self.exchange.is_busy() {
+            return None;
+        }
+        self.has_updates(target);
+        let mut names: Vec<_> = match self.singly.iter().find(|name| !hold(name)) {
+            Some(name) => vec![Arc::clone(name)],
+            None => self.asked.union(&self.dirty).filter(|name| !hold(name)).cloned().collect(),
+        };
+        if names.is_empty() && !self.owes_answer {
+            return None;
+        }
+        // A push that nobody answered may have been refused, and then all that it brought: it is
+        // brought again, so that what the client says to this one is said of that one too.
+        if self.exchange.is_unanswered() {
+            for resource in std::mem::take(&mut self.push) {
+                if self.exchange.subscription.covers(resource.name()) {
+                    self.sent.remove(resource.name());
+                    self.dirty.insert(Arc::clone(resource.name()));
+                    if self.singly.is_empty() && !names.contains(resource.name()) {
+                        names.push(Arc::clone(resource.name()));
+                    }
+                }
+            }
+        }
+        self.push.clear();
+        let mut size = 0;
+        for name in names {
+            let due = self.due(&name, target).cloned();
+            self.asked.remove(&name);
+            self.dirty.remove(&name);
+            self.singly.retain(|one| *one != name);
+            let Some(resource) = due else { continue };
+            size += resource.sotw_entry().len();
+            self.sent.insert(name, Arc::clone(&resource));
+            self.push.push(resource);
+            if size >= FULL_RESPONSE {
+                break;
+            }
+        }
+        self.owes_answer = false;
+        self.exchange.sent(nonce, now);
+        let there = target.of(self.resource_type);
+        let version =
+            Version::of_all(self.sent.values().filter(|sent| there.contains_key(sent.name())));
+        let (resource_type, resources) = (self.resource_type, self.push.clone());
+        Some(SotwResponse { resource_type, version, nonce, resources })
+    }
+}

@@ -1,0 +1,247 @@
+//! Clusters or listeners of a stream: a response has all of them, and what it has not is gone (R41).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ironmesh_xds_wire::{
+    ResourceMap, ResourceSet, ResourceType, SotwRequest, SotwResponse, Version,
+};
+use tokio::time::Instant;
+
+use super::Answer;
+use super::exchange::{Exchange, Verdict};
+
+mod answer;
+mod claim;
+
+pub use claim::InForce;
+
+#[derive(Debug)]
+pub(crate) struct Whole {
+    resource_type: ResourceType,
+    pub(crate) exchange: Exchange,
+    /// The last state that was sent and not refused; `None` where what the client has is not known.
+    sent: Option<ResourceMap>,
+    /// The last state that the client has taken. Names that it has dropped are not in it.
+    in_force: ResourceMap,
+    /// The version by which the client knows that state; empty before there is one.
+    in_force_version: String,
+    /// Whether `in_force` is all that the client can have. It is not when the client comes with a
+    /// version of a state that we do not know.
+    pub(super) knows_base: bool,
+    /// Names in which the client may differ from `in_force`: a push that changed them was refused,
+    /// and Envoy takes the good parts of such a push.
+    in_doubt: BTreeSet<Arc<str>>,
+    /// What is in force and not in doubt.
+    pub(crate) acked: OrdMap<Arc<str>, Version>,
+    /// Versions that the client refused. They are not sent to it again.
+    pub(crate) refused: BTreeMap<Arc<str>, Version>,
+    /// A state that the client refused, and of which no single resource can be blamed.
+    refused_state: Option<Version>,
+    /// Whether it is that state which the client is to have.
+    pub(super) is_blocked: bool,
+    /// Names that are tried one by one, on top of what is in force, because a push that changed them
+    /// all was refused.
+    suspects: VecDeque<Arc<str>>,
+    /// Names that are to be sent, if they are there, whatever the client has.
+    asked: BTreeSet<Arc<str>>,
+    /// Whether an answer is due even if nothing has changed.
+    owes_answer: bool,
+    /// What an earlier stream of the client left.
+    kept: Option<InForce>,
+    /// The version that the client says it has from an earlier stream, as long as it is not judged.
+    claimed: Option<String>,
+    /// The state of the last push.
+    push: ResourceMap,
+}
+
+impl Whole {
+    pub(crate) fn new(resource_type: ResourceType, kept: Option<InForce>) -> Self {
+        Self {
+            resource_type,
+            exchange: Exchange::new(resource_type),
+            sent: None,
+            in_force: ResourceMap::new(),
+            in_force_version: String::new(),
+            knows_base: true,
+            in_doubt: BTreeSet::new(),
+            acked: OrdMap::new(),
+            refused: BTreeMap::new(),
+            refused_state: None,
+            is_blocked: false,
+            suspects: VecDeque::new(),
+            asked: BTreeSet::new(),
+            owes_answer: false,
+            kept,
+            claimed: None,
+            push: ResourceMap::new(),
+        }
+    }
+
+    /// Takes a request.
+    pub(crate) fn on_request(
+        &mut self,
+        request: &SotwRequest,
+        target: Option<&ResourceSet>,
+    ) -> Answer {
+        let said = self.exchange.on_request(request);
+        if said.is_first {
+            self.claimed = Some(request.version_info.clone());
+        }
+        let answer = match said.verdict {
+            Some(Verdict::Taken) => Answer::Acked(self.on_ack(target)),
+            Some(Verdict::Refused(error)) => Answer::Nacked(self.on_nack(error)),
+            None if said.is_stale => Answer::Stale,
+            None => Answer::None,
+        };
+        // What the client has dropped it has no more.
+        self.forget_dropped();
+        self.owes_answer |= said.is_first || said.added.wildcard;
+        self.asked.extend(said.added.names);
+        answer
+    }
+
+    fn forget_dropped(&mut self) {
+        let subscription = &self.exchange.subscription;
+        if subscription.is_wildcard {
+            return;
+        }
+        let is_dropped = |name: &Arc<str>| !subscription.covers(name);
+        for state in self.sent.iter_mut().chain([&mut self.in_force]) {
+            let dropped: Vec<_> = state.keys().filter(|name| is_dropped(name)).cloned().collect();
+            for name in dropped {
+                state.remove(&name);
+                self.acked.remove(&name);
+            }
+        }
+        self.in_doubt.retain(|name| !is_dropped(name));
+        self.suspects.retain(|name| !is_dropped(name));
+        self.asked.retain(|name| !is_dropped(name));
+    }
+
+    fn is_refused(&self, name: &str, target: Option<&ResourceSet>) -> bool {
+        let wanted = target.and_then(|target| target.of(self.resource_type).get(name));
+        wanted.is_some_and(|wanted| self.refused.get(name) == Some(&wanted.version()))
+    }
+
+    /// What the client is to have when nothing of it is tried by itself; in place of what it refuses,
+    /// what it has taken before.
+    fn goal(&self, target: &ResourceSet) -> ResourceMap {
+        let resources = target.of(self.resource_type);
+        let subscription = &self.exchange.subscription;
+        let mut goal = if subscription.is_wildcard {
+            resources.clone()
+        } else {
+            let names = subscription.names.iter();
+            names
+                .filter_map(|name| Some((Arc::clone(name), resources.get(name)?.clone())))
+                .collect()
+        };
+        for (name, version) in &self.refused {
+            if goal.get(name).is_some_and(|resource| resource.version() == *version) {
+                match self.in_force.get(name) {
+                    Some(resource) => goal.insert(Arc::clone(name), Arc::clone(resource)),
+                    None => goal.remove(name),
+                };
+            }
+        }
+        goal
+    }
+
+    /// The state that is to be sent next. Where `keeps_gone`, what the client has and is to have no
+    /// more is still in it, because something may refer to it.
+    fn next_state(&self, target: &ResourceSet, keeps_gone: bool) -> ResourceMap {
+        let resources = target.of(self.resource_type);
+        let suspect = self.suspects.front().and_then(|name| resources.get(name));
+        if let Some(suspect) = suspect {
+            return self.in_force.update(Arc::clone(suspect.name()), Arc::clone(suspect));
+        }
+        let mut state = self.goal(target);
+        if keeps_gone {
+            let sent = self.sent.as_ref().unwrap_or(&self.in_force);
+            for name in differing(&state, sent) {
+                if let (false, Some(gone)) = (resources.contains_key(&name), sent.get(&name)) {
+                    state.insert(name, Arc::clone(gone));
+                }
+            }
+        }
+        state
+    }
+
+    /// The state that is to be sent now, if one is.
+    pub(crate) fn due(&mut self, target: &ResourceSet, keeps_gone: bool) -> Option<ResourceMap> {
+        if !self.exchange.subscription.has_begun {
+            return None;
+        }
+        let resources = target.of(self.resource_type);
+        while let Some(name) = self.suspects.front() {
+            let wanted = resources.get(name).map(|resource| resource.version());
+            let has = self.in_force.get(name).map(|resource| resource.version());
+            if wanted.is_some() && wanted != has && !self.is_refused(name, Some(target)) {
+                break;
+            }
+            self.suspects.pop_front();
+        }
+        let state = self.next_state(target, keeps_gone);
+        self.asked.retain(|name| state.contains_key(name));
+        let is_doubtful = |name: &Arc<str>| !self.is_refused(name, Some(target));
+        let is_due = self.owes_answer
+            || !self.asked.is_empty()
+            || self.sent.as_ref().is_none_or(|sent| !differing(sent, &state).is_empty())
+            || self.in_doubt.iter().any(is_doubtful);
+        self.is_blocked = is_due
+            && self.refused_state.is_some_and(|refused| refused == Version::of_all(state.values()));
+        (is_due && !self.is_blocked).then_some(state)
+    }
+
+    /// Whether the client is to have `name` and was never sent it.
+    pub(crate) fn is_to_come(&self, name: &str, target: &ResourceSet) -> bool {
+        !self.is_blocked
+            && self.exchange.subscription.covers(name)
+            && target.of(self.resource_type).contains_key(name)
+            && !self.is_refused(name, Some(target))
+            && !self.sent.as_ref().is_some_and(|sent| sent.contains_key(name))
+    }
+
+    /// Whether the client may have `name`.
+    pub(crate) fn may_have(&self, name: &str) -> bool {
+        let sent = self.sent.as_ref().is_some_and(|sent| sent.contains_key(name));
+        sent || self.in_force.contains_key(name)
+    }
+
+    /// The push of `state`, and the names that are perhaps other than the client has them.
+    pub(crate) fn push(
+        &mut self,
+        state: ResourceMap,
+        nonce: u64,
+        now: Instant,
+    ) -> (SotwResponse, BTreeSet<Arc<str>>) {
+        if self.exchange.is_unanswered() {
+            // Its answer is late, and will be stale: it may be taken, or refused and taken in part.
+            self.in_doubt.extend(differing(&self.in_force, &self.push));
+        }
+        let mut changed = std::mem::take(&mut self.asked);
+        changed.extend(differing(&self.in_force, &state));
+        changed.extend(self.sent.iter().flat_map(|sent| differing(sent, &state)));
+        changed.extend(self.in_doubt.iter().cloned());
+        changed.retain(|name| state.contains_key(name));
+        self.suspects.pop_front();
+        (self.owes_answer, self.is_blocked) = (false, false);
+        self.exchange.sent(nonce, now);
+        let response = SotwResponse {
+            resource_type: self.resource_type,
+            version: Version::of_all(state.values()),
+            nonce,
+            resources: state.values().cloned().collect(),
+        };
+        self.sent = Some(state.clone());
+        self.push = state;
+        (response, changed)
+    }
+}
+
+/// The names that stand for another version, or for none, or newly, in one of the two.
+fn differing(old: &ResourceMap, new: &ResourceMap) -> Vec<Arc<str>> {
+    ironmesh_xds_wire::changed_names(old, new)
+}

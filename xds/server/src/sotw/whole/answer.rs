@@ -1,0 +1,76 @@
+//! What an answer to a whole state says of what the client has.
+
+use std::sync::Arc;
+
+use ironmesh_xds_wire::{ErrorDetail, ResourceSet, Version};
+
+use super::{Whole, differing};
+use crate::stream::{Refused, Taken};
+
+impl Whole {
+    /// The client has all of the last push, and nothing else.
+    pub(super) fn on_ack(&mut self, target: Option<&ResourceSet>) -> Taken {
+        let state = std::mem::take(&mut self.push);
+        let mut names = differing(&self.in_force, &state);
+        for name in &names {
+            // Another version is in force: what was refused before may be tried again some day.
+            if !self.is_refused(name, target) {
+                self.refused.remove(name);
+            }
+        }
+        names.extend(std::mem::take(&mut self.in_doubt));
+        for name in &names {
+            match state.get(name) {
+                Some(resource) => self.acked.insert(Arc::clone(name), resource.version()),
+                None => self.acked.remove(name),
+            };
+        }
+        // Where the version of before was sent in the place of what is refused, that is refused
+        // still.
+        names.retain(|name| !self.is_refused(name, target));
+        self.in_force_version = Version::of_all(state.values()).to_string();
+        // Also what it dropped while this was under way and wants again.
+        self.sent = Some(state.clone());
+        self.in_force = state;
+        self.knows_base = true;
+        Taken { resource_type: self.resource_type, names }
+    }
+
+    /// The client has the state of before, and perhaps what was good in the last push (rule 5).
+    pub(super) fn on_nack(&mut self, error: ErrorDetail) -> Refused {
+        let state = std::mem::take(&mut self.push);
+        let differing = differing(&self.in_force, &state);
+        for name in &differing {
+            self.acked.remove(name);
+        }
+        self.in_doubt.extend(differing.iter().cloned());
+        let changed = differing.iter().filter_map(|name| state.get(name));
+        let resources: Vec<_> = changed.map(|r| (Arc::clone(r.name()), r.version())).collect();
+        let mut is_final = false;
+        match &resources[..] {
+            // What stood in the place of what the client has cannot be told apart from what it has:
+            // to leave something out would be to remove it. So it stays as it is, all of it, until
+            // there is another state; and the client's words say whose fault it is.
+            _ if !self.knows_base => {
+                self.refused_state = Some(Version::of_all(state.values()));
+                self.sent = None;
+                self.in_doubt.clear();
+                is_final = true;
+            }
+            [(name, version)] => {
+                self.refused.insert(Arc::clone(name), *version);
+                self.sent = Some(self.in_force.clone());
+                is_final = true;
+            }
+            [] => {
+                self.refused_state = Some(Version::of_all(state.values()));
+                self.sent = Some(self.in_force.clone());
+            }
+            several => {
+                self.suspects = several.iter().map(|(name, _)| Arc::clone(name)).collect();
+                self.sent = Some(self.in_force.clone());
+            }
+        }
+        Refused { resource_type: self.resource_type, resources, error, is_final }
+    }
+}

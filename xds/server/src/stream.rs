@@ -1,0 +1,80 @@
+//! What the streams of both variants have in common: what they give to the world around them, and how
+//! long they wait for what.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_xds_wire::{ErrorDetail, ResourceType, Version};
+
+/// How long a push waits for its ACK before everything else goes on without it (invariant 6).
+pub const ACK_DEADLINE: Duration = Duration::from_secs(15);
+
+/// How long after its beginning a stream brings no removals. A client that connects again asks for one
+/// type after the other; until it has asked for all, what no longer refers to a cluster cannot be told.
+pub const REMOVAL_GRACE: Duration = Duration::from_secs(1);
+
+/// The size at which a response is full; what does not fit goes with the next, after the ACK.
+pub(crate) const FULL_RESPONSE: usize = 256 * 1024;
+
+/// How many types that we do not serve one stream may ask for.
+const MAX_UNKNOWN_TYPES: usize = 32;
+
+/// How long the name of such a type may be.
+const MAX_TYPE_URL: usize = 256;
+
+/// What a stream gives to the world around it.
+#[derive(Debug)]
+pub enum Output<R> {
+    /// To be sent.
+    Send(R),
+    /// There is news of what the client has.
+    Acked(Taken),
+    /// The client refused a push.
+    Nacked(Refused),
+    /// The client has not answered a push of this type within [`ACK_DEADLINE`].
+    Late(ResourceType),
+    /// The stream is to be closed, for this reason.
+    Close(&'static str),
+}
+
+/// A push that the client refused.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// Its type.
+    pub resource_type: ResourceType,
+    /// What was in it, and in which versions.
+    pub resources: Vec<(Arc<str>, Version)>,
+    /// Why, in the client's words.
+    pub error: ErrorDetail,
+    /// Whether it is known which resource is refused: there was only this one. Otherwise each is
+    /// tried again by itself.
+    pub is_final: bool,
+}
+
+/// News of what the client has: it took a push, or it said what it has from an earlier stream.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// The type.
+    pub resource_type: ResourceType,
+    /// What was in the push, and what it removed.
+    pub names: Vec<Arc<str>>,
+}
+
+/// The types that a client asks for and that we do not serve. They are bounded (invariant 10).
+#[derive(Debug, Default)]
+pub(crate) struct UnknownTypes(BTreeSet<String>);
+
+impl UnknownTypes {
+    /// Takes note of one, and says whether it is new; or why the stream is to be closed.
+    pub(crate) fn insert(&mut self, type_url: &str) -> Result<bool, &'static str> {
+        if type_url.len() > MAX_TYPE_URL {
+            return Err("the client asks for a resource type of too long a name");
+        }
+        let is_new = self.0.insert(type_url.to_owned());
+        if self.0.len() > MAX_UNKNOWN_TYPES {
+            return Err("the client asks for too many unknown resource types");
+        }
+        Ok(is_new)
+    }
+}

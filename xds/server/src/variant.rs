@@ -1,0 +1,155 @@
+//! What the task of a stream must know of a variant: both have the same face.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use imbl::OrdMap;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3 as discovery;
+use ironmesh_xds_wire::{
+    DeltaRequest, DeltaResponse, Node, ResourceSet, ResourceType, SotwRequest, SotwResponse,
+    Version,
+};
+use tokio::time::Instant;
+
+use crate::delta::DeltaStream;
+use crate::hub::Connection;
+use crate::sotw::SotwStream;
+use crate::stream::Output;
+
+/// The state machine of a stream.
+pub(crate) trait Variant: Send + Sync + 'static {
+    /// A request as it is decoded.
+    type Message: prost::Message + Default + 'static;
+    type Request: From<Self::Message> + Send + Sync;
+    type Response: Debug + Send;
+
+    /// A new stream of a client.
+    fn open(connection: &mut Connection) -> Self;
+    fn node(request: &mut Self::Request) -> &mut Option<Node>;
+    fn type_url(request: &mut Self::Request) -> &mut String;
+    fn frame(response: &Self::Response) -> Vec<Bytes>;
+
+    fn on_request(&mut self, request: &Self::Request, now: Instant) -> Vec<Output<Self::Response>>;
+    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<Self::Response>>;
+    fn on_timeout(&mut self, now: Instant) -> Vec<Output<Self::Response>>;
+    fn deadline(&self) -> Option<Instant>;
+    fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version>;
+
+    /// Leaves to the client's next stream what it must know of this one.
+    fn leave(&self, resource_type: ResourceType, connection: &Connection);
+    /// Wants the endpoints of these clusters sent again, with the next set.
+    fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>);
+    /// Lets no cluster go before `until`.
+    fn defer_removals(&mut self, until: Instant);
+}
+
+impl Variant for DeltaStream {
+    type Message = discovery::DeltaDiscoveryRequest;
+    type Request = DeltaRequest;
+    type Response = DeltaResponse;
+
+    fn open(connection: &mut Connection) -> Self {
+        Self::new(&connection.refused)
+    }
+
+    fn node(request: &mut DeltaRequest) -> &mut Option<Node> {
+        &mut request.node
+    }
+
+    fn type_url(request: &mut DeltaRequest) -> &mut String {
+        &mut request.type_url
+    }
+
+    fn frame(response: &DeltaResponse) -> Vec<Bytes> {
+        response.frame()
+    }
+
+    fn on_request(&mut self, request: &DeltaRequest, now: Instant) -> Vec<Output<DeltaResponse>> {
+        self.on_request(request, now)
+    }
+
+    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<DeltaResponse>> {
+        self.on_set(set, now)
+    }
+
+    fn on_timeout(&mut self, now: Instant) -> Vec<Output<DeltaResponse>> {
+        self.on_timeout(now)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline()
+    }
+
+    fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version> {
+        self.acked(resource_type)
+    }
+
+    /// Nothing: a delta client says itself what it has.
+    fn leave(&self, _: ResourceType, _: &Connection) {}
+
+    fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
+        self.resend_endpoints(clusters);
+    }
+
+    fn defer_removals(&mut self, until: Instant) {
+        self.defer_removals(until);
+    }
+}
+
+impl Variant for SotwStream {
+    type Message = discovery::DiscoveryRequest;
+    type Request = SotwRequest;
+    type Response = SotwResponse;
+
+    fn open(connection: &mut Connection) -> Self {
+        Self::new(&connection.refused, std::mem::take(&mut connection.in_force))
+    }
+
+    fn node(request: &mut SotwRequest) -> &mut Option<Node> {
+        &mut request.node
+    }
+
+    fn type_url(request: &mut SotwRequest) -> &mut String {
+        &mut request.type_url
+    }
+
+    fn frame(response: &SotwResponse) -> Vec<Bytes> {
+        response.frame()
+    }
+
+    fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<Output<SotwResponse>> {
+        self.on_request(request, now)
+    }
+
+    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<SotwResponse>> {
+        self.on_set(set, now)
+    }
+
+    fn on_timeout(&mut self, now: Instant) -> Vec<Output<SotwResponse>> {
+        self.on_timeout(now)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline()
+    }
+
+    fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version> {
+        self.acked(resource_type)
+    }
+
+    fn leave(&self, resource_type: ResourceType, connection: &Connection) {
+        if let Some(in_force) = self.in_force(resource_type) {
+            connection.keep(resource_type, in_force);
+        }
+    }
+
+    fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
+        self.resend_endpoints(clusters);
+    }
+
+    fn defer_removals(&mut self, until: Instant) {
+        self.defer_removals(until);
+    }
+}

@@ -1,0 +1,51 @@
+//! Why a client refuses a response.
+
+use envoy_types::pb::google::rpc::Status;
+
+/// Why a client refuses a response, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorDetail {
+    /// A gRPC status code.
+    pub code: i32,
+    /// The words, at most [`ErrorDetail::MAX_LENGTH`] bytes of them, in one line.
+    pub message: String,
+}
+
+impl ErrorDetail {
+    /// How much of a refusal is kept: what a client says must not fill our memory or logs.
+    pub const MAX_LENGTH: usize = 4096;
+
+    fn new(code: i32, mut message: String) -> Self {
+        let mut end = Self::MAX_LENGTH.min(message.len());
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        // They reach logs and terminals: no line breaks and no escape sequences.
+        let message = message.replace(char::is_control, " ");
+        Self { code, message }
+    }
+}
+
+impl From<Status> for ErrorDetail {
+    fn from(status: Status) -> Self {
+        Self::new(status.code, status.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_cannot_write_on_a_terminal() {
+        let error = ErrorDetail::new(3, "no\n2026 INFO all is well\u{1b}[2J".to_owned());
+        assert_eq!(error.message, "no 2026 INFO all is well [2J");
+    }
+
+    #[test]
+    fn a_long_refusal_is_cut_between_characters() {
+        let error = ErrorDetail::new(3, "ä".repeat(5000));
+        assert_eq!(error.message.len(), ErrorDetail::MAX_LENGTH);
+    }
+}

@@ -1,0 +1,102 @@
+//! State-of-the-world requests and responses (`envoy.service.discovery.v3`), as far as a server needs
+//! them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::discovery::v3 as discovery;
+
+use crate::error_detail::ErrorDetail;
+use crate::frame::frame;
+use crate::node::Node;
+use crate::resource::{Resource, ResourceType, Version};
+
+/// A request of a state-of-the-world stream.
+#[derive(Debug, Clone, Default)]
+pub struct SotwRequest {
+    /// The client; only the first request of a stream must have it.
+    pub node: Option<Node>,
+    /// Which type it is about.
+    pub type_url: String,
+    /// All names that the client wants, each time.
+    pub names: Vec<String>,
+    /// The version that the client has taken last, perhaps on an earlier stream; empty where none.
+    pub version_info: String,
+    /// The nonce of the last response that the client has read; empty where there was none.
+    pub nonce: String,
+    /// Why the client refuses that response; `None` where it takes it.
+    pub error: Option<ErrorDetail>,
+}
+
+impl From<discovery::DiscoveryRequest> for SotwRequest {
+    fn from(request: discovery::DiscoveryRequest) -> Self {
+        Self {
+            node: request.node.map(Node::from),
+            type_url: request.type_url,
+            names: request.resource_names,
+            version_info: request.version_info,
+            nonce: request.response_nonce,
+            error: request.error_detail.map(ErrorDetail::from),
+        }
+    }
+}
+
+/// A response of a state-of-the-world stream, before it is a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SotwResponse {
+    /// Which type it is about.
+    pub resource_type: ResourceType,
+    /// The version of all that the client has of the type, when it has taken this.
+    pub version: Version,
+    /// Unique in its stream, and not 0.
+    pub nonce: u64,
+    /// Of clusters and listeners all that there are, of other types some.
+    pub resources: Vec<Arc<Resource>>,
+}
+
+impl SotwResponse {
+    /// The gRPC frame: a head of this stream's own, then the shared bytes of each resource. No
+    /// resource is copied.
+    pub fn frame(&self) -> Vec<Bytes> {
+        let head = discovery::DiscoveryResponse {
+            version_info: self.version.to_string(),
+            type_url: self.resource_type.url().to_owned(),
+            nonce: self.nonce.to_string(),
+            ..discovery::DiscoveryResponse::default()
+        };
+        frame(&head, self.resources.iter().map(|resource| resource.sotw_entry()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn a_frame_is_what_a_client_decodes() {
+        let resource = |name: &str| {
+            Arc::new(Resource::new(&Cluster { name: name.to_owned(), ..Cluster::default() }))
+        };
+        let resources = vec![resource("a"), resource("b")];
+        let response = SotwResponse {
+            resource_type: ResourceType::Cluster,
+            version: Version::of_all(&resources),
+            nonce: 7,
+            resources,
+        };
+        let frame = response.frame().concat();
+        let (prefix, message) = frame.split_at(5);
+        assert_eq!(prefix[0], 0);
+        assert_eq!(u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize, message.len());
+        let decoded = discovery::DiscoveryResponse::decode(message).unwrap();
+        assert_eq!(decoded.version_info, response.version.to_string());
+        assert_eq!(decoded.type_url, ResourceType::Cluster.url());
+        assert_eq!(decoded.nonce, "7");
+        assert_eq!(decoded.resources.len(), 2);
+        assert_eq!(decoded.resources[1].type_url, ResourceType::Cluster.url());
+        assert_eq!(Cluster::decode(&*decoded.resources[1].value).unwrap().name, "b");
+    }
+}
