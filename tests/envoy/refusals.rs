@@ -1,7 +1,7 @@
 //! What becomes of what an Envoy refuses: nobody else is concerned, access is never restored, and the
 //! policy behind it is named.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ironmesh_tests::{App, Envoy, Programs, ProxyOptions, Response, eventually, get_once};
 use serde_json::Value;
@@ -73,8 +73,10 @@ impl Bookstore {
 struct Shop {
     store: Bookstore,
     small: Envoy,
-    _app: App,
     buyer: Envoy,
+    folder: PathBuf,
+    program: PathBuf,
+    app: App,
 }
 
 impl Shop {
@@ -94,7 +96,8 @@ ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
         let small = Envoy::start(&programs.envoy, "small", &folder, address, 30).await;
         let buyer = ProxyOptions::new("default/bookbuyer", 13).upstream("default/small=14001");
         let buyer = store.mesh.envoy(&buyer).await;
-        let shop = Self { store, small, _app: app, buyer };
+        let program = programs.envoy;
+        let shop = Self { store, small, buyer, folder, program, app };
         eventually("the small store to answer", async || expect(&shop.buy().await?, 200)).await;
         Some(shop)
     }
@@ -127,6 +130,22 @@ async fn a_refused_grant_leaves_the_others_in_force_and_names_its_policy() {
     // It is told once.
     let told = store.mesh.log().matches("a proxy refuses what policy asks for").count();
     assert_eq!(told, 1, "{}", store.mesh.log());
+    // Another process has refused nothing yet: it is asked again, and refuses again.
+    let Shop { store, small, buyer, folder, program, app } = shop;
+    let address = small.address();
+    small.stop().await;
+    let small = Envoy::start(&program, "small", &folder, address, 30).await;
+    eventually("it to be asked again", async || {
+        match store.mesh.log().matches("a proxy refuses what policy asks for").count() {
+            2 => Ok(()),
+            told => Err(told),
+        }
+    })
+    .await;
+    // It had nothing to fall back to.
+    let shop = Shop { store, small, buyer, folder, program, app };
+    let store = &shop.store;
+    eventually("the buyer to be let in again", async || expect(&shop.buy().await?, 200)).await;
     // When policy changes, the new version is tried.
     store.mesh.write_policy("auditors.toml", &auditors(SMALL));
     eventually("the refusal to be over", async || {

@@ -33,6 +33,9 @@ pub struct ClientStatus {
     pub streams: usize,
     /// What it said of itself when it last connected.
     pub node: Node,
+    /// How often it has come with nothing, as a process that has just begun does. Such a one refuses
+    /// nothing yet: what stood in the way of the one before may have been put right.
+    pub beginnings: u64,
     /// What it refuses now.
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
     /// What each stream has taken, by the stream's number and the type. A word goes with its stream.
@@ -145,8 +148,13 @@ impl Hub {
         self.changes.subscribe()
     }
 
-    /// A stream of `client` begins.
-    pub(crate) fn connect(self: &Arc<Self>, client: ClientKey, node: Node) -> Connection {
+    /// A stream of `client` begins, which `is_fresh` if it says that it has nothing yet.
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        client: ClientKey,
+        node: Node,
+        is_fresh: bool,
+    ) -> Connection {
         let mut clients = self.clients.lock();
         clients.last_stream += 1;
         let stream = clients.last_stream;
@@ -156,6 +164,11 @@ impl Hub {
             status: ClientStatus::default(),
             in_force: BTreeMap::new(),
         });
+        if is_fresh && entry.status.streams == 0 {
+            entry.status.beginnings += 1;
+            entry.status.nacks.clear();
+            entry.in_force.clear();
+        }
         entry.status.streams += 1;
         entry.status.node = node;
         let sets = entry.set.subscribe();
@@ -250,7 +263,7 @@ mod tests {
     use crate::test_resources::listener;
 
     fn connect(hub: &Arc<Hub>) -> Connection {
-        hub.connect("client".into(), Node::default())
+        hub.connect("client".into(), Node::default(), true)
     }
 
     fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {

@@ -29,6 +29,8 @@ pub(crate) trait Variant: Send + Sync + 'static {
     fn open(connection: &mut Connection) -> Self;
     fn node(request: &mut Self::Request) -> &mut Option<Node>;
     fn type_url(request: &mut Self::Request) -> &mut String;
+    /// Whether this first request of a stream is of a client that has nothing yet.
+    fn is_fresh(request: &Self::Request) -> bool;
     fn frame(response: &Self::Response) -> Vec<Bytes>;
 
     fn on_request(&mut self, request: &Self::Request, now: Instant) -> Vec<Output<Self::Response>>;
@@ -60,6 +62,10 @@ impl Variant for DeltaStream {
 
     fn type_url(request: &mut DeltaRequest) -> &mut String {
         &mut request.type_url
+    }
+
+    fn is_fresh(request: &DeltaRequest) -> bool {
+        request.initial_versions.is_empty()
     }
 
     fn frame(response: &DeltaResponse) -> Vec<Bytes> {
@@ -113,6 +119,10 @@ impl Variant for SotwStream {
 
     fn type_url(request: &mut SotwRequest) -> &mut String {
         &mut request.type_url
+    }
+
+    fn is_fresh(request: &SotwRequest) -> bool {
+        request.version_info.is_empty()
     }
 
     fn frame(response: &SotwResponse) -> Vec<Bytes> {

@@ -73,7 +73,7 @@ impl fmt::Display for Instead {
 /// What clients refuse.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    by_client: BTreeMap<ClientKey, BTreeMap<Name, Refused>>,
+    by_client: BTreeMap<ClientKey, OfClient>,
     /// What was taken before the version that policy asks for now, of what clients share.
     last_good: BTreeMap<Name, Arc<Resource>>,
     /// Those who were given something else because others refuse what they should have.
@@ -82,6 +82,14 @@ pub(super) struct Refusals {
 
 /// Versions that nobody can take.
 pub(super) type Condemned = BTreeSet<(Name, Version)>;
+
+/// What a client refuses.
+#[derive(Debug, Default)]
+struct OfClient {
+    /// Which process of it: another has refused nothing yet.
+    beginnings: u64,
+    names: BTreeMap<Name, Refused>,
+}
 
 /// What a client refuses of one resource, for as long as policy asks for the same version.
 #[derive(Debug, Clone)]
@@ -104,7 +112,7 @@ impl Refusals {
 
     /// What a client refuses.
     pub(super) fn of(&self, client: &str, ideal: &ResourceSet) -> Vec<Refusal> {
-        let refused = self.by_client.get(client).into_iter().flatten();
+        let refused = self.by_client.get(client).into_iter().flat_map(|own| &own.names);
         let view = |((resource_type, name), refused): (&Name, &Refused)| {
             let resource = ideal.of(*resource_type).get(name);
             let stand_in = resource.and_then(|one| self.stand_in(one, &refused.versions));
@@ -160,8 +168,13 @@ impl Refusals {
         snapshot: &Snapshot,
     ) -> bool {
         let ideal = &given.compiled.resources;
-        let known = self.by_client.entry(Arc::clone(client)).or_default();
+        let own = self.by_client.entry(Arc::clone(client)).or_default();
+        let known = &mut own.names;
         let before = known.len();
+        if own.beginnings != status.beginnings {
+            own.beginnings = status.beginnings;
+            known.clear();
+        }
         // What policy asks for no longer, or what it has taken after all, it does not refuse.
         known.retain(|(resource_type, name), refused| {
             let wanted = ideal.of(*resource_type).get(name).map(|resource| resource.version());
@@ -200,7 +213,7 @@ impl Refusals {
         condemned: &Condemned,
     ) -> ResourceSet {
         let mut given = ideal.clone();
-        let own = self.by_client.get(client);
+        let own = self.by_client.get(client).map(|own| &own.names);
         for (name, refused) in own.into_iter().flatten() {
             let resource = ideal.of(name.0).get(&name.1);
             // When policy asks for another version, that one is tried.
@@ -247,7 +260,7 @@ impl Refusals {
     /// them, or the only one does, for a reason that is not their machine's own.
     pub(super) fn condemned(&self, clients: &Clients, hub: &Hub) -> Condemned {
         let mut refused_by: BTreeMap<(&Name, Version), usize> = BTreeMap::new();
-        for (name, refused) in self.by_client.values().flatten() {
+        for (name, refused) in self.by_client.values().flat_map(|own| &own.names) {
             let is_local = LOCAL_REASONS.iter().any(|reason| refused.message.contains(reason));
             if !is_local && is_shared(name.0, &name.1) {
                 *refused_by.entry((name, refused.ideal)).or_default() += 1;

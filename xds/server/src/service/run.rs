@@ -50,7 +50,7 @@ impl Streams {
             tracing::warn!(address = %peer.address, node = ?node_id, reason = %refusal, "xDS stream refused");
             Status::permission_denied(refusal.0)
         })?;
-        let mut connection = self.hub.connect(client, node);
+        let mut connection = self.hub.connect(client, node, V::is_fresh(&request));
         tracing::info!(client = %connection.client, address = %peer.address, "xDS stream opened");
         let mut stream = Separate::new(V::open(&mut connection), only);
         let set = connection.sets.borrow_and_update().clone();

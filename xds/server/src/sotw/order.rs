@@ -1,6 +1,7 @@
 //! In which order the types of a stream are pushed: make before break (invariant 6).
 //!
-//! As in delta: clusters, then their endpoints, then listeners, then routes; secrets wait for nothing.
+//! As in delta: clusters, then their endpoints, then listeners, then routes; secrets wait for nothing,
+//! and listeners for them.
 //! A cluster that has gone stays in the state that is sent until all else is taken or late, because
 //! listeners and routes may still name it. Nothing refers to a listener: that goes with the next push.
 
@@ -29,8 +30,12 @@ impl SotwStream {
         let clusters_are_coming =
             self.clusters.exchange.is_busy() || self.clusters.due(&target, true).is_some();
         if !clusters_are_coming {
+            // A chain that is made anew must not begin with the secret of before.
+            let secrets_are_coming =
+                self.secrets.exchange.is_busy() || self.secrets.has_updates(&target);
             if !self.listeners.exchange.is_busy()
                 && let Some(state) = self.listeners.due(&target, false)
+                && (state.is_empty() || !secrets_are_coming)
             {
                 let (response, _) = self.listeners.push(state, self.last_nonce + 1, now);
                 self.send(Some(response), outputs);

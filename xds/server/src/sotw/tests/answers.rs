@@ -7,7 +7,7 @@ use ironmesh_xds_wire::{ErrorDetail, SotwRequest, Version};
 use super::client::Client;
 use crate::sotw::Output;
 use crate::stream::ACK_DEADLINE;
-use crate::test_resources::{cluster, endpoints, listener, secret, set};
+use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
 
 // R21.
 #[test]
@@ -17,7 +17,7 @@ fn nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered() {
     client.give(&all);
     client.subscribe_to(&all);
     client.take_all();
-    assert_eq!(client.saw(), ["CDS a", "EDS a", "SDS", "LDS l", "RDS"]);
+    assert_eq!(client.saw(), ["CDS a", "EDS a", "SDS", "RDS", "LDS l"]);
     client.give(&all);
     client.give(&set([cluster("a", 1), endpoints("a", 1), listener("l", 1)]));
     assert!(client.saw().is_empty());
@@ -57,13 +57,13 @@ fn a_nack_is_told_by_its_error_alone() {
 // One push in flight per type, and no queue of old states.
 #[test]
 fn what_changes_while_a_push_is_under_way_goes_with_the_next_in_its_newest_version() {
-    let mut client = Client::settled(&set([secret("s", 1), listener("l", 1)]));
+    let mut client = Client::settled(&set([route("r", 1), listener("l", 1)]));
     for content in 2..=5 {
-        client.give(&set([secret("s", content), listener("l", content)]));
+        client.give(&set([route("r", content), listener("l", content)]));
     }
-    assert_eq!(client.saw(), ["SDS s", "LDS l"]);
+    assert_eq!(client.saw(), ["LDS l", "RDS r"]);
     client.take_all();
-    assert_eq!(client.saw(), ["SDS s", "LDS l"]);
+    assert_eq!(client.saw(), ["LDS l", "RDS r"]);
     assert_eq!(client.has[&(Listener, "l".into())], listener("l", 5));
 }
 

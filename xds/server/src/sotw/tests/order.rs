@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ironmesh_xds_wire::ResourceSet;
-use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
 
 use super::client::Client;
 use crate::stream::ACK_DEADLINE;
@@ -130,4 +130,18 @@ fn secrets_wait_for_nothing() {
     client.give(&set([cluster("a", 2), secret("s", 1)]));
     client.give(&set([cluster("a", 2), secret("s", 2)]));
     assert_eq!(client.saw(), ["CDS a", "SDS s"]);
+}
+
+// A chain that is made anew because somebody was withdrawn must not begin with the list on which he
+// still was.
+#[test]
+fn a_listener_waits_for_the_secrets_that_it_may_name() {
+    let mut client = Client::settled(&set([secret("s", 1), listener("l", 1)]));
+    client.give(&set([secret("s", 2), listener("l", 1)]));
+    client.give(&set([secret("s", 3), listener("l", 2)]));
+    assert_eq!(client.saw(), ["SDS s"]);
+    client.take(Secret);
+    assert_eq!(client.saw(), ["SDS s"]);
+    client.take(Secret);
+    assert_eq!(client.saw(), ["LDS l"]);
 }
