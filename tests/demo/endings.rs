@@ -76,6 +76,21 @@ async fn it_ends_upon_sighup() {
 }
 
 #[tokio::test]
+async fn started_by_nohup_it_outlives_its_terminal() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start_through(&["nohup"], &JSON);
+    let started = demo.started().await;
+    let in_force = |text: &str| text.matches(r#""event":"policy_in_force""#).count();
+    let before = in_force(&demo.text());
+    demo.child.signal(Signal::HUP);
+    // It lives, and goes on with its work.
+    fs::remove_file(started.policy_folder.join("thieves.toml")).unwrap();
+    demo.said("another policy", |text| (in_force(text) > before).then_some(())).await;
+    demo.ends_upon(Signal::TERM).await;
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
 async fn it_ends_quietly_when_nobody_reads_any_more() {
     let Some(place) = Place::open().await else { return };
     let mut command = place.command(&["demo"]);

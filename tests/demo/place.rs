@@ -56,13 +56,13 @@ impl Place {
         let ironmesh = require_ironmesh()?;
         let turn = TURN.lock().await;
         let folder = tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap();
-        fs::create_dir(folder.path().join("tmp")).unwrap();
+        fs::create_dir(folder.path().join(TEMPORARY)).unwrap();
         Some(Self { ironmesh, envoy: folder.path().join("envoy"), folder, _turn: turn })
     }
 
     /// The demos' folder for temporary files.
     pub(crate) fn temporary(&self) -> PathBuf {
-        self.path().join("tmp")
+        self.path().join(TEMPORARY)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -162,3 +162,6 @@ pub(crate) async fn finish(command: &mut Command) -> Run {
     let code = status.code().unwrap_or_else(|| panic!("{status}"));
     Run { code, stdout: text(stdout), stderr: text(stderr) }
 }
+
+/// A shell must be told of it with care, and nobody else needs to.
+const TEMPORARY: &str = "it's temporary";
