@@ -4,9 +4,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
+use serde_json::Value;
 use tokio::process::Command;
 
-use crate::place::{Place, finish};
+use crate::place::{Place, Run, finish};
 
 /// Writes what stands for an Envoy.
 fn stand_in(place: &Place, name: &str, mode: u32, script: &str) -> PathBuf {
@@ -21,6 +22,17 @@ fn answers(version: &str) -> String {
     format!("echo \"$0  version: 0/{version}/Clean/RELEASE/BoringSSL\"")
 }
 
+/// Whoever reads the document of the check is told as much as whoever reads stderr.
+fn assert_is_told(run: &Run) {
+    let document: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(document["passed"], false, "{document:#}");
+    let problem = document["problem"].as_str().unwrap();
+    assert_eq!(run.stderr.trim_end(), format!("ironmesh: {problem}"));
+    let steps = document["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 10, "{document:#}");
+    assert!(steps.iter().all(|step| step["problem"] == "not run"), "{document:#}");
+}
+
 /// Names an Envoy.
 fn named(path: &Path) -> impl Fn(&mut Command) {
     move |command| {
@@ -30,7 +42,8 @@ fn named(path: &Path) -> impl Fn(&mut Command) {
 
 /// The demo is refused with these words, and nothing of it is left.
 async fn assert_refused(place: &Place, change: impl Fn(&mut Command), words: &[&str]) {
-    for arguments in [&["demo"][..], &["demo", "--check"]] {
+    let json = ["demo", "--check", "--output", "json"];
+    for arguments in [&["demo"][..], &["demo", "--check"], &json] {
         let mut command = place.command(arguments);
         change(&mut command);
         let run = finish(&mut command).await;
@@ -38,7 +51,11 @@ async fn assert_refused(place: &Place, change: impl Fn(&mut Command), words: &[&
         for part in words {
             assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
         }
-        assert_eq!(run.stdout, "");
+        if arguments == json {
+            assert_is_told(&run);
+        } else {
+            assert_eq!(run.stdout, "");
+        }
         // The caretaker may be about to go.
         place.nothing_left().await;
     }

@@ -1,5 +1,6 @@
 //! `ironmesh demo --check`: the story is told to its end, and its figures are as they should be.
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::place::{Place, finish};
@@ -13,6 +14,7 @@ async fn the_check_passes_each_step_and_says_what_it_measured() {
 
     let document: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(document["passed"], true, "{document:#}");
+    assert_eq!(document["problem"], Value::Null, "{document:#}");
     let steps = document["steps"].as_array().unwrap();
     assert_eq!(steps.len(), 10, "{document:#}");
     for step in steps {
@@ -42,4 +44,28 @@ async fn the_check_passes_each_step_and_says_what_it_measured() {
     assert_eq!(figures("nothing left")["remaining"], 0);
     // The line of the mistake that the story makes.
     assert_eq!(figures("bad policy refused")["line"], 4);
+}
+
+#[tokio::test]
+async fn a_check_that_is_ended_says_how_far_it_came() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&["--check", "--output", "json"]);
+    demo.told("ironmesh demo: split 90/10\n").await;
+    demo.child.signal(Signal::INT);
+    let status = demo.child.wait().await;
+    let text = demo.text();
+    assert_eq!(status.code(), Some(1), "{text}");
+    let problem = "the check was ended before it was over";
+    assert!(text.ends_with(&format!("ironmesh: {problem}\n")), "{text}");
+    place.assert_nothing_left();
+
+    // The document lies between what is told to people.
+    let (begin, end) = (text.find("\n{").unwrap(), text.find("\n}").unwrap());
+    let document: Value = serde_json::from_str(&text[begin..end + 2]).unwrap();
+    assert_eq!(document["passed"], false, "{document:#}");
+    assert_eq!(document["problem"], problem);
+    let steps = document["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 10, "{document:#}");
+    assert_eq!(steps[0]["passed"], true, "{document:#}");
+    assert_eq!(steps[9]["problem"], "not run", "{document:#}");
 }
