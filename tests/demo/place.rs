@@ -9,6 +9,7 @@ use ironmesh_tests::eventually::patience;
 use ironmesh_tests::process::Child;
 use ironmesh_tests::programs::require_envoy;
 use ironmesh_tests::{eventually, require_ironmesh};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::sync::{Mutex, MutexGuard};
@@ -48,7 +49,9 @@ impl Place {
     /// One with a real Envoy; none where a program is missing and the test is to be skipped.
     pub(crate) async fn open() -> Option<Self> {
         let envoy = require_envoy()?;
-        Some(Self { envoy, ..Self::without_envoy().await? })
+        let mut place = Self::without_envoy().await?;
+        place.envoy = envoy;
+        Some(place)
     }
 
     /// One in which `envoy` is nowhere.
@@ -151,6 +154,15 @@ impl Place {
             writeln!(left, "{}", entry.unwrap().path().display()).unwrap();
         }
         if left.is_empty() { Ok(()) } else { Err(left) }
+    }
+}
+
+impl Drop for Place {
+    /// What a faulty demo has left behind must not outlive the test that shows it.
+    fn drop(&mut self) {
+        for Trace { id, .. } in self.traces() {
+            let _ = kill_process(Pid::from_raw(id).unwrap(), Signal::KILL);
+        }
     }
 }
 
