@@ -126,4 +126,22 @@ mod tests {
         assert_ne!(Network::claim(&[(200, 8080)]).unwrap().number, number);
         drop(in_the_way);
     }
+
+    #[test]
+    fn who_has_a_needed_port_at_all_addresses_is_named() {
+        // A port that nobody else needs: tests elsewhere on this machine go on.
+        let stranger = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = stranger.local_addr().unwrap().port();
+        let told = Network::claim(&[(31, port)]).unwrap_err().to_string();
+        // As much of the command as is told.
+        let this = std::env::args().collect::<Vec<_>>().join(" ");
+        let this: String = this.chars().take(80).collect();
+        let process = format!("(process {})", std::process::id());
+        // Whatever the network is, there is no use in going to the next one.
+        let address = format!(".31:{port} is needed");
+        for part in ["127.42.", &address, &format!("port {port} is in use at all"), &this, &process]
+        {
+            assert!(told.contains(part), "no {part:?} in {told}");
+        }
+    }
 }

@@ -67,3 +67,24 @@ fn say(line: &str) -> io::Result<()> {
 
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_removed_with_all_that_is_in_it() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("demo");
+        fs_err::create_dir_all(folder.join("state/deep")).unwrap();
+        fs_err::write(folder.join("state/deep/file"), "").unwrap();
+        // What is elsewhere stays, also when a link leads there.
+        let other = place.path().join("other");
+        fs_err::write(&other, "").unwrap();
+        fs_err::os::unix::fs::symlink(&other, folder.join("link")).unwrap();
+        remove(&folder).unwrap();
+        assert!(!folder.exists() && other.exists());
+        // Nothing remains to be done, and that is no error.
+        remove(&folder).unwrap();
+    }
+}

@@ -12,7 +12,7 @@ mod thief;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::error::{DemoError, Problem};
+use crate::error::{DemoError, Problem, chain};
 use crate::options::{Options, Output};
 use crate::printer::{Printer, tell};
 use crate::rise::rise;
@@ -89,28 +89,43 @@ pub(crate) async fn run(
     signals: &mut Signals,
 ) -> Result<(), DemoError> {
     let printer = Printer::start();
+    let mut report = Report::new(stage.envoy.version, stage.policy.path());
+    let begin = Instant::now();
     let result = tokio::select! {
         biased;
         () = signals.wait() => Err(DemoError::Interrupted),
-        told = Box::pin(tell_story(options, stage, &printer)) => told,
+        told = Box::pin(tell_story(options, stage, &mut report, &printer)) => told,
     };
+    skip_the_rest(&mut report);
+    let problem = result.as_ref().err().map(|error| chain(error));
+    let last = match options.output {
+        Output::Text => report.summary(milliseconds(begin)),
+        Output::Json => report.document(problem.as_deref()),
+    };
+    // That nobody reads it does not change what is true.
+    let _ = printer.print(last).await;
     printer.finish().await;
     result
+}
+
+/// Tells machines that the story could not begin. People are told why on stderr alone.
+pub(crate) async fn tell_unbegun(options: &Options, error: &DemoError) {
+    if options.output == Output::Json {
+        let mut report = Report::default();
+        skip_the_rest(&mut report);
+        let printer = Printer::start();
+        let _ = printer.print(report.document(Some(&chain(error)))).await;
+        printer.finish().await;
+    }
 }
 
 async fn tell_story(
     options: &Options,
     stage: &mut Stage,
+    report: &mut Report,
     printer: &Printer,
 ) -> Result<(), DemoError> {
-    let mut report = Report::new(stage.envoy.version, stage.policy.path());
-    let begin = Instant::now();
-    let mut result = Ok(());
     for step in STORY {
-        if result.is_err() {
-            report.skip(step.name());
-            continue;
-        }
         if options.output == Output::Json {
             tell(step.name());
         }
@@ -118,19 +133,20 @@ async fn tell_story(
         let played = step.play(stage).await;
         let line = report.add(step.name(), milliseconds(begin), &played);
         if options.output == Output::Text {
-            // That nobody reads it does not change what is true.
             let _ = printer.print(line).await;
         }
         if let Err(Problem(problem)) = played {
-            result = Err(DemoError::NotPassed { step: step.name().to_owned(), problem });
+            return Err(DemoError::NotPassed { step: step.name().to_owned(), problem });
         }
     }
-    let last = match options.output {
-        Output::Text => report.summary(milliseconds(begin)),
-        Output::Json => report.document(),
-    };
-    let _ = printer.print(last).await;
-    result
+    Ok(())
+}
+
+/// Tells of each step that has not been told of.
+fn skip_the_rest(report: &mut Report) {
+    for step in STORY.iter().skip(report.steps()) {
+        report.skip(step.name());
+    }
 }
 
 async fn mesh_up(stage: &mut Stage) -> Result<Seen, Problem> {

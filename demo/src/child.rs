@@ -147,3 +147,68 @@ impl Child {
 const GRACE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(10);
 const TAIL_LINES: usize = 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A script in place of `ironmesh`, which becomes the program as that does.
+    fn tether(place: &Path) -> Tether {
+        let script = place.join("tether");
+        fs_err::write(&script, r#"shift 3; exec "$@""#).unwrap();
+        Tether { ironmesh: "/bin/sh".into(), subcommand: String::leak(text(&script)) }
+    }
+
+    fn text(path: &Path) -> String {
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn shell(place: &Path, script: &str) -> Child {
+        let (arguments, log) = (["-c".into(), script.into()], place.join("log"));
+        Child::start(&tether(place), "the shell", Path::new("/bin/sh"), &arguments, &log).unwrap()
+    }
+
+    async fn until(is_so: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < Duration::from_secs(30));
+            sleep(PAUSE).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_ends_is_told_with_the_end_of_its_log() {
+        let place = tempfile::tempdir().unwrap();
+        let child = shell(place.path(), "seq 20; echo why >&2; exit 7");
+        until(|| child.assert_running().is_err()).await;
+        let told = child.assert_running().unwrap_err().to_string();
+        let begin = "the shell has ended by itself: exit status: 7; the end of its log:\n7\n8\n";
+        assert!(told.starts_with(begin) && told.ends_with("\n20\nwhy"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_program_is_there_until_it_is_asked_to_end() {
+        let place = tempfile::tempdir().unwrap();
+        let child = shell(place.path(), "exec sleep 600");
+        assert!(child.is_there());
+        child.assert_running().unwrap();
+        child.terminate();
+        child.ended().await;
+        assert!(!child.is_there());
+        // It is over, and can be said again.
+        child.terminate();
+        child.kill().await;
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_dropped_is_killed() {
+        let place = tempfile::tempdir().unwrap();
+        let child = shell(place.path(), "trap '' TERM; echo ready; exec sleep 600");
+        until(|| child.log_tail() == "ready").await;
+        let id = child.id.unwrap();
+        drop(child);
+        // Whoever waits for it may still be about to.
+        let state = || fs_err::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        until(|| state().is_empty() || state().contains(") Z ")).await;
+    }
+}

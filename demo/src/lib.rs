@@ -52,13 +52,12 @@ use stage::Stage;
 /// die with the thread that started them.
 pub async fn run(options: Options) -> Result<(), DemoError> {
     let mut signals = Signals::listen()?;
-    let envoy = program::find(&options).await?;
-    let network = Network::claim(&sidecars::listeners())?;
-    let folder = WorkingFolder::create(&options).await?;
-    let mut stage = match Stage::new(&options, envoy, network, &folder).await {
-        Ok(stage) => stage,
+    let (mut stage, folder) = match Box::pin(prepare(&options)).await {
+        Ok(prepared) => prepared,
         Err(error) => {
-            folder.remove().await;
+            if options.mode == Mode::Check {
+                check::tell_unbegun(&options, &error).await;
+            }
             return Err(error);
         }
     };
@@ -79,4 +78,18 @@ pub async fn run(options: Options) -> Result<(), DemoError> {
         }
     }
     result
+}
+
+/// Finds and makes what the demo needs, before it starts the first program.
+async fn prepare(options: &Options) -> Result<(Stage, WorkingFolder), DemoError> {
+    let envoy = program::find(options).await?;
+    let network = Network::claim(&sidecars::listeners())?;
+    let folder = WorkingFolder::create(options).await?;
+    match Stage::new(options, envoy, network, &folder).await {
+        Ok(stage) => Ok((stage, folder)),
+        Err(error) => {
+            folder.remove().await;
+            Err(error)
+        }
+    }
 }

@@ -13,20 +13,25 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// # Panics
 ///
 /// After [`patience`], with `what` was waited for and the last `Err`.
-pub async fn eventually<T, E: Display>(
+pub async fn eventually<T, E: Display>(what: &str, look: impl AsyncFnMut() -> Result<T, E>) -> T {
+    within(patience(), what, look).await
+}
+
+async fn within<T, E: Display>(
+    patience: Duration,
     what: &str,
     mut look: impl AsyncFnMut() -> Result<T, E>,
 ) -> T {
-    let deadline = Instant::now() + patience();
+    let deadline = Instant::now() + patience;
     let mut last = "nothing: the first look did not come back".to_owned();
     loop {
-        let Ok(seen) = timeout_at(deadline, look()).await else {
-            panic!("waited {:?} for {what}; last seen: {last}", patience());
-        };
-        match seen {
-            Ok(value) => return value,
-            Err(state) => last = state.to_string(),
+        match timeout_at(deadline, look()).await {
+            Ok(Ok(value)) => return value,
+            Ok(Err(state)) => last = state.to_string(),
+            Err(_) => {}
         }
+        // A look that never waits for anything is never cut short, so the time is looked at as well.
+        assert!(Instant::now() < deadline, "waited {patience:?} for {what}; last seen: {last}");
         // The only sleep in the test suites: between two looks.
         sleep(INTERVAL).await;
     }
@@ -39,3 +44,22 @@ pub fn patience() -> Duration {
 }
 
 const INTERVAL: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    #[should_panic(expected = "for the end; last seen: nothing yet")]
+    async fn a_look_that_never_waits_has_a_deadline() {
+        within(INTERVAL * 3, "the end", async || Err::<(), _>("nothing yet")).await;
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "for the end; last seen: nothing: the first look")]
+    async fn a_look_that_never_comes_back_has_a_deadline() {
+        within(INTERVAL * 3, "the end", async || pending::<Result<(), String>>().await).await;
+    }
+}

@@ -52,12 +52,17 @@ impl Child {
 
     /// SIGTERM: it is asked to end. Returns when it has.
     pub async fn terminate(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait().await
+    }
+
+    /// Sends it a signal, and not those that it has started.
+    pub fn signal(&self, signal: Signal) {
         // Without an id it has ended, and been waited for.
         if let Some(id) = self.process.id() {
             let pid = Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
-            kill_process(pid, Signal::TERM).unwrap();
+            kill_process(pid, signal).unwrap();
         }
-        self.wait().await
     }
 
     /// Waits until it ends by itself.

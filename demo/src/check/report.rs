@@ -21,18 +21,24 @@ impl Seen {
 }
 
 /// The steps so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Report {
-    envoy: EnvoyVersion,
-    policy_folder: String,
+    /// None if the check did not come so far as to know it.
+    envoy: Option<EnvoyVersion>,
+    policy_folder: Option<String>,
     steps: Vec<Value>,
     passed: usize,
 }
 
 impl Report {
     pub(super) fn new(envoy: EnvoyVersion, policy_folder: &Path) -> Self {
-        let policy_folder = policy_folder.display().to_string();
-        Self { envoy, policy_folder, steps: Vec::new(), passed: 0 }
+        let policy_folder = Some(policy_folder.display().to_string());
+        Self { envoy: Some(envoy), policy_folder, ..Self::default() }
+    }
+
+    /// How many steps are told of.
+    pub(super) fn steps(&self) -> usize {
+        self.steps.len()
     }
 
     /// A step is over; returns its line.
@@ -57,7 +63,7 @@ impl Report {
         format!("{word:<7} {name}: {text}\n")
     }
 
-    /// A step is not run, because one before it failed.
+    /// A step is not run, because one before it failed, or was not finished.
     pub(super) fn skip(&mut self, name: &str) {
         self.steps.push(json!({
             "name": name,
@@ -73,17 +79,16 @@ impl Report {
         let (passed, all) = (self.passed, self.steps.len());
         let (seconds, tenths) = (duration_ms / 1000, duration_ms % 1000 / 100);
         let verdict = if passed == all { "all is well" } else { "the check did not pass" };
-        format!(
-            "{verdict}: {passed} of {all} steps passed in {seconds}.{tenths} s, with Envoy {}\n",
-            self.envoy
-        )
+        let envoy = self.envoy.map(|version| format!(", with Envoy {version}")).unwrap_or_default();
+        format!("{verdict}: {passed} of {all} steps passed in {seconds}.{tenths} s{envoy}\n")
     }
 
-    /// All of it, for machines.
-    pub(super) fn document(&self) -> String {
+    /// All of it, for machines; with what went wrong, if something did.
+    pub(super) fn document(&self, problem: Option<&str>) -> String {
         let document = json!({
-            "passed": self.passed == self.steps.len(),
-            "envoy": self.envoy.to_string(),
+            "passed": problem.is_none() && self.passed == self.steps.len(),
+            "problem": problem,
+            "envoy": self.envoy.map(|version| version.to_string()),
             "policy_folder": self.policy_folder,
             "steps": self.steps,
         });
@@ -109,8 +114,9 @@ mod tests {
             report.summary(12_345),
             "all is well: 1 of 1 steps passed in 12.3 s, with Envoy 1.40.0\n"
         );
-        let document: Value = serde_json::from_str(&report.document()).unwrap();
+        let document: Value = serde_json::from_str(&report.document(None)).unwrap();
         assert_eq!(document["passed"], true);
+        assert_eq!(document["problem"], Value::Null);
         assert_eq!(document["envoy"], "1.40.0");
         assert_eq!(document["steps"][0]["figures"]["requests"], 500);
         assert_eq!(document["steps"][0]["problem"], Value::Null);
@@ -123,8 +129,10 @@ mod tests {
         assert_eq!(line, "FAILED  split: seen last: 503\n");
         report.skip("thief");
         assert!(report.summary(0).starts_with("the check did not pass: 0 of 2"));
-        let document: Value = serde_json::from_str(&report.document()).unwrap();
+        let document = report.document(Some("split: seen last: 503"));
+        let document: Value = serde_json::from_str(&document).unwrap();
         assert_eq!(document["passed"], false);
+        assert_eq!(document["problem"], "split: seen last: 503");
         assert_eq!(document["steps"][1]["problem"], "not run");
     }
 }

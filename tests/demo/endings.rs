@@ -1,0 +1,135 @@
+//! Whatever ends a demo, it leaves no process and no folder.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use fs_err as fs;
+use ironmesh_tests::eventually;
+use ironmesh_tests::eventually::patience;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::time::timeout;
+
+use crate::live::Demo;
+use crate::place::Place;
+
+const JSON: [&str; 2] = ["--output", "json"];
+/// The suite may itself be run by `nohup`, and what is ignored is inherited.
+const HEARS_HANG_UP: [&str; 2] = ["env", "--default-signal=HUP"];
+
+/// A demo in the midst of its start: the first Envoy is there.
+async fn rising(place: &Place) -> Demo {
+    let mut demo = place.start(&JSON);
+    eventually("the first Envoy", async || {
+        demo.child.assert_running();
+        let traces = place.traces();
+        let is_there = traces.iter().any(|trace| trace.command.contains("envoy.yaml"));
+        if is_there { Ok(()) } else { Err(format!("{traces:?}")) }
+    })
+    .await;
+    demo
+}
+
+#[tokio::test]
+async fn killed_while_it_runs_it_leaves_nothing() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&JSON);
+    demo.started().await;
+    // Itself, the caretaker, the control plane and five Envoys: they would be seen.
+    assert_eq!(place.traces().len(), 8, "{:?}", place.traces());
+    demo.child.kill_hard().await;
+    place.nothing_left().await;
+}
+
+#[tokio::test]
+async fn killed_while_it_comes_up_it_leaves_nothing() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = rising(&place).await;
+    demo.child.kill_hard().await;
+    place.nothing_left().await;
+}
+
+#[tokio::test]
+async fn asked_to_end_while_it_comes_up_it_does() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = rising(&place).await;
+    demo.ends_upon(Signal::TERM).await;
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn it_ends_upon_sigterm() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&JSON);
+    demo.started().await;
+    demo.ends_upon(Signal::TERM).await;
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn it_ends_upon_sighup() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start_through(&HEARS_HANG_UP, &JSON);
+    demo.started().await;
+    demo.ends_upon(Signal::HUP).await;
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn started_by_nohup_it_outlives_its_terminal() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start_through(&["nohup"], &JSON);
+    let started = demo.started().await;
+    let in_force = |text: &str| text.matches(r#""event":"policy_in_force""#).count();
+    let before = in_force(&demo.text());
+    demo.child.signal(Signal::HUP);
+    // It lives, and goes on with its work.
+    fs::remove_file(started.policy_folder.join("thieves.toml")).unwrap();
+    demo.said("another policy", |text| (in_force(text) > before).then_some(())).await;
+    demo.ends_upon(Signal::TERM).await;
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn it_ends_quietly_when_nobody_reads_any_more() {
+    let Some(place) = Place::open().await else { return };
+    let mut command = place.command(&["demo"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
+    let mut line = String::new();
+    timeout(patience(), stdout.read_line(&mut line)).await.unwrap().unwrap();
+    assert!(line.starts_with("the bookstore runs: "), "{line}");
+    drop(stdout);
+    let status = timeout(patience(), process.wait()).await.unwrap().unwrap();
+    let mut told = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut told).await.unwrap();
+    assert!(status.success(), "{status}\n{told}");
+    assert!(told.lines().all(|line| line.starts_with("ironmesh demo: ")), "{told}");
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn an_envoy_that_dies_ends_it_with_its_name_and_its_log() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&JSON);
+    let started = demo.started().await;
+    let envoy = place.trace(&["/proxies/bookbuyer/envoy.yaml"]).unwrap();
+    kill_process(Pid::from_raw(envoy.id).unwrap(), Signal::KILL).unwrap();
+    let status = demo.child.wait().await;
+    let text = demo.text();
+    assert_eq!(status.code(), Some(1), "{text}");
+    assert!(text.contains("the Envoy of bookbuyer has ended by itself: signal: 9"), "{text}");
+
+    // Only the logs stay, and where they are is said.
+    let kept =
+        text.lines().find_map(|line| line.strip_prefix("ironmesh demo: the logs are kept in "));
+    let kept = PathBuf::from(kept.unwrap_or_else(|| panic!("{text}")));
+    assert_eq!(Some(kept.as_path()), started.policy_folder.parent());
+    for log in ["control-plane.log", "envoy-bookbuyer.log"] {
+        assert!(!fs::read(kept.join(log)).unwrap().is_empty(), "{log}");
+    }
+    assert_eq!(place.traces(), []);
+    fs::remove_dir_all(kept).unwrap();
+    place.assert_nothing_left();
+}

@@ -1,0 +1,185 @@
+//! A live demo whose output goes into a file, and what it tells of edits.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use ironmesh_tests::eventually;
+use ironmesh_tests::process::Child;
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::place::Place;
+
+/// A running demo.
+#[derive(Debug)]
+pub(crate) struct Demo {
+    pub(crate) child: Child,
+    log: PathBuf,
+}
+
+/// What a demo says first with `--output json`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Started {
+    pub(crate) policy_folder: PathBuf,
+    /// The first three parts of all its addresses.
+    pub(crate) network: String,
+}
+
+impl Demo {
+    pub(crate) fn new(child: Child, log: PathBuf) -> Self {
+        Self { child, log }
+    }
+
+    /// All that it has printed, on stdout and stderr.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(fs::read(&self.log).unwrap()).unwrap()
+    }
+
+    /// Waits until it has said something, which `find` finds in its whole text.
+    pub(crate) async fn said<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        eventually(what, async || {
+            // Whoever has ended may have said it before.
+            let is_over = self.child.id().is_none();
+            let text = self.text();
+            let found = find(&text);
+            if found.is_none() && !is_over {
+                self.child.assert_running();
+            }
+            found.ok_or_else(|| format!("\n{text}"))
+        })
+        .await
+    }
+
+    /// Waits for words in its text.
+    pub(crate) async fn told(&mut self, words: &str) {
+        self.said(&format!("`{words}`"), |text| text.contains(words).then_some(())).await;
+    }
+
+    /// Waits until a demo with `--output json` is up.
+    pub(crate) async fn started(&mut self) -> Started {
+        let is_event = |line: &&str, name: &str| line.contains(&format!(r#""event":"{name}""#));
+        let event = self
+            .said("the start, and an outcome", |text| {
+                text.lines().find(|line| is_event(line, "outcome"))?;
+                text.lines().find(|line| is_event(line, "started")).map(str::to_owned)
+            })
+            .await;
+        let event: Value = serde_json::from_str(&event).unwrap();
+        let admin = event["admin"].as_str().unwrap();
+        Started {
+            policy_folder: event["policy_folder"].as_str().unwrap().into(),
+            network: admin.trim_start_matches("http://").trim_end_matches(".1:15014").to_owned(),
+        }
+    }
+
+    /// A signal for it alone, upon which it is to end well.
+    pub(crate) async fn ends_upon(&mut self, signal: Signal) {
+        self.child.signal(signal);
+        let status = self.child.wait().await;
+        assert!(status.success(), "{status}\n{}", self.text());
+    }
+}
+
+/// One summary: how much went well, was denied, and failed, and the second version's percentage.
+#[derive(Debug, Clone, Copy)]
+struct Summary {
+    ok: u64,
+    denied: u64,
+    failed: u64,
+    second: u64,
+}
+
+impl Summary {
+    /// Reads `12:00:00 1050 ok, 59 denied, 0 failed; bookstore-v1 90 %, bookstore-v2 10 %`.
+    fn from_line(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, ok, "ok,", denied, "denied,", failed, "failed;", .., "bookstore-v2", second, "%"] =
+            words[..]
+        else {
+            return None;
+        };
+        let number = |word: &str| word.parse().ok();
+        Some(Self {
+            ok: number(ok)?,
+            denied: number(denied)?,
+            failed: number(failed)?,
+            second: number(second)?,
+        })
+    }
+}
+
+/// The first two summaries that follow the last of these words.
+fn summaries_after(text: &str, words: &str) -> Option<[Summary; 2]> {
+    let after = &text[text.rfind(words)?..];
+    let mut summaries = after.lines().filter_map(Summary::from_line);
+    Some([summaries.next()?, summaries.next()?])
+}
+
+/// The hints, as they are told.
+fn hints(text: &str) -> Vec<String> {
+    let told = text.lines().skip_while(|line| !line.starts_with("try it,")).skip(1);
+    told.take_while(|line| line.starts_with("  ")).map(|line| line.trim().to_owned()).collect()
+}
+
+/// Does what one of the hints says, as it stands there.
+async fn try_it(hints: &[String], purpose: &str) {
+    let (enter, edits) = hints.split_first().unwrap();
+    let edit = edits.iter().find(|edit| edit.ends_with(&format!("# {purpose}")));
+    let edit = edit.unwrap_or_else(|| panic!("no hint is to {purpose}: {hints:?}"));
+    let script = format!("{enter} && {edit}");
+    let status = Command::new("sh").args(["-c", &script]).status().await.unwrap();
+    assert!(status.success(), "{script}");
+}
+
+/// `file:line:` of the first line with `words`.
+fn place_of(file: &Path, words: &str) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let line = text.lines().position(|line| line.contains(words)).unwrap() + 1;
+    format!("{}:{line}:", file.file_name().unwrap().to_str().unwrap())
+}
+
+#[tokio::test]
+async fn it_tells_in_lines_what_comes_of_the_hints_and_ctrl_c_leaves_nothing() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&[]);
+    let folder = demo
+        .said("the policy folder", |text| {
+            let line = text.lines().find_map(|line| line.strip_prefix("policy folder: "))?;
+            Some(PathBuf::from(line))
+        })
+        .await;
+    assert!(folder.starts_with(place.temporary()), "{}", folder.display());
+    demo.told("bookbuyer → bookstore GET /books/N: 200\n").await;
+    demo.told("bookthief → bookstore GET /books/1: 403\n").await;
+    demo.told("bookthief → bookwarehouse TCP connect: refused\n").await;
+    let hints = hints(&demo.text());
+
+    try_it(&hints, "half to each").await;
+    try_it(&hints, "let the thief in").await;
+    demo.told("bookthief → bookstore GET /books/1: 403 → 200\n").await;
+    try_it(&hints, "take it back").await;
+    demo.told("bookthief → bookstore GET /books/1: 200 → 403\n").await;
+
+    try_it(&hints, "make a mistake").await;
+    let refused = "the policy is refused, what was in force stays in force\n";
+    demo.told(refused).await;
+    demo.told("error[IM0201]").await;
+    let wrong = place_of(&folder.join("buyers.toml"), "sources = [{ name = \"bookbyer\" }]");
+    demo.told(&wrong).await;
+    let [first, second] = demo.said("two summaries", |text| summaries_after(text, refused)).await;
+    assert!(second.ok > first.ok && second.denied > first.denied, "{}", demo.text());
+    assert_eq!(second.failed, 0, "{}", demo.text());
+    // Of 2 s at 20 requests a second; at one in ten it happens once in a hundred thousand times.
+    assert!((25..=75).contains(&second.second), "{}", demo.text());
+    try_it(&hints, "mend it").await;
+    demo.told("the policy is mended: ").await;
+
+    demo.ends_upon(Signal::INT).await;
+    place.assert_nothing_left();
+    let text = demo.text();
+    assert!(!text.contains('\x1b'), "{text:?}");
+    let shown = folder.parent().unwrap().display().to_string();
+    let end = format!("ironmesh demo: all programs are ended, and {shown} is removed\n");
+    assert!(text.ends_with(&end), "{text}");
+}

@@ -1,0 +1,46 @@
+//! Several demos on one machine, and strangers at their addresses.
+
+use std::net::{SocketAddr, TcpListener};
+
+use rustix::process::Signal;
+
+use crate::place::Place;
+
+/// The address at which a demo holds its network, and one at which its thief will look for the
+/// warehouse.
+const CLAIM: (u8, u16) = (254, 61000);
+const NEEDED: (u8, u16) = (12, 14002);
+
+/// Listens at a needed address in the first network that is free, the next that a demo would take.
+fn stranger() -> (TcpListener, String) {
+    let listen = |number: u8, (host, port): (u8, u16)| {
+        TcpListener::bind(SocketAddr::from(([127, 42, number, host], port))).ok()
+    };
+    (0..=u8::MAX)
+        .find_map(|number| {
+            let _free = listen(number, CLAIM)?;
+            Some((listen(number, NEEDED)?, format!("127.42.{number}")))
+        })
+        .expect("a network is free")
+}
+
+#[tokio::test]
+async fn two_run_at_once_and_go_round_a_stranger() {
+    let Some(place) = Place::open().await else { return };
+    let mut first = place.start(&["--output", "json"]);
+    let one = first.started().await;
+    let (_stranger, taken) = stranger();
+    let mut second = place.start(&["--output", "json"]);
+    let other = second.started().await;
+    assert_ne!(one.network, other.network);
+    assert_ne!(other.network, taken);
+    assert_ne!(one.policy_folder, other.policy_folder);
+
+    // The end of one is nothing to the other.
+    first.ends_upon(Signal::TERM).await;
+    assert!(!one.policy_folder.exists() && other.policy_folder.exists());
+    assert_eq!(place.traces().len(), 8, "{:?}", place.traces());
+    second.child.assert_running();
+    second.ends_upon(Signal::INT).await;
+    place.assert_nothing_left();
+}

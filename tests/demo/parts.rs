@@ -1,0 +1,97 @@
+//! The hidden commands: what ties a program to a demo, and what takes care of its folder.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use fs_err as fs;
+use ironmesh_tests::eventually::patience;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use crate::place::{Place, finish};
+
+#[tokio::test]
+async fn a_tied_program_is_become_and_not_started() {
+    let Some(place) = Place::without_envoy().await else { return };
+    let parent = std::process::id().to_string();
+    let tied = ["demo-child", "--parent", &parent, "--", "sh", "-c", "echo $PPID; exit 7"];
+    let run = finish(&mut place.command(&tied)).await;
+    assert_eq!((run.code, run.stdout.trim()), (7, parent.as_str()), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_tied_program_does_not_begin_when_its_parent_is_gone() {
+    let Some(place) = Place::without_envoy().await else { return };
+    // The system gives no such id.
+    let gone = i32::MAX.to_string();
+    let tied = ["demo-child", "--parent", &gone, "--", "echo", "here"];
+    let run = finish(&mut place.command(&tied)).await;
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
+    assert!(run.stderr.contains("the parent is gone already"), "{}", run.stderr);
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let Some(place) = Place::without_envoy().await else { return };
+    let parent = std::process::id().to_string();
+    let tied = ["demo-child", "--parent", &parent, "--", "nowhere/x"];
+    let run = finish(&mut place.command(&tied)).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("cannot run `nowhere/x`"), "{}", run.stderr);
+}
+
+/// A caretaker, and what it said first.
+async fn caretaker(place: &Place, parent: &Path) -> (Child, String) {
+    let mut command = place.command(&["demo-caretaker", parent.to_str().unwrap()]);
+    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let mut stdout = BufReader::new(process.stdout.take().unwrap());
+    timeout(patience(), stdout.read_line(&mut said)).await.unwrap().unwrap();
+    (process, said.trim_end().to_owned())
+}
+
+/// Its folder, with something in it, after the word `told` and the end of its pipe.
+async fn dismissed_with(place: &Place, told: &[u8]) -> PathBuf {
+    let (mut process, said) = caretaker(place, &place.temporary()).await;
+    let folder = PathBuf::from(said.strip_prefix("made ").unwrap());
+    assert!(folder.starts_with(place.temporary()));
+    fs::create_dir_all(folder.join("state/deep")).unwrap();
+    fs::write(folder.join("state/deep/file"), "text").unwrap();
+    let mut stdin = process.stdin.take().unwrap();
+    stdin.write_all(told).await.unwrap();
+    drop(stdin);
+    assert!(timeout(patience(), process.wait()).await.unwrap().unwrap().success());
+    folder
+}
+
+#[tokio::test]
+async fn the_caretaker_removes_its_folder_unless_it_is_told_to_keep_it() {
+    let Some(place) = Place::without_envoy().await else { return };
+    let removed = dismissed_with(&place, b"").await;
+    assert!(!removed.exists());
+    let kept = dismissed_with(&place, b"k").await;
+    assert_eq!(fs::read_to_string(kept.join("state/deep/file")).unwrap(), "text");
+    fs::remove_dir_all(kept).unwrap();
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn the_folder_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let Some(place) = Place::without_envoy().await else { return };
+    let (mut process, said) = caretaker(&place, &place.temporary()).await;
+    let folder = said.strip_prefix("made ").unwrap();
+    assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
+    drop(process.stdin.take());
+    process.wait().await.unwrap();
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn the_caretaker_says_why_there_is_no_folder() {
+    let Some(place) = Place::without_envoy().await else { return };
+    let (_process, said) = caretaker(&place, &place.path().join("nowhere")).await;
+    assert!(said.starts_with("failed ") && said.contains("nowhere"), "{said}");
+}

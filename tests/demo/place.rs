@@ -1,0 +1,179 @@
+//! A place for one test: a temporary folder that all of a demo names, and so a way to see what is left.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use fs_err as fs;
+use ironmesh_tests::eventually::patience;
+use ironmesh_tests::process::Child;
+use ironmesh_tests::programs::require_envoy;
+use ironmesh_tests::{eventually, require_ironmesh};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::timeout;
+
+use crate::live::Demo;
+
+/// One test at a time.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Where a test runs its demos.
+#[derive(Debug)]
+pub(crate) struct Place {
+    ironmesh: PathBuf,
+    /// What the demos find in ENVOY_BIN.
+    pub(crate) envoy: PathBuf,
+    folder: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A process that has to do with a demo of this place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trace {
+    pub(crate) id: i32,
+    pub(crate) command: String,
+}
+
+impl Place {
+    /// One with a real Envoy; none where a program is missing and the test is to be skipped.
+    pub(crate) async fn open() -> Option<Self> {
+        let envoy = require_envoy()?;
+        let mut place = Self::without_envoy().await?;
+        place.envoy = envoy;
+        Some(place)
+    }
+
+    /// One in which `envoy` is nowhere.
+    pub(crate) async fn without_envoy() -> Option<Self> {
+        let ironmesh = require_ironmesh()?;
+        let turn = TURN.lock().await;
+        let folder = tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap();
+        fs::create_dir(folder.path().join(TEMPORARY)).unwrap();
+        Some(Self { ironmesh, envoy: folder.path().join("envoy"), folder, _turn: turn })
+    }
+
+    /// The demos' folder for temporary files.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.path().join(TEMPORARY)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// `ironmesh` with these arguments.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        self.command_through(&[], arguments)
+    }
+
+    /// The same by another program, which becomes it.
+    pub(crate) fn command_through(&self, program: &[&str], arguments: &[&str]) -> Command {
+        let ironmesh = self.ironmesh.to_str().unwrap();
+        let words: Vec<&str> = [program, &[ironmesh], arguments].concat();
+        let (first, rest) = words.split_first().unwrap();
+        let mut command = Command::new(first);
+        command.args(rest).env("TMPDIR", self.temporary()).env("ENVOY_BIN", &self.envoy);
+        for name in ["RUST_LOG", "IRONMESH_CONFIG", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// Starts `ironmesh demo` with these arguments.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Demo {
+        self.start_through(&[], arguments)
+    }
+
+    /// The same by another program, which becomes it.
+    pub(crate) fn start_through(&self, program: &[&str], arguments: &[&str]) -> Demo {
+        let arguments = [&["demo"], arguments].concat();
+        let logs = fs::read_dir(self.path()).unwrap().count();
+        let log = self.path().join(format!("demo-{logs}.log"));
+        let mut command = self.command_through(program, &arguments);
+        Demo::new(Child::start("ironmesh demo", &mut command, &log), log)
+    }
+
+    /// All processes that name the temporary folder, in their command line or in the environment
+    /// with which they were started: a demo, and whatever it starts.
+    pub(crate) fn traces(&self) -> Vec<Trace> {
+        let needle = self.temporary().into_os_string().into_encoded_bytes();
+        let names = |text: &[u8]| text.windows(needle.len()).any(|part| part == needle);
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
+            let Ok(id) = entry.file_name().to_string_lossy().parse() else { continue };
+            // What has ended meanwhile, or is another user's, cannot be read.
+            let read = |name| fs::read(entry.path().join(name)).unwrap_or_default();
+            let command = read("cmdline");
+            if names(&command) || names(&read("environ")) {
+                let command = String::from_utf8_lossy(&command).replace('\0', " ");
+                found.push(Trace { id, command });
+            }
+        }
+        found
+    }
+
+    /// The one process with these words in its command line; what is there if it is not one.
+    pub(crate) fn trace(&self, words: &[&str]) -> Result<Trace, String> {
+        let mut all = self.traces();
+        all.retain(|trace| words.iter().all(|word| trace.command.contains(word)));
+        match <[Trace; 1]>::try_from(all) {
+            Ok([trace]) => Ok(trace),
+            Err(all) => Err(format!("{} with {words:?}: {all:?}", all.len())),
+        }
+    }
+
+    /// Fails the test if anything of a demo is there still.
+    pub(crate) fn assert_nothing_left(&self) {
+        self.look().unwrap_or_else(|left| panic!("something is left: {left}"));
+    }
+
+    /// The same when it is others who clear up, in a moment.
+    pub(crate) async fn nothing_left(&self) {
+        eventually("nothing to be left", async || self.look()).await;
+    }
+
+    fn look(&self) -> Result<(), String> {
+        let mut left = String::new();
+        for Trace { id, command } in self.traces() {
+            writeln!(left, "process {id}: {command}").unwrap();
+        }
+        // There may be none: a test can say so to the demo.
+        for entry in fs::read_dir(self.temporary()).into_iter().flatten() {
+            writeln!(left, "{}", entry.unwrap().path().display()).unwrap();
+        }
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    }
+}
+
+impl Drop for Place {
+    /// What a faulty demo has left behind must not outlive the test that shows it.
+    fn drop(&mut self) {
+        for Trace { id, .. } in self.traces() {
+            let _ = kill_process(Pid::from_raw(id).unwrap(), Signal::KILL);
+        }
+    }
+}
+
+/// Runs a command to its end, which must come by itself.
+pub(crate) async fn finish(command: &mut Command) -> Run {
+    let ended = timeout(patience(), command.output()).await;
+    let Output { status, stdout, stderr } = ended.expect("it does not end").unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let code = status.code().unwrap_or_else(|| panic!("{status}"));
+    Run { code, stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// A shell must be told of it with care, and nobody else needs to.
+const TEMPORARY: &str = "it's temporary";

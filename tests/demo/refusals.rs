@@ -1,0 +1,121 @@
+//! What keeps a demo from running is told with what to do about it, and leaves nothing.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::place::{Place, Run, finish};
+
+/// Writes what stands for an Envoy.
+fn stand_in(place: &Place, name: &str, mode: u32, script: &str) -> PathBuf {
+    let path = place.path().join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+/// A script that answers as an Envoy of this version does.
+fn answers(version: &str) -> String {
+    format!("echo \"$0  version: 0/{version}/Clean/RELEASE/BoringSSL\"")
+}
+
+/// Whoever reads the document of the check is told as much as whoever reads stderr.
+fn assert_is_told(run: &Run) {
+    let document: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(document["passed"], false, "{document:#}");
+    let problem = document["problem"].as_str().unwrap();
+    assert_eq!(run.stderr.trim_end(), format!("ironmesh: {problem}"));
+    let steps = document["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 10, "{document:#}");
+    assert!(steps.iter().all(|step| step["problem"] == "not run"), "{document:#}");
+}
+
+/// Names an Envoy.
+fn named(path: &Path) -> impl Fn(&mut Command) {
+    move |command| {
+        command.env("ENVOY_BIN", path);
+    }
+}
+
+/// The demo is refused with these words, and nothing of it is left.
+async fn assert_refused(place: &Place, change: impl Fn(&mut Command), words: &[&str]) {
+    let json = ["demo", "--check", "--output", "json"];
+    for arguments in [&["demo"][..], &["demo", "--check"], &json] {
+        let mut command = place.command(arguments);
+        change(&mut command);
+        let run = finish(&mut command).await;
+        assert_eq!(run.code, 1, "{run:?}");
+        for part in words {
+            assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
+        }
+        if arguments == json {
+            assert_is_told(&run);
+        } else {
+            assert_eq!(run.stdout, "");
+        }
+        // The caretaker may be about to go.
+        place.nothing_left().await;
+    }
+}
+
+#[tokio::test]
+async fn without_an_envoy_it_says_where_to_get_one() {
+    let Some(place) = Place::without_envoy().await else { return };
+    let words = ["no Envoy is found", "`make demo`", "ENVOY_BIN", "PATH"];
+    let change = |command: &mut Command| {
+        command.env_remove("ENVOY_BIN").env("PATH", "");
+    };
+    assert_refused(&place, change, &words).await;
+}
+
+#[tokio::test]
+async fn what_is_no_envoy_is_named() {
+    let Some(place) = Place::without_envoy().await else { return };
+    let file = stand_in(&place, "file", 0o644, "");
+    for path in [file, place.path().join("nowhere"), place.temporary()] {
+        let shown = path.display().to_string();
+        let words = ["ENVOY_BIN is not an executable file", &shown];
+        assert_refused(&place, named(&path), &words).await;
+    }
+    let other = stand_in(&place, "other", 0o755, "echo something else");
+    let shown = format!("`{} --version`", other.display());
+    assert_refused(&place, named(&other), &[&shown, "`something else`", "set ENVOY_BIN"]).await;
+}
+
+#[tokio::test]
+async fn an_old_envoy_is_told_its_version_and_the_oldest_that_may_join() {
+    let Some(place) = Place::without_envoy().await else { return };
+    let old = stand_in(&place, "old", 0o755, &answers("1.30.0"));
+    let shown = old.display().to_string();
+    let words = ["too old, 1.30.0", "1.39.0 is the oldest", "upgrade it", &shown];
+    assert_refused(&place, named(&old), &words).await;
+}
+
+#[tokio::test]
+async fn a_temporary_folder_that_is_not_there_or_has_no_room_is_told() {
+    let Some(place) = Place::without_envoy().await else { return };
+    let envoy = stand_in(&place, "envoy", 0o755, &answers("1.40.0"));
+    let within = |temporary: PathBuf| {
+        let envoy = envoy.clone();
+        move |command: &mut Command| {
+            command.env("ENVOY_BIN", &envoy).env("TMPDIR", &temporary);
+        }
+    };
+    let nowhere = place.temporary().join("nowhere");
+    let shown = nowhere.display().to_string();
+    assert_refused(&place, within(nowhere), &[&shown, "set TMPDIR"]).await;
+    // Such folders are made by systems, and a socket's path has its bounds.
+    let long = place.path().join("long".repeat(30));
+    fs::create_dir(&long).unwrap();
+    assert_refused(&place, within(long.clone()), &["too long for a socket", "set TMPDIR"]).await;
+    ironmesh_tests::eventually("the long folder to be empty", async || {
+        match fs::read_dir(&long).unwrap().count() {
+            0 => Ok(()),
+            count => Err(count),
+        }
+    })
+    .await;
+}

@@ -1,0 +1,100 @@
+//! A demo on a terminal: a picture where there is room for it, lines where there is not.
+
+use crate::place::Place;
+use crate::terminal::{Terminal, end_of};
+
+/// The rows, with what comes of each while nobody has edited anything.
+const ROWS: [(&str, &str); 6] = [
+    ("bookbuyer    bookstore     GET /books/N ", "200 "),
+    ("bookthief    bookstore     GET /        ", "200 "),
+    ("bookthief    bookstore     GET /books/1 ", "403 "),
+    ("bookthief    bookwarehouse TCP connect  ", "refused "),
+    ("bookstore-v1 bookwarehouse TCP sale     ", "ok "),
+    ("bookstore-v2 bookwarehouse TCP sale     ", "ok "),
+];
+
+/// The last whole picture in what a terminal was sent, without colours.
+fn picture(text: &str) -> Option<Vec<String>> {
+    // This clears what is below a picture, and so is its end.
+    let (before, _) = text.rsplit_once("\x1b[J")?;
+    let last = before.rsplit("\x1b[J").next()?;
+    let from =
+        last.rfind("ironmesh demo: policy ").or_else(|| last.find("\x1b[1mironmesh demo"))?;
+    Some(without_escapes(&last[from..]).lines().map(|line| line.trim_end().to_owned()).collect())
+}
+
+/// What is left of a text when all that a terminal obeys is taken out.
+fn without_escapes(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |end| end + 1);
+        plain.push_str(&part[end..]);
+    }
+    plain
+}
+
+/// Whether all rows are there with what should come of them, and both shares.
+fn is_whole(picture: &[String]) -> bool {
+    let has = |start: &str, then: &str| {
+        picture
+            .iter()
+            .any(|line| line.strip_prefix(start).is_some_and(|rest| rest.starts_with(then)))
+    };
+    let share = |name: &str| {
+        picture
+            .iter()
+            .any(|line| line.starts_with(name) && line.contains('█') && line.contains('%'))
+    };
+    ROWS.iter().all(|(row, outcome)| has(row, outcome))
+        && share("bookstore-v1 ")
+        && share("bookstore-v2 ")
+}
+
+#[tokio::test]
+async fn a_picture_where_it_has_room_lines_where_not_and_ctrl_c_ends_it() {
+    let Some(place) = Place::open().await else { return };
+    let (mut terminal, mut process) = Terminal::open(&place, 100, 40);
+    let whole = |text: &str| picture(text).filter(|picture| is_whole(picture));
+    let seen = terminal.shows("the whole picture", whole).await;
+    assert!(seen.len() < 40 && seen.iter().all(|line| line.chars().count() <= 100), "{seen:#?}");
+    let folder = format!("edit it in {}", place.temporary().display());
+    for part in [&folder, "sed -i", "OK  DENIED  FAILED"] {
+        assert!(seen.iter().any(|line| line.contains(part)), "no {part:?} in {seen:#?}");
+    }
+
+    terminal.resize(40, 8);
+    let begin = "policy folder: ";
+    let lines = terminal
+        .shows("a summary in a line", |text| {
+            let lines = &text[text.find(begin)?..];
+            lines.contains(" failed; bookstore-v1").then(|| lines.to_owned())
+        })
+        .await;
+    assert!(!lines.contains('\x1b') && !lines.contains('█'), "{lines:?}");
+
+    terminal.resize(100, 40);
+    terminal.shows("the picture again", |text| whole(&text[text.find(begin)?..])).await;
+    // As it is typed, for the whole foreground.
+    terminal.enter(b"\x03");
+    let status = terminal.end_of(&mut process).await;
+    let text = terminal.text();
+    assert!(status.success(), "{status}\n{text}");
+    place.assert_nothing_left();
+    // The last picture stays whole, and what is said comes below it.
+    let (_, last) = text.rsplit_once("^C").unwrap();
+    assert!(last.trim().starts_with("ironmesh demo: all programs are ended"), "{last:?}");
+    // No other screen and no hidden cursor, which would be left behind by a SIGKILL.
+    assert!(!text.contains("\x1b[?"), "{text:?}");
+}
+
+#[tokio::test]
+async fn the_closing_of_its_terminal_ends_it() {
+    let Some(place) = Place::open().await else { return };
+    let (mut terminal, mut process) = Terminal::open(&place, 100, 40);
+    terminal.shows("a picture", picture).await;
+    drop(terminal);
+    let status = end_of(&mut process).await;
+    assert!(status.success(), "{status}");
+    place.assert_nothing_left();
+}

@@ -1,0 +1,71 @@
+//! `ironmesh demo --check`: the story is told to its end, and its figures are as they should be.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::place::{Place, finish};
+
+#[tokio::test]
+async fn the_check_passes_each_step_and_says_what_it_measured() {
+    let Some(place) = Place::open().await else { return };
+    let run = finish(&mut place.command(&["demo", "--check", "--output", "json"])).await;
+    assert_eq!(run.code, 0, "{run:?}");
+    place.assert_nothing_left();
+
+    let document: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(document["passed"], true, "{document:#}");
+    assert_eq!(document["problem"], Value::Null, "{document:#}");
+    let steps = document["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 10, "{document:#}");
+    for step in steps {
+        assert_eq!((&step["passed"], &step["problem"]), (&true.into(), &Value::Null), "{step:#}");
+        // What it is about is told while it goes on.
+        let name = step["name"].as_str().unwrap();
+        assert!(run.stderr.contains(&format!("ironmesh demo: {name}\n")), "{}", run.stderr);
+    }
+    let figures = |name: &str| {
+        let step = steps.iter().find(|step| step["name"] == name);
+        &step.unwrap_or_else(|| panic!("no step {name:?} in {document:#}"))["figures"]
+    };
+    let number = |step, figure: &str| {
+        figures(step)[figure].as_f64().unwrap_or_else(|| panic!("no {figure}: {document:#}"))
+    };
+    assert!((4.0..=16.0).contains(&number("split 90/10", "second_percent")), "{document:#}");
+    assert!((42.0..=58.0).contains(&number("split 50/50", "second_percent")), "{document:#}");
+    let killed = "control plane killed under traffic";
+    assert_eq!(figures(killed)["failed"], 0);
+    for (figure, least, most) in [
+        ("requests", 200.0, f64::INFINITY),
+        ("policy_ms", 0.0, 2000.0),
+        ("endpoint_ms", 0.0, 2000.0),
+    ] {
+        assert!((least..=most).contains(&number(killed, figure)), "{figure}: {document:#}");
+    }
+    assert_eq!(figures("nothing left")["remaining"], 0);
+    // The line of the mistake that the story makes.
+    assert_eq!(figures("bad policy refused")["line"], 4);
+}
+
+#[tokio::test]
+async fn a_check_that_is_ended_says_how_far_it_came() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&["--check", "--output", "json"]);
+    demo.told("ironmesh demo: split 90/10\n").await;
+    demo.child.signal(Signal::INT);
+    let status = demo.child.wait().await;
+    let text = demo.text();
+    assert_eq!(status.code(), Some(1), "{text}");
+    let problem = "the check was ended before it was over";
+    assert!(text.ends_with(&format!("ironmesh: {problem}\n")), "{text}");
+    place.assert_nothing_left();
+
+    // The document lies between what is told to people.
+    let (begin, end) = (text.find("\n{").unwrap(), text.find("\n}").unwrap());
+    let document: Value = serde_json::from_str(&text[begin..end + 2]).unwrap();
+    assert_eq!(document["passed"], false, "{document:#}");
+    assert_eq!(document["problem"], problem);
+    let steps = document["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 10, "{document:#}");
+    assert_eq!(steps[0]["passed"], true, "{document:#}");
+    assert_eq!(steps[9]["problem"], "not run", "{document:#}");
+}
