@@ -175,6 +175,18 @@ impl ServicePort {
     }
 }
 
+impl FromStr for ServicePort {
+    type Err = InvalidName;
+
+    /// Reads what [`ServicePort`] writes.
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let invalid = |problem| InvalidName { text: text.to_owned(), problem };
+        let (service, port) = text.split_once('|').ok_or_else(|| invalid("names no port"))?;
+        let port = port.parse().map_err(|_| invalid("has no port number behind `|`"))?;
+        Ok(Self::new(service.parse()?, port))
+    }
+}
+
 impl fmt::Display for ServicePort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}|{}", self.service, self.port)

@@ -179,6 +179,11 @@ impl Snapshot {
         self.specification.services.get(name)
     }
 
+    /// What a proxy joined as, and how far it has come.
+    pub fn record(&self, id: ProxyId) -> Option<&Arc<JoinRecord>> {
+        self.records.get(&id)
+    }
+
     /// Who has joined as a service.
     fn joined_as(&self, service: &ServiceName) -> impl Iterator<Item = &Arc<JoinRecord>> {
         self.joined.get(service).into_iter().flat_map(|records| records.values())

@@ -9,6 +9,7 @@ mod authorization;
 mod bookstore;
 mod endpoints;
 mod first_light;
+mod flips;
 mod harness;
 mod identity;
 mod paths;

@@ -7,6 +7,7 @@
 
 mod clients;
 mod moments;
+mod order;
 mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,7 @@ use super::register::Register;
 use crate::exit::chain;
 use clients::Clients;
 use moments::Moments;
+use order::{Known, Order};
 pub(crate) use refusals::Refusal;
 use refusals::Refusals;
 
@@ -73,6 +75,7 @@ pub(crate) struct Reconciler {
     moments: Moments,
     clients: Clients,
     refusals: Refusals,
+    order: Order,
     /// When the clock is looked at next.
     next_tick: Instant,
     /// Those of whom it is not known yet that they have in force what they were given.
@@ -118,6 +121,7 @@ impl Reconciler {
             refused,
             clients: Clients::default(),
             refusals: Refusals::default(),
+            order: Order::default(),
             next_tick: Instant::now(),
             undecided: BTreeSet::new(),
         };
@@ -142,7 +146,7 @@ impl Reconciler {
                 changed = policy.changed() => changed?,
                 changed = register.changed() => changed?,
                 changed = clients.changed() => changed?,
-                () = sleep_until(self.next_tick) => {}
+                () = sleep_until(self.order.deadline().map_or(self.next_tick, |d| d.min(self.next_tick))) => {}
             }
             sleep_until(settled).await;
         }
@@ -163,6 +167,7 @@ impl Reconciler {
                 self.clients.connected(client, status.node.clone());
             } else {
                 self.clients.left(client);
+                self.order.forget(client);
                 self.undecided.remove(client);
             }
         }
@@ -177,6 +182,7 @@ impl Reconciler {
         self.note_refusals(&news);
         concerned.extend(affected);
         concerned.extend(self.refusals.concerned());
+        concerned.extend(self.order.waiting());
         self.hand_over(&concerned);
         self.record_participation();
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
@@ -270,6 +276,14 @@ impl Reconciler {
             let Some(given) = self.clients.given(client) else { continue };
             let set = self.refusals.settle(client, &given.compiled.resources, &condemned);
             let published = self.hub.published(client);
+            let set = match (&published, self.moments.snapshot()) {
+                (Some(before), Some(snapshot)) => {
+                    let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
+                    self.order.hold(client, set, before, Known { snapshot, clients, hub, now })
+                }
+                // Who has come has nothing that could break.
+                _ => set,
+            };
             if !published.is_some_and(|published| published.is_same_as(&set)) {
                 self.hub.publish(client, set);
             }

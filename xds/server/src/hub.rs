@@ -52,6 +52,14 @@ impl ClientStatus {
     }
 }
 
+impl ClientStatus {
+    /// Whether the client has taken a resource of this name.
+    fn names(&self, resource_type: ResourceType, name: &str) -> bool {
+        let mut words = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
+        words.any(|(_, acked)| acked.contains_key(name))
+    }
+}
+
 /// All clients.
 #[derive(Debug)]
 pub struct Hub {
@@ -115,6 +123,14 @@ impl Hub {
     pub fn anyone_has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
         let clients = self.clients.lock();
         clients.by_key.values().any(|client| client.status.has(resource_type, name, version))
+    }
+
+    /// Whether any client but one has taken a resource of this name, in whatever version, and has not
+    /// let it go.
+    pub fn anyone_names(&self, resource_type: ResourceType, name: &str, except: &str) -> bool {
+        let clients = self.clients.lock();
+        let mut others = clients.by_key.iter().filter(|(key, _)| ***key != *except);
+        others.any(|(_, client)| client.status.names(resource_type, name))
     }
 
     /// Whether a client is connected, and has taken all of these.

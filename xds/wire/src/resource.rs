@@ -200,6 +200,12 @@ impl Resource {
         self.version
     }
 
+    /// Whether `text`, such as the name of another resource, stands somewhere in it.
+    pub fn mentions(&self, text: &str) -> bool {
+        let text = text.as_bytes();
+        self.entry.windows(text.len().max(1)).any(|window| window == text)
+    }
+
     /// What is in it; `None` where that is no such message.
     pub fn message<M: Discoverable + Default>(&self) -> Option<M> {
         if M::TYPE != self.kind {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{Proxy, ServiceAccount, ServiceName, Snapshot};
+use ironmesh_catalog::{Proxy, ServiceAccount, ServiceName, ServicePort, Snapshot};
 use ironmesh_xds_compile::{Changes, Compiled};
 use ironmesh_xds_server::ClientKey;
 use ironmesh_xds_wire::{Node, Resource, ResourceType, Version};
@@ -64,6 +64,17 @@ impl Clients {
             resource.is_some_and(|resource| resource.version() == version)
         };
         self.given.values().filter(has).count()
+    }
+
+    /// Whether a client is to serve a port that has not got so far yet.
+    pub(super) fn are_to_serve(&self, port: &ServicePort, snapshot: &Snapshot) -> bool {
+        let key = (port.service.clone(), port.port);
+        let candidates = self.by_service.get(&port.service).into_iter().flatten();
+        candidates.filter_map(|client| self.given.get(client)).any(|given| {
+            let record = snapshot.record(given.proxy.record.id);
+            given.compiled.serves.0.contains(&key)
+                && record.is_some_and(|record| !record.participation.0.contains(&key))
+        })
     }
 
     /// Remembers what a client is given.

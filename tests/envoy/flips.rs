@@ -1,0 +1,236 @@
+//! Make before break, across proxies too: policy turns around under load, and no request fails.
+
+use std::fmt::Write as _;
+
+use ironmesh_tests::{
+    App, Envoy, Ledger, Load, Mesh, Programs, ProxyOptions, eventually, get_once,
+};
+
+use crate::bookstore::expect;
+
+/// What policy says of the store's versions: which there are, and how calls are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Moment {
+    /// The weight of each version; one that is not there is not even a service.
+    weights: [Option<u32>; 3],
+    /// Whether the buyer has a further service to call, on a listener of its own.
+    has_stall: bool,
+}
+
+impl Moment {
+    /// One file, so that every moment comes into force as a whole.
+    fn policy(self) -> String {
+        let mut policy = String::from(
+            r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 14001, protocol = "http" }]
+
+[[service]]
+name = "buyer"
+
+[[service]]
+name = "ledger"
+ports = [{ name = "ledger", port = 3306, protocol = "tcp", target_port = 8081 }]
+
+[[service]]
+name = "calls"
+ports = [{ name = "rpc", port = 14002, protocol = "grpc", target_port = 8082 }]
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[tcp_route]]
+name = "all"
+"#,
+        );
+        let mut backends = Vec::new();
+        for (version, weight) in (1..).zip(self.weights) {
+            let Some(weight) = weight else { continue };
+            write!(
+                policy,
+                "[[service]]\nname = \"store-v{version}\"\nservice_account = \"store\"\n\
+                 ports = [{{ name = \"web\", port = 14001, protocol = \"http\", target_port = 8080 }}]\n"
+            )
+            .unwrap();
+            backends.push(format!("{{ service = \"store-v{version}\", weight = {weight} }}"));
+        }
+        write!(
+            policy,
+            "[[traffic_split]]\nname = \"store\"\nservice = \"store\"\nbackends = [{}]\n",
+            backends.join(", ")
+        )
+        .unwrap();
+        if self.has_stall {
+            policy.push_str(
+                "[[service]]\nname = \"stall\"\nservice_account = \"store\"\n\
+                 ports = [{ name = \"web\", port = 80, protocol = \"http\", target_port = 8080 }]\n",
+            );
+        }
+        for (destination, kind) in
+            [("store", "HTTPRouteGroup"), ("calls", "HTTPRouteGroup"), ("ledger", "TCPRoute")]
+        {
+            write!(
+                policy,
+                "[[traffic_target]]\nname = \"{destination}\"\ndestination = {{ name = \"{destination}\" }}\n\
+                 sources = [{{ name = \"buyer\" }}]\nrules = [{{ kind = \"{kind}\", name = \"all\" }}]\n"
+            )
+            .unwrap();
+        }
+        policy
+    }
+}
+
+const ALL: Moment = Moment { weights: [Some(1), Some(1), Some(1)], has_stall: true };
+
+/// A store of three versions, and what else the load needs.
+struct Fair {
+    mesh: Mesh,
+    buyer: Envoy,
+    stores: Vec<Envoy>,
+    _apps: (Vec<App>, Ledger),
+    _others: Vec<Envoy>,
+}
+
+impl Fair {
+    async fn open() -> Option<Self> {
+        let programs = Programs::find()?;
+        let mesh = Mesh::start(&programs, &[("policy.toml", &ALL.policy())]).await;
+        let socket = |host, port| mesh.loopback().socket(host, port);
+        let (mut apps, mut stores) = (Vec::new(), Vec::new());
+        for (version, host) in (1..=3).zip(21..) {
+            apps.push(App::http1(&format!("v{version}"), socket(host, 8080)).await);
+            let options = ProxyOptions::new(&format!("default/store-v{version}"), host);
+            // One of them serves the stall too, whose listener comes and goes with it.
+            let options = if version == 1 { options.also("default/stall") } else { options };
+            stores.push(mesh.envoy(&options).await);
+        }
+        apps.push(App::http2("calls", socket(31, 8082)).await);
+        let ledger = Ledger::start("ledger", socket(32, 8081)).await;
+        let others = vec![
+            mesh.envoy(&ProxyOptions::new("default/calls", 31)).await,
+            mesh.envoy(&ProxyOptions::new("default/ledger", 32)).await,
+        ];
+        let buyer = ProxyOptions::new("default/buyer", 11)
+            .upstream("default/store=14001")
+            .upstream("default/calls=14002")
+            .upstream("default/ledger=3306")
+            .upstream("default/stall=8000");
+        let buyer = mesh.envoy(&buyer).await;
+        let fair = Self { mesh, buyer, stores, _apps: (apps, ledger), _others: others };
+        fair.wait_for(ALL).await;
+        Some(fair)
+    }
+
+    async fn load(&self) -> Load {
+        let mut load = None;
+        eventually("the load to begin", async || {
+            let started = Load::start(self.buyer.socket(14001), "store", "/");
+            let started = started.with_stream(self.buyer.socket(14002), "calls").await?;
+            load = Some(started.with_connection(self.buyer.socket(3306)).await?);
+            anyhow::Ok(())
+        })
+        .await;
+        load.unwrap()
+    }
+
+    /// Waits until exactly the versions with a weight answer.
+    async fn wait_for(&self, moment: Moment) {
+        let weights = (1..).zip(moment.weights);
+        let wanted: Vec<_> = weights
+            .filter(|(_, weight)| weight.is_some_and(|weight| weight > 0))
+            .map(|(version, _)| format!("v{version}"))
+            .collect();
+        eventually(&format!("{wanted:?} to answer"), async || {
+            let mut seen = Vec::new();
+            for _ in 0..20 {
+                let response = get_once(self.buyer.socket(14001), "/", &[]).await?;
+                expect(&response, 200)?;
+                seen.extend(response.header("x-app").map(str::to_owned));
+            }
+            seen.sort();
+            seen.dedup();
+            anyhow::ensure!(seen == wanted, "{seen:?}");
+            Ok(())
+        })
+        .await;
+    }
+
+    #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
+    /// No request failed, none had to be tried again, and no Envoy waited in vain or refused.
+    async fn assert_nothing_broke(&self, load: Load) {
+        let report = load.finish().await;
+        let retries = self.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
+        eprintln!(
+            "{} requests, {} messages, {} lines; retries: {retries}",
+            report.requests, report.stream_messages, report.connection_lines
+        );
+        assert_eq!(retries, 0);
+        assert_eq!(report.failed, 0, "{:#?}", report.failures);
+        assert!(report.stream_messages > 0 && report.connection_lines > 0, "{report:?}");
+        assert_eq!(self.buyer.sum(r"no_cluster$").await, 0);
+        assert_eq!(self.buyer.sum(r"warming_clusters$").await, 0);
+        for envoy in self.stores.iter().chain([&self.buyer]) {
+            envoy.assert_calm().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_take_over_from_each_other_in_one_stroke_without_a_failed_request() {
+    let Some(fair) = Fair::open().await else { return };
+    let load = fair.load().await;
+    for version in [0, 1, 2, 1, 0, 2] {
+        // The others are no services any more; their proxies had better be the last to know.
+        let mut moment = Moment { weights: [None; 3], has_stall: version % 2 == 0 };
+        moment.weights[version] = Some(1);
+        fair.mesh.write_policy("policy.toml", &moment.policy());
+        fair.wait_for(moment).await;
+    }
+    fair.assert_nothing_broke(load).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_random_flips_break_nothing() {
+    let Some(fair) = Fair::open().await else { return };
+    let load = fair.load().await;
+    let mut random = Random(0x5eed);
+    let mut last = ALL;
+    for _ in 0..100 {
+        let weights = [(); 3].map(|()| match random.below(4) {
+            0 => None,
+            1 => Some(0),
+            weight => Some(u32::try_from(weight).unwrap()),
+        });
+        if weights.iter().flatten().sum::<u32>() == 0 {
+            continue;
+        }
+        last = Moment { weights, has_stall: random.below(2) == 0 };
+        let before = load.requests();
+        fair.mesh.write_policy("policy.toml", &last.policy());
+        // Some come into force together, and some by themselves.
+        let pause = 20 + 20 * random.below(5);
+        eventually("some requests", async || match load.requests() - before {
+            count if count >= pause => Ok(()),
+            count => Err(count),
+        })
+        .await;
+    }
+    fair.wait_for(last).await;
+    fair.assert_nothing_broke(load).await;
+}
+
+/// A small generator of numbers, the same ones each time.
+struct Random(u64);
+
+impl Random {
+    /// A number from 0 to below `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        // xorshift64
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
