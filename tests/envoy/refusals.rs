@@ -174,3 +174,35 @@ async fn a_refusal_never_restores_access() {
     shop.store.mesh.write_policy("buyers.toml", &buyers(SMALL));
     eventually("the buyer to be let in", async || expect(&shop.buy().await?, 200)).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_can_take_is_kept_from_newcomers() {
+    let Some(shop) = Shop::open().await else { return };
+    let store = &shop.store;
+    // A second one that takes as little as the first.
+    let folder = store.mesh.bootstrap(&ProxyOptions::new("default/small", 24)).await;
+    with_small_expressions(&folder);
+    let address = store.mesh.loopback().host(24);
+    let second = Envoy::start(&shop.program, "small", &folder, address, 30).await;
+    store.mesh.write_policy("auditors.toml", &auditors(LARGE));
+    for envoy in [&shop.small, &second] {
+        store.refuses(envoy, "narrowed").await;
+    }
+    // One that could take it, and is spared all the same: who comes new gets what is known to be good.
+    let newcomer = store.mesh.envoy(&ProxyOptions::new("default/small", 25)).await;
+    let granted = async |envoy: &Envoy| {
+        let dump = envoy.admin_get("/config_dump?resource=dynamic_route_configs").await.text();
+        (dump.contains("default/buyers"), dump.contains("default/auditors"))
+    };
+    assert_eq!(granted(&newcomer).await, (true, false));
+    // With other words of policy everybody gets all of it.
+    store.mesh.write_policy("auditors.toml", &auditors(SMALL));
+    for envoy in [&newcomer, &shop.small, &second] {
+        eventually("the new grant", async || match granted(envoy).await {
+            (true, true) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+    }
+    newcomer.assert_calm().await;
+}
