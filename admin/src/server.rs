@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -20,6 +20,9 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// All proxies that have joined.
     fn proxies(&self) -> Vec<ProxyView>;
+
+    /// Its numbers, in the text format of OpenMetrics.
+    fn metrics(&self) -> String;
 
     /// Lets a proxy in. May block on the store.
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal>;
@@ -89,7 +92,13 @@ fn reads() -> Router<Shared> {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
         .route("/v1/proxies", get(proxies))
+}
+
+async fn metrics(State(control_plane): State<Shared>) -> impl IntoResponse {
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, content_type)], control_plane.metrics())
 }
 
 async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {

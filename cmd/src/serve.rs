@@ -6,6 +6,7 @@
 
 mod admission;
 mod control_plane;
+mod metrics;
 mod policy_source;
 mod reconciler;
 mod register;

@@ -127,6 +127,15 @@ async fn a_refused_grant_leaves_the_others_in_force_and_names_its_policy() {
         expect(&shop.buy().await.unwrap(), 200).unwrap();
     }
     assert_eq!(store.proxy(&store.v1).await["nacks"], serde_json::json!([]));
+    let metrics = get_once(store.mesh.admin(), "/metrics", &[]).await.unwrap().text();
+    for line in [
+        "ironmesh_ready 1",
+        "ironmesh_resources_refused 1",
+        "ironmesh_xds_nacks_total{type=\"route_configuration\"} 1",
+        "ironmesh_policy_stale 0",
+    ] {
+        assert!(metrics.lines().any(|one| one == line), "no `{line}` in\n{metrics}");
+    }
     // It is told once.
     let told = store.mesh.log().matches("a proxy refuses what policy asks for").count();
     assert_eq!(told, 1, "{}", store.mesh.log());

@@ -10,6 +10,7 @@
 mod authority;
 mod client;
 mod connections;
+mod cost;
 mod frames;
 mod pushes;
 mod server;

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::metrics;
 use super::policy_source::PolicyState;
 use super::reconciler::{self, Outlook};
 use super::register::Register;
@@ -71,6 +72,15 @@ impl ControlPlane for RunningControlPlane {
             }
         };
         self.register.all_records().values().map(view).collect()
+    }
+
+    fn metrics(&self) -> String {
+        metrics::exposition(metrics::Sources {
+            hub: Arc::clone(&self.hub),
+            register: Arc::clone(&self.register),
+            policy: self.policy.clone(),
+            outlook: self.outlook.clone(),
+        })
     }
 
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {

@@ -11,6 +11,7 @@ use ironmesh_xds_wire::{Node, ResourceSet, ResourceType, Version};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::counters::Counters;
 use crate::sotw::InForce;
 use crate::stream::{Refused, Taken};
 
@@ -66,6 +67,7 @@ pub struct Hub {
     clients: Mutex<Clients>,
     /// Counts what happens to clients: connects, disconnects, answers.
     changes: watch::Sender<u64>,
+    counters: Counters,
 }
 
 #[derive(Debug, Default)]
@@ -87,11 +89,20 @@ struct Client {
 
 impl Default for Hub {
     fn default() -> Self {
-        Self { clients: Mutex::default(), changes: watch::Sender::new(0) }
+        Self {
+            clients: Mutex::default(),
+            changes: watch::Sender::new(0),
+            counters: Counters::default(),
+        }
     }
 }
 
 impl Hub {
+    /// What the engine has done.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
     /// Sets what a connected client is to have. A client that is not connected is passed over.
     pub fn publish(&self, client: &str, set: ResourceSet) {
         let mut clients = self.clients.lock();
@@ -99,6 +110,7 @@ impl Hub {
             // What it is to have no more it does not refuse.
             client.status.nacks.retain(|(t, name), _| set.contains(*t, name));
             client.set.send_replace(Some(set));
+            self.counters.set();
         }
     }
 
@@ -226,6 +238,10 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.hub.counters
+    }
+
     pub(crate) fn acked(&self, taken: &Taken, acked: OrdMap<Arc<str>, Version>) {
         self.hub.with(&self.client, |client| {
             // What is taken now is refused no longer. (An older version that the client has kept

@@ -11,6 +11,7 @@
 //! each in both variants.
 
 mod body;
+mod counters;
 pub mod delta;
 mod hub;
 mod listener;
@@ -23,6 +24,7 @@ mod subscription;
 mod test_resources;
 mod variant;
 
+pub use counters::Counters;
 pub use hub::{ClientKey, ClientStatus, Hub, Nack};
 pub use listener::{Peer, serve};
 pub use service::{Admission, Refusal};

@@ -32,6 +32,8 @@ pub(crate) trait Variant: Send + Sync + 'static {
     /// Whether this first request of a stream is of a client that has nothing yet.
     fn is_fresh(request: &Self::Request) -> bool;
     fn frame(response: &Self::Response) -> Vec<Bytes>;
+    /// The type of a response; none for one that we do not serve.
+    fn response_type(response: &Self::Response) -> Option<ResourceType>;
 
     fn on_request(&mut self, request: &Self::Request, now: Instant) -> Vec<Output<Self::Response>>;
     fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<Self::Response>>;
@@ -70,6 +72,10 @@ impl Variant for DeltaStream {
 
     fn frame(response: &DeltaResponse) -> Vec<Bytes> {
         response.frame()
+    }
+
+    fn response_type(response: &DeltaResponse) -> Option<ResourceType> {
+        ResourceType::from_url(&response.type_url)
     }
 
     fn on_request(&mut self, request: &DeltaRequest, now: Instant) -> Vec<Output<DeltaResponse>> {
@@ -127,6 +133,10 @@ impl Variant for SotwStream {
 
     fn frame(response: &SotwResponse) -> Vec<Bytes> {
         response.frame()
+    }
+
+    fn response_type(response: &SotwResponse) -> Option<ResourceType> {
+        Some(response.resource_type)
     }
 
     fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<Output<SotwResponse>> {

@@ -137,6 +137,9 @@ async fn deliver<V: Variant>(
         match output {
             Output::Send(response) => {
                 tracing::debug!(%client, ?response, "pushed");
+                if let Some(resource_type) = V::response_type(&response) {
+                    connection.counters().pushed(resource_type);
+                }
                 let frame = V::frame(&response);
                 let sent = timeout(SLOW_READER_DEADLINE, responses.send(frame)).await;
                 match sent {
@@ -148,10 +151,12 @@ async fn deliver<V: Variant>(
                 }
             }
             Output::Acked(taken) => {
+                connection.counters().acked(taken.resource_type);
                 connection.acked(&taken, stream.acked(taken.resource_type));
                 stream.leave(taken.resource_type, connection);
             }
             Output::Nacked(refused) => {
+                connection.counters().nacked(refused.resource_type);
                 connection.nacked(&refused);
                 stream.leave(refused.resource_type, connection);
                 let names: Vec<_> = refused.resources.iter().map(|(name, _)| name).collect();

@@ -1,0 +1,84 @@
+//! What `/metrics` says, in the words of OpenMetrics. Everything is read when it is asked for: there is
+//! no second book of numbers that could differ from what is.
+
+use std::sync::Arc;
+
+use ironmesh_xds_server::{Counters, Hub};
+use ironmesh_xds_wire::ResourceType;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+
+use super::policy_source::PolicyState;
+use super::reconciler::Outlook;
+use super::register::Register;
+
+/// Where the numbers come from.
+#[derive(Debug, Clone)]
+pub(crate) struct Sources {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) register: Arc<Register>,
+    pub(crate) policy: watch::Receiver<PolicyState>,
+    pub(crate) outlook: Outlook,
+}
+
+/// All metrics, as text.
+pub(crate) fn exposition(sources: Sources) -> String {
+    let mut registry = Registry::with_prefix("ironmesh");
+    registry.register_collector(Box::new(sources));
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = text::encode(&mut text, &registry);
+    text
+}
+
+type Read = fn(&Counters, ResourceType) -> u64;
+
+impl Collector for Sources {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let clients = self.hub.status();
+        let streams: usize = clients.iter().map(|(_, status)| status.streams).sum();
+        let connected = clients.iter().filter(|(_, status)| status.streams > 0).count();
+        let joined = self.register.records().len();
+        let is_stale = self.policy.borrow().view.stale_since.is_some();
+        let refused: usize = self.outlook.refused.borrow().values().map(Vec::len).sum();
+        let mesh_findings = self.outlook.mesh_findings.borrow().len();
+        let proxy_findings: usize = self.outlook.findings.borrow().values().map(Vec::len).sum();
+        let gauges = [
+            ("ready", "Whether xDS is served", usize::from(*self.outlook.ready.borrow())),
+            ("proxies_joined", "Proxies that have joined and are in use", joined),
+            ("proxies_connected", "Proxies with a stream", connected),
+            ("xds_streams", "Streams that are open", streams),
+            ("policy_stale", "Whether the newest policy is refused", usize::from(is_stale)),
+            ("resources_refused", "What proxies refuse of what policy asks for", refused),
+            ("mesh_findings", "Endpoints that get no traffic, or plaintext", mesh_findings),
+            ("proxy_findings", "What is wrong with what proxies ask for", proxy_findings),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            gauge.encode(metric)?;
+        }
+        let sets = ConstCounter::new(self.hub.counters().sets());
+        let help = "How often a proxy was given another set of resources";
+        sets.encode(encoder.encode_descriptor("xds_sets", help, None, sets.metric_type())?)?;
+        let counters: [(&str, &str, Read); 3] = [
+            ("xds_pushes", "Responses that were sent", Counters::pushes),
+            ("xds_acks", "Responses that were taken", Counters::acks),
+            ("xds_nacks", "Responses that were refused", Counters::nacks),
+        ];
+        for (name, help, read) in counters {
+            let kind = ConstCounter::new(0_u64).metric_type();
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for resource_type in ResourceType::ALL {
+                let counter = ConstCounter::new(read(self.hub.counters(), resource_type));
+                let labels = [("type", resource_type.to_string().replace(' ', "_"))];
+                counter.encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
