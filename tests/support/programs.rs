@@ -28,6 +28,12 @@ pub fn require_envoy() -> Option<PathBuf> {
     require("ENVOY_BIN", fetched, "`make envoy` fetches it")
 }
 
+/// The folder of gRPC's Python client, or `None` as in [`Programs::find`].
+pub fn require_grpcio() -> Option<PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/grpcio");
+    require("GRPCIO_PATH", fetched, "`scripts/get-grpcio.sh` fetches it")
+}
+
 /// The path of our own binary, or `None` as in [`Programs::find`].
 pub fn require_ironmesh() -> Option<PathBuf> {
     // A test binary is `<target>/<profile>/deps/<name>`; the binary lies in `<target>/<profile>`.

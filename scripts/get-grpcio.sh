@@ -1,0 +1,47 @@
+#!/bin/sh
+# Fetches gRPC's Python client into .tools/grpcio, as an ordinary user: an xDS client that is not
+# Envoy, for one test.
+#
+# usage: scripts/get-grpcio.sh
+set -eu
+
+version=1.85.1
+
+say() { echo "get-grpcio: $*" >&2; }
+fail() {
+    say "error: $1"
+    shift
+    for line in "$@"; do say "  $line"; done
+    exit 1
+}
+
+tools=$(cd "$(dirname "$0")/.." && pwd)/.tools
+home=$tools/grpcio-$version
+
+link() {
+    ln -s "grpcio-$version" "$tools/.grpcio.$$"
+    mv -fT "$tools/.grpcio.$$" "$tools/grpcio"
+}
+
+if [ -d "$home" ]; then
+    link
+    say "grpcio $version is there already: .tools/grpcio"
+    exit 0
+fi
+command -v python3 >/dev/null || fail "python3 is missing" "Install it: apt-get install python3"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work" "$tools/.grpcio.part.$$" "$tools/.grpcio.$$"' EXIT
+trap 'exit 1' HUP INT TERM
+say "fetching grpcio $version (about 7 MB, once)"
+. "$(dirname "$0")/pip.sh"
+
+# A part folder, then a rename: an interrupted run leaves no half client behind.
+mkdir -p "$tools"
+$pip --disable-pip-version-check install --quiet --only-binary :all: --target "$tools/.grpcio.part.$$" \
+    "grpcio==$version" >&2 || fail "pip could not fetch grpcio $version, see above" \
+    "Behind a proxy or mirror, pip takes its usual settings (PIP_INDEX_URL, HTTPS_PROXY)."
+PYTHONPATH="$tools/.grpcio.part.$$" python3 -c "import grpc" || fail "the fetched grpcio does not run here"
+mv -T "$tools/.grpcio.part.$$" "$home"
+link
+say "done: .tools/grpcio"
