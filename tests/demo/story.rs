@@ -30,8 +30,8 @@ async fn the_check_passes_each_step_and_says_what_it_measured() {
     let number = |step, figure: &str| {
         figures(step)[figure].as_f64().unwrap_or_else(|| panic!("no {figure}: {document:#}"))
     };
-    assert!((4.0..=16.0).contains(&number("split 90/10", "second_percent")), "{document:#}");
-    assert!((42.0..=58.0).contains(&number("split 50/50", "second_percent")), "{document:#}");
+    assert!((6.0..=14.0).contains(&number("split 90/10", "second_percent")), "{document:#}");
+    assert!((44.0..=56.0).contains(&number("split 50/50", "second_percent")), "{document:#}");
     let killed = "control plane killed under traffic";
     assert_eq!(figures(killed)["failed"], 0);
     for (figure, least, most) in [
