@@ -14,13 +14,16 @@ use crate::options::Options;
 use crate::policy::PolicyFolder;
 use crate::program::EnvoyProgram;
 use crate::sidecars::{
-    ADMIN_PORT, APPLICATION_PORT, CONTROL_PLANE, FIRST, NEWCOMER, SECOND, SIDECARS, Sidecar,
+    ADMIN_PORT, APPLICATION_PORT, CONTROL_PLANE, FIRST, NEWCOMER, SECOND, SIDECARS, Sidecar, THIEF,
     WAREHOUSE_PORT, WAREHOUSES, XDS_PORT,
 };
 
 /// How long an Envoy lets connections go on that have lost their grant, or their listener. Envoy's
 /// own default is 600 s; a TCP connection of the demo should show its end while somebody looks.
 pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(3);
+/// The same of the thief's Envoy, which so ends none of its connections while anybody looks: that is
+/// left to the sidecars of those whom it calls, which are not the thief's to command.
+const DRAIN_TIME_OF_THIEF: Duration = Duration::from_secs(600);
 
 /// A store with all that belongs to it.
 #[derive(Debug)]
@@ -108,7 +111,8 @@ impl Stage {
     async fn start_sidecar(&mut self, sidecar: &Sidecar) -> Result<(), DemoError> {
         let folder = self.folder.join("proxies").join(sidecar.name);
         self.join(sidecar, &folder).await?;
-        let drain_time = DRAIN_TIME.as_secs().to_string();
+        let drain_time = if *sidecar == THIEF { DRAIN_TIME_OF_THIEF } else { DRAIN_TIME };
+        let drain_time = drain_time.as_secs().to_string();
         // As `ironmesh proxy bootstrap` says, except for the drain time.
         let mut arguments: Vec<OsString> = vec!["-c".into(), folder.join("envoy.yaml").into()];
         arguments.extend(["--disable-hot-restart", "--drain-time-s"].map(Into::into));
