@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client on a single connection that its owner holds in hand.
+//! An HTTP client on a single connection that its owner holds in hand.
 //!
 //! Nothing reconnects or retries here: whether a connection survived is part of what is shown.
 
@@ -9,8 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Empty};
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -64,31 +65,83 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) struct HttpConnection {
     address: SocketAddr,
-    sender: SendRequest<Empty<Bytes>>,
+    sender: Sender,
+}
+
+/// Which HTTP is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    One,
+    Two,
+}
+
+/// Where requests go in.
+#[derive(Debug)]
+enum Sender {
+    One(http1::SendRequest<Empty<Bytes>>),
+    Two(http2::SendRequest<Empty<Bytes>>),
+}
+
+impl Sender {
+    async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Self::One(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+            Self::Two(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+        }
+    }
 }
 
 impl HttpConnection {
+    /// Opens one for HTTP/1.1.
     pub(crate) async fn open(address: SocketAddr) -> Result<Self, RequestError> {
+        Self::open_for(Version::One, address).await
+    }
+
+    pub(crate) async fn open_for(
+        version: Version,
+        address: SocketAddr,
+    ) -> Result<Self, RequestError> {
         let connect = |source| RequestError::Connect { address, source };
         let stream = bounded(async { TcpStream::connect(address).await.map_err(connect) }).await?;
         // With Nagle's algorithm a request would take 40 ms.
         stream.set_nodelay(true).map_err(connect)?;
-        let (sender, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(RequestError::Broken)?;
-        // It ends with the sender.
-        tokio::spawn(connection);
+        let stream = TokioIo::new(stream);
+        // Either connection ends with its sender.
+        let sender = match version {
+            Version::One => {
+                let (sender, connection) =
+                    http1::handshake(stream).await.map_err(RequestError::Broken)?;
+                tokio::spawn(connection);
+                Sender::One(sender)
+            }
+            Version::Two => {
+                let (sender, connection) = http2::handshake(TokioExecutor::new(), stream)
+                    .await
+                    .map_err(RequestError::Broken)?;
+                tokio::spawn(connection);
+                Sender::Two(sender)
+            }
+        };
         Ok(Self { address, sender })
     }
 
     /// `GET path`. A connection that the other side has closed is an error.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, RequestError> {
-        let request = Request::get(path)
-            .header(header::HOST, self.address.to_string())
-            .body(Empty::new())
-            .map_err(|_| RequestError::Form(path.to_owned()))?;
+        let request = match self.sender {
+            Sender::One(_) => Request::get(path).header(header::HOST, self.address.to_string()),
+            // The host is in the address.
+            Sender::Two(_) => Request::get(format!("http://{}{path}", self.address)),
+        };
+        let request =
+            request.body(Empty::new()).map_err(|_| RequestError::Form(path.to_owned()))?;
         bounded(async {
-            self.sender.ready().await.map_err(RequestError::Broken)?;
-            let response = self.sender.send_request(request).await.map_err(RequestError::Broken)?;
+            let response = self.sender.send(request).await.map_err(RequestError::Broken)?;
             let (head, body) = response.into_parts();
             let body = body.collect().await.map_err(RequestError::Broken)?.to_bytes();
             let head = Response::from_parts(head, ());

@@ -33,9 +33,12 @@ async fn the_check_passes_each_step_and_says_what_it_measured() {
     assert!((6.0..=14.0).contains(&number("split 90/10", "second_percent")), "{document:#}");
     assert!((44.0..=56.0).contains(&number("split 50/50", "second_percent")), "{document:#}");
     let killed = "control plane killed under traffic";
-    assert_eq!(figures(killed)["failed"], 0);
+    for none in ["failed", "retried", "tcp_reconnects"] {
+        assert_eq!(figures(killed)[none], 0, "{none}: {document:#}");
+    }
     for (figure, least, most) in [
         ("requests", 200.0, f64::INFINITY),
+        ("tcp_exchanges", 50.0, f64::INFINITY),
         ("policy_ms", 0.0, 2000.0),
         ("endpoint_ms", 0.0, 2000.0),
     ] {
