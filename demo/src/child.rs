@@ -79,6 +79,11 @@ impl Child {
         &self.name
     }
 
+    /// The id of its process; none if it had ended before it could be asked.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.id
+    }
+
     /// Whether a process of its id is there. After its end there is none.
     pub(crate) fn is_there(&self) -> bool {
         let path = self.id.map(|id| PathBuf::from(format!("/proc/{id}")));

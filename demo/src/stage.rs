@@ -1,7 +1,7 @@
 //! All that runs: the control plane, the Envoys and the applications, with their folder.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::time::Duration;
 
@@ -42,7 +42,7 @@ pub(crate) struct Stage {
     pub(crate) first: OpenStore,
     pub(crate) second: OpenStore,
     pub(crate) newcomer: Option<OpenStore>,
-    folder: PathBuf,
+    folder: WorkingFolder,
     tether: Tether,
     control_plane: Option<Child>,
     envoys: Vec<Child>,
@@ -54,18 +54,19 @@ impl Stage {
         options: &Options,
         envoy: EnvoyProgram,
         network: Network,
-        folder: &WorkingFolder,
+        mut folder: WorkingFolder,
     ) -> Result<Self, DemoError> {
-        let folder = folder.path().to_owned();
-        let policy = PolicyFolder::create(folder.join("policy"), &network);
-        let policy = policy.map_err(DemoError::File)?;
-        fs_err::create_dir(folder.join("proxies")).map_err(DemoError::File)?;
-        let settings = settings(&network);
-        fs_err::write(folder.join(SETTINGS), settings).map_err(DemoError::File)?;
+        let (policy, warehouse, [first, second]) = match furnish(&network, folder.path()).await {
+            Ok(furnished) => furnished,
+            Err(error) => {
+                folder.remove().await;
+                return Err(error);
+            }
+        };
         Ok(Self {
-            warehouse: Warehouse::open(WAREHOUSES.socket(&network, APPLICATION_PORT)).await?,
-            first: open_store(&FIRST, &network, "bookstore-v1").await?,
-            second: open_store(&SECOND, &network, "bookstore-v2").await?,
+            warehouse,
+            first,
+            second,
             newcomer: None,
             tether: Tether::new(options),
             control_plane: None,
@@ -77,14 +78,33 @@ impl Stage {
         })
     }
 
+    pub(crate) fn folder(&mut self) -> &mut WorkingFolder {
+        &mut self.folder
+    }
+
     /// Starts the control plane. Whether it is ready is another question.
     pub(crate) fn start_control_plane(&mut self) -> Result<(), DemoError> {
         let arguments = ["serve".into(), "--config".into(), self.settings_file().into()];
-        let log = self.folder.join("control-plane.log");
         let program = self.tether.ironmesh();
-        let child = Child::start(&self.tether, "the control plane", program, &arguments, &log)?;
+        let child = self.start("the control plane", program, &arguments, "control-plane.log")?;
         self.control_plane = Some(child);
         Ok(())
+    }
+
+    /// Starts a program with a log of this name. It ends with us, however we end.
+    fn start(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[OsString],
+        log: &str,
+    ) -> Result<Child, DemoError> {
+        let log = self.folder.path().join(log);
+        let child = Child::start(&self.tether, name, program, arguments, &log)?;
+        if let Some(id) = child.id() {
+            self.folder.look_after(id);
+        }
+        Ok(child)
     }
 
     /// SIGKILL.
@@ -109,7 +129,7 @@ impl Stage {
     }
 
     async fn start_sidecar(&mut self, sidecar: &Sidecar) -> Result<(), DemoError> {
-        let folder = self.folder.join("proxies").join(sidecar.name);
+        let folder = self.folder.path().join("proxies").join(sidecar.name);
         self.join(sidecar, &folder).await?;
         let drain_time = if *sidecar == THIEF { DRAIN_TIME_OF_THIEF } else { DRAIN_TIME };
         let drain_time = drain_time.as_secs().to_string();
@@ -119,15 +139,15 @@ impl Stage {
         arguments.push(drain_time.into());
         // One worker is enough for one application, and five Envoys share this machine.
         arguments.extend(["--concurrency", "1"].map(Into::into));
-        let log = self.folder.join(format!("envoy-{}.log", sidecar.name));
         let name = format!("the Envoy of {}", sidecar.name);
-        let envoy = Child::start(&self.tether, &name, &self.envoy.path, &arguments, &log)?;
+        let log = format!("envoy-{}.log", sidecar.name);
+        let envoy = self.start(&name, &self.envoy.path, &arguments, &log)?;
         self.envoys.push(envoy);
         Ok(())
     }
 
     /// Lets a sidecar join, as an operator does.
-    async fn join(&self, sidecar: &Sidecar, folder: &std::path::Path) -> Result<(), DemoError> {
+    async fn join(&self, sidecar: &Sidecar, folder: &Path) -> Result<(), DemoError> {
         let address = self.network.host(sidecar.host).to_string();
         let mut arguments: Vec<OsString> = ["proxy", "bootstrap", "--service", sidecar.service]
             .into_iter()
@@ -192,8 +212,22 @@ impl Stage {
     }
 
     fn settings_file(&self) -> PathBuf {
-        self.folder.join(SETTINGS)
+        self.folder.path().join(SETTINGS)
     }
+}
+
+/// Writes the files into the folder, and opens the warehouse and the stores of both versions.
+async fn furnish(
+    network: &Network,
+    folder: &Path,
+) -> Result<(PolicyFolder, Warehouse, [OpenStore; 2]), DemoError> {
+    let policy = PolicyFolder::create(folder.join("policy"), network).map_err(DemoError::File)?;
+    fs_err::create_dir(folder.join("proxies")).map_err(DemoError::File)?;
+    fs_err::write(folder.join(SETTINGS), settings(network)).map_err(DemoError::File)?;
+    let warehouse = Warehouse::open(WAREHOUSES.socket(network, APPLICATION_PORT)).await?;
+    let first = open_store(&FIRST, network, "bookstore-v1").await?;
+    let second = open_store(&SECOND, network, "bookstore-v2").await?;
+    Ok((policy, warehouse, [first, second]))
 }
 
 async fn open_store(
