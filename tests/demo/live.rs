@@ -56,6 +56,14 @@ impl Demo {
         self.said(&format!("`{words}`"), |text| text.contains(words).then_some(())).await;
     }
 
+    /// Waits for an event of a demo with `--output json`.
+    async fn event(&mut self, name: &str) -> Value {
+        let words = format!(r#""event":"{name}""#);
+        let found = |text: &str| text.lines().find(|line| line.contains(&words)).map(str::to_owned);
+        let line = self.said(name, found).await;
+        serde_json::from_str(&line).unwrap()
+    }
+
     /// Waits until a demo with `--output json` is up.
     pub(crate) async fn started(&mut self) -> Started {
         let is_event = |line: &&str, name: &str| line.contains(&format!(r#""event":"{name}""#));
@@ -139,6 +147,8 @@ fn place_of(file: &Path, words: &str) -> String {
     format!("{}:{line}:", file.file_name().unwrap().to_str().unwrap())
 }
 
+const JSON: [&str; 2] = ["--output", "json"];
+
 #[tokio::test]
 async fn it_tells_in_lines_what_comes_of_the_hints_and_ctrl_c_leaves_nothing() {
     let Some(place) = Place::open().await else { return };
@@ -182,4 +192,19 @@ async fn it_tells_in_lines_what_comes_of_the_hints_and_ctrl_c_leaves_nothing() {
     let shown = folder.parent().unwrap().display().to_string();
     let end = format!("ironmesh demo: all programs are ended, and {shown} is removed\n");
     assert!(text.ends_with(&end), "{text}");
+}
+
+#[tokio::test]
+async fn a_policy_folder_that_is_gone_is_told_and_so_is_its_return() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&JSON);
+    let folder = demo.started().await.policy_folder;
+    let aside = folder.with_extension("aside");
+    fs::rename(&folder, &aside).unwrap();
+    let problem = demo.event("policy_unreadable").await["problem"].clone();
+    assert!(problem.as_str().unwrap().contains("there is no policy folder at"), "{problem}");
+    fs::rename(&aside, &folder).unwrap();
+    demo.event("policy_mended").await;
+    demo.ends_upon(Signal::INT).await;
+    place.assert_nothing_left();
 }

@@ -40,6 +40,7 @@ pub(super) fn event(event: &Event) -> String {
         What::Refused { findings, drawn } => {
             ("policy_refused", json!({ "findings": findings, "drawn": drawn }))
         }
+        What::Unreadable { problem } => ("policy_unreadable", json!({ "problem": problem })),
         What::Mended { revision } => ("policy_mended", json!({ "revision": revision })),
     };
     line(&event.at, name, facts)

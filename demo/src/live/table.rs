@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use super::events::{Event, REFUSED};
+use super::events::{Event, REFUSED, UNREADABLE};
 use super::facts::{Facts, Ground, Habit, percent, shares};
 use super::hints::{self, hints};
 use super::lines::time;
@@ -41,7 +41,7 @@ pub(super) fn table(
         picture.push(Line::default());
         picture.extend(section);
     };
-    if facts.policy.is_refused() && room(&picture) > 1 {
+    if facts.policy.stale_since.is_some() && room(&picture) > 1 {
         let section = refusal(facts, room(&picture));
         add(&mut picture, section);
     }
@@ -126,7 +126,8 @@ fn whole(text: &str, columns: usize) -> Vec<Line> {
 
 /// What is wrong with the policy, in at most so many lines.
 fn refusal(facts: &Facts, most: usize) -> Vec<Line> {
-    let title = Line::of(Colour::Bad, REFUSED);
+    let title = if facts.policy.is_refused() { REFUSED } else { UNREADABLE };
+    let title = Line::of(Colour::Bad, title);
     let drawn = facts.policy.drawn.trim_end().lines().map(|line| Line::plain(format!("  {line}")));
     [title].into_iter().chain(drawn).take(most).collect()
 }
@@ -243,6 +244,9 @@ Lately
         refused.policy.drawn = "error[IM0201]: no service".to_owned();
         let picture = drawn(&refused, 60, 80, 16).unwrap();
         assert!(has(&picture, REFUSED) && has(&picture, "IM0201") && !has(&picture, "Try it"));
+        refused.policy.findings.clear();
+        let picture = drawn(&refused, 60, 80, 16).unwrap();
+        assert!(has(&picture, UNREADABLE) && !has(&picture, "Try it"));
     }
 
     #[test]
