@@ -74,20 +74,9 @@ impl Child {
         })
     }
 
-    /// What it is.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The id of its process; none if it had ended before it could be asked.
     pub(crate) fn id(&self) -> Option<u32> {
         self.id
-    }
-
-    /// Whether a process of its id is there. After its end there is none.
-    pub(crate) fn is_there(&self) -> bool {
-        let path = self.id.map(|id| PathBuf::from(format!("/proc/{id}")));
-        path.is_some_and(|path| path.exists())
     }
 
     /// An error if it has ended by itself.
@@ -191,15 +180,19 @@ mod tests {
         assert!(told.starts_with(begin) && told.ends_with("\n20\nwhy"), "{told}");
     }
 
+    fn is_there(child: &Child) -> bool {
+        Path::new(&format!("/proc/{}", child.id.unwrap())).exists()
+    }
+
     #[tokio::test]
     async fn a_program_is_there_until_it_is_asked_to_end() {
         let place = tempfile::tempdir().unwrap();
         let child = shell(place.path(), "exec sleep 600");
-        assert!(child.is_there());
+        assert!(is_there(&child));
         child.assert_running().unwrap();
         child.terminate();
         child.ended().await;
-        assert!(!child.is_there());
+        assert!(!is_there(&child));
         // It is over, and can be said again.
         child.terminate();
         child.kill().await;

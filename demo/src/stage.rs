@@ -186,9 +186,12 @@ impl Stage {
         }
     }
 
-    /// The programs that are still there, by name.
-    pub(crate) fn remaining(&self) -> Vec<&str> {
-        self.children().filter(|child| child.is_there()).map(Child::name).collect()
+    /// Ends the applications, which nobody can call any more.
+    pub(crate) fn close(&self) {
+        self.warehouse.close();
+        for open in [&self.first, &self.second].into_iter().chain(&self.newcomer) {
+            open.store.close();
+        }
     }
 
     /// How many programs there have been, besides those that were killed on purpose.

@@ -55,11 +55,16 @@ impl Store {
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
+
+    /// Ends it and its connections, in a moment.
+    pub(crate) fn close(&self) {
+        self.task.abort();
+    }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.task.abort();
+        self.close();
     }
 }
 

@@ -37,11 +37,16 @@ impl Warehouse {
     pub(crate) fn connections(&self) -> u64 {
         self.seen.connections.load(Ordering::Relaxed)
     }
+
+    /// Ends it and its connections, in a moment.
+    pub(crate) fn close(&self) {
+        self.task.abort();
+    }
 }
 
 impl Drop for Warehouse {
     fn drop(&mut self) {
-        self.task.abort();
+        self.close();
     }
 }
 
