@@ -1,6 +1,7 @@
-//! An HTTP client on a single connection that its owner holds in hand.
+//! HTTP clients: [`HttpConnection`] is a single connection that its owner holds in hand, and
+//! [`HttpClient`] opens another when it needs one.
 //!
-//! Nothing reconnects or retries here: whether a connection survived is part of what is shown.
+//! A connection never reconnects or retries: whether it survived is part of what is shown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -160,6 +161,43 @@ impl HttpConnection {
     }
 }
 
+/// A client as most are: it keeps its connection, and opens another when that has been closed.
+#[derive(Debug)]
+pub(crate) struct HttpClient {
+    address: SocketAddr,
+    kept: Option<HttpConnection>,
+}
+
+impl HttpClient {
+    /// Nothing is opened yet.
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        Self { address, kept: None }
+    }
+
+    /// `GET path`. Where the kept connection has been closed meanwhile, it is asked once more over a
+    /// new one.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, RequestError> {
+        if let Some(connection) = self.kept.take()
+            && let Ok(answer) = self.get_over(connection, path).await
+        {
+            return Ok(answer);
+        }
+        self.get_over(HttpConnection::open(self.address).await?, path).await
+    }
+
+    async fn get_over(
+        &mut self,
+        mut connection: HttpConnection,
+        path: &str,
+    ) -> Result<Answer, RequestError> {
+        let answer = connection.get(path).await?;
+        if !answer.closes {
+            self.kept = Some(connection);
+        }
+        Ok(answer)
+    }
+}
+
 /// One `GET` on a connection of its own.
 pub(crate) async fn get_once(address: SocketAddr, path: &str) -> Result<Answer, RequestError> {
     HttpConnection::open(address).await?.get(path).await
@@ -173,3 +211,42 @@ async fn bounded<T>(
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that gives this answer once on each connection, and then closes it.
+    async fn once(answer: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 1024]).await.unwrap();
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_client_opens_another_connection_and_a_connection_does_not() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        ] {
+            let address = once(answer).await;
+            let mut client = HttpClient::new(address);
+            let mut connection = HttpConnection::open(address).await.unwrap();
+            assert_eq!(connection.get("/").await.unwrap().status, 200);
+            assert!(connection.get("/").await.is_err());
+            for _ in 0..3 {
+                assert_eq!(client.get("/").await.unwrap().status, 200);
+            }
+        }
+    }
+}

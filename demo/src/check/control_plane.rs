@@ -6,13 +6,12 @@ use tokio::time::{Duration, Instant};
 
 use super::load::Load;
 use super::report::Seen;
-use super::thief::{expect_thief, settled};
+use super::thief::{BOOK, expect_thief, settled, thief_of};
 use crate::error::Problem;
-use crate::http_client::HttpConnection;
 use crate::ledger::Ledger;
 use crate::policy::Edit;
 use crate::rise::in_force;
-use crate::sidecars::{BUYER, FIRST, NEWCOMER, SECOND, STORE_PORT, THIEF};
+use crate::sidecars::{BUYER, FIRST, NEWCOMER, SECOND, STORE_PORT};
 use crate::stage::Stage;
 use crate::waiting::{ensure, eventually, milliseconds};
 
@@ -46,8 +45,8 @@ pub(super) async fn killed_under_traffic(stage: &mut Stage) -> Result<Seen, Prob
     let started = Instant::now();
     let away = milliseconds(killed);
     stage.start_control_plane()?;
-    let mut thief = HttpConnection::open(THIEF.socket(&stage.network, STORE_PORT)).await?;
-    let policy = settled(stage, &mut thief, 200, started).await?;
+    let mut thief = thief_of(stage);
+    let policy = settled(stage, async || thief.get(BOOK).await, 200, started).await?;
     let is_moved = async || {
         let report = load.report();
         let machines = &report.machines;

@@ -12,7 +12,7 @@ use super::report::Seen;
 use super::sample::{Sample, sample};
 use super::thief::{BOOK, expect};
 use crate::error::Problem;
-use crate::http_client::HttpConnection;
+use crate::http_client::HttpClient;
 use crate::policy::{SPLIT, split};
 use crate::sidecars::{BUYER, FIRST, SECOND, STORE_PORT};
 use crate::stage::Stage;
@@ -21,9 +21,9 @@ use crate::waiting::{ensure, eventually, milliseconds};
 /// The policy as shipped: one in ten goes to the second version.
 pub(super) async fn as_shipped(stage: &Stage) -> Result<Seen, Problem> {
     let mut unseen = vec![FIRST.name, SECOND.name];
-    let mut connection = HttpConnection::open(BUYER.socket(&stage.network, STORE_PORT)).await?;
+    let mut buyer = HttpClient::new(BUYER.socket(&stage.network, STORE_PORT));
     eventually(stage, "answers of both versions", async || {
-        let answer = connection.get(BOOK).await?;
+        let answer = buyer.get(BOOK).await?;
         expect(&answer, 200)?;
         unseen.retain(|name| answer.application.as_deref() != Some(*name));
         ensure(unseen.is_empty(), || format!("no answer of {unseen:?} yet"))
@@ -43,10 +43,10 @@ pub(super) async fn as_shipped(stage: &Stage) -> Result<Seen, Problem> {
 pub(super) async fn moved(stage: &Stage) -> Result<Seen, Problem> {
     let begin = Instant::now();
     stage.policy.put(SPLIT, &split(50, 50))?;
-    let mut connection = HttpConnection::open(BUYER.socket(&stage.network, STORE_PORT)).await?;
+    let mut buyer = HttpClient::new(BUYER.socket(&stage.network, STORE_PORT));
     let mut window: VecDeque<bool> = VecDeque::new();
     eventually(stage, "the requests to follow the new weights", async || {
-        let answer = connection.get(BOOK).await?;
+        let answer = buyer.get(BOOK).await?;
         expect(&answer, 200)?;
         window.push_back(answer.application.as_deref() == Some(SECOND.name));
         if window.len() > WINDOW {

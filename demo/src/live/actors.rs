@@ -11,7 +11,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::facts::{Facts, Habit};
 use crate::applications::outcome_of;
 use crate::control_plane::{PolicyView, readiness};
-use crate::http_client::{Answer, HttpConnection, RequestError};
+use crate::http_client::{Answer, HttpClient, RequestError};
 use crate::ledger::Ledger;
 use crate::sidecars::{BUYER, FIRST, SECOND, STORE_PORT, THIEF};
 use crate::stage::{OpenStore, Stage};
@@ -79,10 +79,10 @@ async fn watch_policy(admin: SocketAddr, policy: Arc<Mutex<PolicyView>>) {
 
 async fn buy(address: SocketAddr, tally: Arc<Tally>, shares: Arc<Shares>) {
     let mut pace = pace(BUYER_PACE);
-    let mut kept = None;
+    let mut client = HttpClient::new(address);
     for number in 1_u64.. {
         pace.tick().await;
-        let answer = ask(address, &format!("/books/{number}"), &mut kept).await;
+        let answer = client.get(&format!("/books/{number}")).await;
         let application = answer.as_ref().ok().and_then(|answer| answer.application.as_deref());
         if let Some(application) = application {
             shares.record(application == SECOND.name);
@@ -93,10 +93,10 @@ async fn buy(address: SocketAddr, tally: Arc<Tally>, shares: Arc<Shares>) {
 
 async fn call(address: SocketAddr, path: &'static str, tally: Arc<Tally>) {
     let mut pace = pace(THIEF_PACE);
-    let mut kept = None;
+    let mut client = HttpClient::new(address);
     loop {
         pace.tick().await;
-        tally.record(outcome(&ask(address, path, &mut kept).await));
+        tally.record(outcome(&client.get(path).await));
     }
 }
 
@@ -109,29 +109,6 @@ async fn break_in(address: SocketAddr, tally: Arc<Tally>) {
             Err(error) => outcome_of(&error),
         });
     }
-}
-
-/// One request over the kept connection. Where that has been closed meanwhile, it is asked once more
-/// over a new one, as any client does.
-async fn ask(
-    address: SocketAddr,
-    path: &str,
-    kept: &mut Option<HttpConnection>,
-) -> Result<Answer, RequestError> {
-    if let Some(mut connection) = kept.take()
-        && let Ok(answer) = connection.get(path).await
-    {
-        if !answer.closes {
-            *kept = Some(connection);
-        }
-        return Ok(answer);
-    }
-    let mut connection = HttpConnection::open(address).await?;
-    let answer = connection.get(path).await?;
-    if !answer.closes {
-        *kept = Some(connection);
-    }
-    Ok(answer)
 }
 
 fn outcome(answer: &Result<Answer, RequestError>) -> Outcome {
