@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use ironmesh_tests::eventually;
 use ironmesh_tests::process::Child;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -205,6 +205,22 @@ async fn a_policy_folder_that_is_gone_is_told_and_so_is_its_return() {
     assert!(problem.as_str().unwrap().contains("there is no policy folder at"), "{problem}");
     fs::rename(&aside, &folder).unwrap();
     demo.event("policy_mended").await;
+    demo.ends_upon(Signal::INT).await;
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_control_plane_that_does_not_answer_is_told_and_so_is_its_answer() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&JSON);
+    demo.started().await;
+    let control_plane = place.trace(&["serve", "ironmesh.toml"]).unwrap();
+    let signal = |signal| kill_process(Pid::from_raw(control_plane.id).unwrap(), signal).unwrap();
+    signal(Signal::STOP);
+    let seconds = demo.event("control_plane_silent").await["seconds"].as_u64().unwrap();
+    signal(Signal::CONT);
+    assert!(seconds >= 2, "{seconds}");
+    demo.event("control_plane_answers").await;
     demo.ends_upon(Signal::INT).await;
     place.assert_nothing_left();
 }

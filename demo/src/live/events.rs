@@ -2,7 +2,7 @@
 
 use jiff::Zoned;
 
-use super::facts::{Facts, Habit};
+use super::facts::{Facts, Habit, silence};
 use crate::control_plane::FindingView;
 use crate::tally::Outcome;
 
@@ -26,6 +26,10 @@ pub(super) enum What {
     Unreadable { problem: String },
     /// The policy in the folder is what is in force again.
     Mended { revision: String },
+    /// The control plane has not answered for so many seconds.
+    Silent { seconds: u64 },
+    /// It answers again.
+    Answers,
 }
 
 impl What {
@@ -42,6 +46,8 @@ impl What {
             Self::Refused { .. } => REFUSED.to_owned(),
             Self::Unreadable { problem } => format!("{UNREADABLE}: {problem}"),
             Self::Mended { revision } => format!("the policy is mended: {revision} as before"),
+            Self::Silent { seconds } => silence(*seconds),
+            Self::Answers => "the control plane answers again".to_owned(),
         }
     }
 }
@@ -59,12 +65,19 @@ pub(super) struct Watch {
     revision: Option<String>,
     /// What is wrong with the policy in the folder now.
     wrong: Option<What>,
+    is_silent: bool,
 }
 
 impl Watch {
     /// What has changed since it was called last.
     pub(super) fn observe(&mut self, facts: &Facts, now: &Zoned) -> Vec<Event> {
         let mut found = Vec::new();
+        match facts.silent {
+            Some(seconds) if !self.is_silent => found.push(What::Silent { seconds }),
+            None if self.is_silent => found.push(What::Answers),
+            _ => {}
+        }
+        self.is_silent = facts.silent.is_some();
         let policy = &facts.policy;
         let drawn = policy.drawn.clone();
         let wrong = if policy.is_refused() {
@@ -166,5 +179,18 @@ mod tests {
         assert_eq!(seen(&mut watch, &bad), [REFUSED]);
         assert_eq!(seen(&mut watch, &gone), [told]);
         assert_eq!(seen(&mut watch, &good), ["the policy is mended: 4b4a36bdada3 as before"]);
+    }
+
+    #[test]
+    fn a_silence_is_told_once_and_so_is_its_end() {
+        let mut watch = Watch::default();
+        let mut facts = facts();
+        seen(&mut watch, &facts);
+        facts.silent = Some(2);
+        assert_eq!(seen(&mut watch, &facts), ["the control plane has not answered for 2 s"]);
+        facts.silent = Some(3);
+        assert!(seen(&mut watch, &facts).is_empty());
+        facts.silent = None;
+        assert_eq!(seen(&mut watch, &facts), ["the control plane answers again"]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use super::events::{Event, REFUSED, UNREADABLE};
-use super::facts::{Facts, Ground, Habit, percent, shares};
+use super::facts::{Facts, Ground, Habit, percent, shares, silence};
 use super::hints::{self, hints};
 use super::lines::time;
 use super::picture::{Colour, Line};
@@ -60,10 +60,16 @@ pub(super) fn table(
 /// What is always there.
 fn head(ground: &Ground, facts: &Facts, columns: usize) -> Vec<Line> {
     let revision = facts.policy.revision.as_deref().unwrap_or("none yet");
+    // What it said last may be true no more.
+    let (colour, state) = match facts.silent {
+        Some(seconds) => (Colour::Bad, silence(seconds)),
+        None => (Colour::Plain, format!("policy {revision} in force")),
+    };
     let mut head = vec![
         Line::of(Colour::Strong, "ironmesh demo")
-            .and(Colour::Plain, format!(": policy {revision} in force; Ctrl-C ends it; "))
-            .and(Colour::Plain, format!("Envoy {}", ground.envoy)),
+            .and(Colour::Plain, ": ")
+            .and(colour, state)
+            .and(Colour::Plain, format!("; Ctrl-C ends it; Envoy {}", ground.envoy)),
     ];
     // The one thing that must be read whole.
     head.extend(whole(&format!("edit it in {}", ground.policy_folder.display()), columns));
@@ -204,6 +210,16 @@ Lately
   12:00:00 policy number 0 in force
   12:00:00 policy number 1 in force"#
         );
+    }
+
+    #[test]
+    fn a_silent_control_plane_is_told_instead_of_what_it_said_last() {
+        let silent = Facts { silent: Some(7), ..facts() };
+        let picture = drawn(&silent, 0, 60, 30).unwrap();
+        assert!(
+            picture[0].starts_with("ironmesh demo: the control plane has not answered for 7 s")
+        );
+        assert!(!picture[0].contains("in force"));
     }
 
     #[test]
