@@ -65,7 +65,13 @@ pub async fn run(options: Options) -> Result<(), DemoError> {
         Mode::Check => check::run(&options, &mut stage, &mut signals).await,
         Mode::Live => Box::pin(live::run(&options, &mut stage, &mut signals)).await,
     };
-    stage.end().await;
+    tokio::select! {
+        () = stage.end() => {}
+        () = signals.wait() => {
+            tell("told again to end: killing what has not ended");
+            stage.kill().await;
+        }
+    }
     let folder = stage.folder();
     let shown = folder.path().display().to_string();
     match &result {

@@ -110,7 +110,7 @@ impl Stage {
     /// SIGKILL.
     pub(crate) async fn kill_control_plane(&mut self) {
         if let Some(child) = self.control_plane.take() {
-            child.kill().await;
+            Child::kill(&[&child]).await;
         }
     }
 
@@ -181,9 +181,12 @@ impl Stage {
         for child in self.children() {
             child.terminate();
         }
-        for child in self.children() {
-            child.ended().await;
-        }
+        Child::all_ended(&self.children().collect::<Vec<_>>()).await;
+    }
+
+    /// Ends all programs at once: SIGKILL.
+    pub(crate) async fn kill(&self) {
+        Child::kill(&self.children().collect::<Vec<_>>()).await;
     }
 
     /// Ends the applications, which nobody can call any more.
