@@ -118,10 +118,11 @@ impl Sidecar {
         Ok(counts.iter().sum())
     }
 
-    /// How many requests its Envoy has sent a second time.
+    /// How many requests for the store its Envoy has sent a second time.
     pub(crate) async fn retried(&self, network: &Network) -> Result<u64, Problem> {
-        // `^cluster\..*\.upstream_rq_retry$`
-        let counts = self.counts(network, "%5Ecluster%5C..*%5C.upstream_rq_retry%24").await?;
+        // `^cluster\..*\|14001\.upstream_rq_retry$`; what it asks the control plane is left out.
+        let filter = format!("%5Ecluster%5C..*%5C%7C{STORE_PORT}%5C.upstream_rq_retry%24");
+        let counts = self.counts(network, &filter).await?;
         ensure(!counts.is_empty(), || format!("{} does not count its retries", self.name))?;
         Ok(counts.iter().sum())
     }
