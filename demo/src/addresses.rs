@@ -37,6 +37,11 @@ impl Network {
         Err(DemoError::NoNetwork { address: in_the_way })
     }
 
+    /// The first of these hosts and ports at which somebody listens.
+    pub(crate) fn in_use(&self, places: &[(u8, u16)]) -> Result<Option<SocketAddr>, DemoError> {
+        first_in_use(places.iter().map(|(host, port)| self.socket(*host, *port)))
+    }
+
     /// The address of host `host`.
     pub(crate) fn host(&self, host: u8) -> IpAddr {
         self.socket(host, 0).ip()
@@ -122,8 +127,12 @@ mod tests {
         let first = Network::claim(&[]).unwrap();
         let number = first.number;
         let in_the_way = TcpListener::bind(first.socket(200, 8080)).unwrap();
+        let place = in_the_way.local_addr().unwrap();
+        assert_eq!(first.in_use(&[(201, 8080), (200, 8080)]).unwrap(), Some(place));
         drop(first);
-        assert_ne!(Network::claim(&[(200, 8080)]).unwrap().number, number);
+        let second = Network::claim(&[(200, 8080)]).unwrap();
+        assert_ne!(second.number, number);
+        assert_eq!(second.in_use(&[(201, 8080), (200, 8080)]).unwrap(), None);
         drop(in_the_way);
     }
 

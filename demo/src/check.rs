@@ -10,12 +10,13 @@ mod tcp;
 mod thief;
 
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant, sleep};
 
 use crate::error::{DemoError, Problem, chain};
 use crate::options::{Options, Output};
 use crate::printer::{Printer, tell};
 use crate::rise::rise;
+use crate::sidecars::listeners;
 use crate::signals::Signals;
 use crate::stage::Stage;
 use crate::waiting::{ensure, milliseconds};
@@ -156,11 +157,34 @@ async fn mesh_up(stage: &mut Stage) -> Result<Seen, Problem> {
     Ok(Seen::new(line, json!({ "proxies": 5, "first_answer_ms": risen.first_answer })))
 }
 
-async fn nothing_left(stage: &Stage) -> Result<Seen, Problem> {
+/// Ends everything, and looks for it: whoever listened anywhere would be in our way there, and the
+/// folder would be seen.
+async fn nothing_left(stage: &mut Stage) -> Result<Seen, Problem> {
     let programs = stage.programs();
     stage.end().await;
-    let remaining = stage.remaining();
-    ensure(remaining.is_empty(), || format!("still there: {remaining:?}"))?;
-    let line = format!("none of {programs} programs is there any more");
-    Ok(Seen::new(line, json!({ "programs": programs, "remaining": 0 })))
+    stage.close();
+    let addresses = listeners();
+    let begin = Instant::now();
+    // Our own applications let go of theirs in a moment.
+    while let Some(address) = stage.network.in_use(&addresses)? {
+        ensure(begin.elapsed() < MOMENT, || format!("somebody listens on {address} still"))?;
+        sleep(PAUSE).await;
+    }
+    let folder = stage.folder();
+    let is_removed = folder.remove().await;
+    ensure(is_removed, || format!("{} is there still", folder.path().display()))?;
+    let line = format!(
+        "{programs} programs ended, nobody listens on any of {} addresses, and the working folder \
+         is gone",
+        addresses.len()
+    );
+    let figures = json!({
+        "programs": programs,
+        "addresses_free": addresses.len(),
+        "folder_removed": is_removed,
+    });
+    Ok(Seen::new(line, figures))
 }
+
+const MOMENT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(10);

@@ -74,15 +74,9 @@ impl Child {
         })
     }
 
-    /// What it is.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether a process of its id is there. After its end there is none.
-    pub(crate) fn is_there(&self) -> bool {
-        let path = self.id.map(|id| PathBuf::from(format!("/proc/{id}")));
-        path.is_some_and(|path| path.exists())
+    /// The id of its process; none if it had ended before it could be asked.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.id
     }
 
     /// An error if it has ended by itself.
@@ -102,22 +96,27 @@ impl Child {
         self.signal(Signal::TERM);
     }
 
-    /// Waits until it has ended after [`Self::terminate`]; it is killed when it takes too long.
-    pub(crate) async fn ended(&self) {
+    /// Waits until all of these have ended after [`Self::terminate`]; who takes too long is killed.
+    pub(crate) async fn all_ended(children: &[&Self]) {
         let begin = Instant::now();
+        let is_left = || children.iter().any(|child| child.status().is_none());
         // Not even SIGKILL ends what hangs in the kernel, and then we go without it.
-        while self.status().is_none() && begin.elapsed() < 2 * GRACE {
+        while is_left() && begin.elapsed() < 2 * GRACE {
             if begin.elapsed() > GRACE {
-                self.signal(Signal::KILL);
+                for child in children {
+                    child.signal(Signal::KILL);
+                }
             }
             sleep(PAUSE).await;
         }
     }
 
-    /// SIGKILL: it gets no chance to say goodbye. Returns when it is gone.
-    pub(crate) async fn kill(&self) {
-        self.signal(Signal::KILL);
-        self.ended().await;
+    /// SIGKILL: these get no chance to say goodbye. Returns when they are gone.
+    pub(crate) async fn kill(children: &[&Self]) {
+        for child in children {
+            child.signal(Signal::KILL);
+        }
+        Self::all_ended(children).await;
     }
 
     /// How it ended, if it has.
@@ -186,18 +185,22 @@ mod tests {
         assert!(told.starts_with(begin) && told.ends_with("\n20\nwhy"), "{told}");
     }
 
+    fn is_there(child: &Child) -> bool {
+        Path::new(&format!("/proc/{}", child.id.unwrap())).exists()
+    }
+
     #[tokio::test]
     async fn a_program_is_there_until_it_is_asked_to_end() {
         let place = tempfile::tempdir().unwrap();
         let child = shell(place.path(), "exec sleep 600");
-        assert!(child.is_there());
+        assert!(is_there(&child));
         child.assert_running().unwrap();
         child.terminate();
-        child.ended().await;
-        assert!(!child.is_there());
+        Child::all_ended(&[&child]).await;
+        assert!(!is_there(&child));
         // It is over, and can be said again.
         child.terminate();
-        child.kill().await;
+        Child::kill(&[&child]).await;
     }
 
     #[tokio::test]
@@ -210,5 +213,19 @@ mod tests {
         // Whoever waits for it may still be about to.
         let state = || fs_err::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         until(|| state().is_empty() || state().contains(") Z ")).await;
+    }
+
+    #[tokio::test]
+    async fn programs_that_do_not_end_are_killed_all_together() {
+        let place = tempfile::tempdir().unwrap();
+        let stubborn = || shell(place.path(), "trap '' TERM; echo ready; exec sleep 600");
+        let children = [stubborn(), stubborn()];
+        until(|| children[0].log_tail() == "ready\nready").await;
+        let begin = Instant::now();
+        children.iter().for_each(Child::terminate);
+        Child::all_ended(&children.each_ref()).await;
+        assert!(!children.iter().any(is_there));
+        // One after the other, the second would have had its time of grace after the first.
+        assert!((GRACE..2 * GRACE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct PolicyView {
     pub(crate) revision: Option<String>,
     #[serde(default)]
     pub(crate) findings: Vec<FindingView>,
-    /// The findings, drawn for people.
+    /// The findings, drawn for people; or why the folder cannot be read.
     #[serde(default)]
     pub(crate) drawn: String,
     /// Since when the folder holds something else than what is in force.
@@ -33,6 +33,11 @@ impl PolicyView {
     /// Whether what is in the folder now is refused.
     pub(crate) fn is_refused(&self) -> bool {
         self.stale_since.is_some() && !self.findings.is_empty()
+    }
+
+    /// Whether the folder is gone, or cannot be read: so there are no findings in it.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.stale_since.is_some() && self.findings.is_empty()
     }
 }
 

@@ -1,6 +1,7 @@
-//! An HTTP/1.1 client on a single connection that its owner holds in hand.
+//! HTTP clients: [`HttpConnection`] is a single connection that its owner holds in hand, and
+//! [`HttpClient`] opens another when it needs one.
 //!
-//! Nothing reconnects or retries here: whether a connection survived is part of what is shown.
+//! A connection never reconnects or retries: whether it survived is part of what is shown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,8 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Empty};
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -64,31 +66,83 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) struct HttpConnection {
     address: SocketAddr,
-    sender: SendRequest<Empty<Bytes>>,
+    sender: Sender,
+}
+
+/// Which HTTP is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    One,
+    Two,
+}
+
+/// Where requests go in.
+#[derive(Debug)]
+enum Sender {
+    One(http1::SendRequest<Empty<Bytes>>),
+    Two(http2::SendRequest<Empty<Bytes>>),
+}
+
+impl Sender {
+    async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Self::One(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+            Self::Two(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+        }
+    }
 }
 
 impl HttpConnection {
+    /// Opens one for HTTP/1.1.
     pub(crate) async fn open(address: SocketAddr) -> Result<Self, RequestError> {
+        Self::open_for(Version::One, address).await
+    }
+
+    pub(crate) async fn open_for(
+        version: Version,
+        address: SocketAddr,
+    ) -> Result<Self, RequestError> {
         let connect = |source| RequestError::Connect { address, source };
         let stream = bounded(async { TcpStream::connect(address).await.map_err(connect) }).await?;
         // With Nagle's algorithm a request would take 40 ms.
         stream.set_nodelay(true).map_err(connect)?;
-        let (sender, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(RequestError::Broken)?;
-        // It ends with the sender.
-        tokio::spawn(connection);
+        let stream = TokioIo::new(stream);
+        // Either connection ends with its sender.
+        let sender = match version {
+            Version::One => {
+                let (sender, connection) =
+                    http1::handshake(stream).await.map_err(RequestError::Broken)?;
+                tokio::spawn(connection);
+                Sender::One(sender)
+            }
+            Version::Two => {
+                let (sender, connection) = http2::handshake(TokioExecutor::new(), stream)
+                    .await
+                    .map_err(RequestError::Broken)?;
+                tokio::spawn(connection);
+                Sender::Two(sender)
+            }
+        };
         Ok(Self { address, sender })
     }
 
     /// `GET path`. A connection that the other side has closed is an error.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, RequestError> {
-        let request = Request::get(path)
-            .header(header::HOST, self.address.to_string())
-            .body(Empty::new())
-            .map_err(|_| RequestError::Form(path.to_owned()))?;
+        let request = match self.sender {
+            Sender::One(_) => Request::get(path).header(header::HOST, self.address.to_string()),
+            // The host is in the address.
+            Sender::Two(_) => Request::get(format!("http://{}{path}", self.address)),
+        };
+        let request =
+            request.body(Empty::new()).map_err(|_| RequestError::Form(path.to_owned()))?;
         bounded(async {
-            self.sender.ready().await.map_err(RequestError::Broken)?;
-            let response = self.sender.send_request(request).await.map_err(RequestError::Broken)?;
+            let response = self.sender.send(request).await.map_err(RequestError::Broken)?;
             let (head, body) = response.into_parts();
             let body = body.collect().await.map_err(RequestError::Broken)?.to_bytes();
             let head = Response::from_parts(head, ());
@@ -107,6 +161,43 @@ impl HttpConnection {
     }
 }
 
+/// A client as most are: it keeps its connection, and opens another when that has been closed.
+#[derive(Debug)]
+pub(crate) struct HttpClient {
+    address: SocketAddr,
+    kept: Option<HttpConnection>,
+}
+
+impl HttpClient {
+    /// Nothing is opened yet.
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        Self { address, kept: None }
+    }
+
+    /// `GET path`. Where the kept connection has been closed meanwhile, it is asked once more over a
+    /// new one.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, RequestError> {
+        if let Some(connection) = self.kept.take()
+            && let Ok(answer) = self.get_over(connection, path).await
+        {
+            return Ok(answer);
+        }
+        self.get_over(HttpConnection::open(self.address).await?, path).await
+    }
+
+    async fn get_over(
+        &mut self,
+        mut connection: HttpConnection,
+        path: &str,
+    ) -> Result<Answer, RequestError> {
+        let answer = connection.get(path).await?;
+        if !answer.closes {
+            self.kept = Some(connection);
+        }
+        Ok(answer)
+    }
+}
+
 /// One `GET` on a connection of its own.
 pub(crate) async fn get_once(address: SocketAddr, path: &str) -> Result<Answer, RequestError> {
     HttpConnection::open(address).await?.get(path).await
@@ -120,3 +211,42 @@ async fn bounded<T>(
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that gives this answer once on each connection, and then closes it.
+    async fn once(answer: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 1024]).await.unwrap();
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_client_opens_another_connection_and_a_connection_does_not() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        ] {
+            let address = once(answer).await;
+            let mut client = HttpClient::new(address);
+            let mut connection = HttpConnection::open(address).await.unwrap();
+            assert_eq!(connection.get("/").await.unwrap().status, 200);
+            assert!(connection.get("/").await.is_err());
+            for _ in 0..3 {
+                assert_eq!(client.get("/").await.unwrap().status, 200);
+            }
+        }
+    }
+}

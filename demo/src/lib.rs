@@ -52,8 +52,8 @@ use stage::Stage;
 /// die with the thread that started them.
 pub async fn run(options: Options) -> Result<(), DemoError> {
     let mut signals = Signals::listen()?;
-    let (mut stage, folder) = match Box::pin(prepare(&options)).await {
-        Ok(prepared) => prepared,
+    let mut stage = match Box::pin(prepare(&options)).await {
+        Ok(stage) => stage,
         Err(error) => {
             if options.mode == Mode::Check {
                 check::tell_unbegun(&options, &error).await;
@@ -65,7 +65,14 @@ pub async fn run(options: Options) -> Result<(), DemoError> {
         Mode::Check => check::run(&options, &mut stage, &mut signals).await,
         Mode::Live => Box::pin(live::run(&options, &mut stage, &mut signals)).await,
     };
-    stage.end().await;
+    tokio::select! {
+        () = stage.end() => {}
+        () = signals.wait() => {
+            tell("told again to end: killing what has not ended");
+            stage.kill().await;
+        }
+    }
+    let folder = stage.folder();
     let shown = folder.path().display().to_string();
     match &result {
         Err(error) if error.is_for_the_logs() => {
@@ -81,15 +88,9 @@ pub async fn run(options: Options) -> Result<(), DemoError> {
 }
 
 /// Finds and makes what the demo needs, before it starts the first program.
-async fn prepare(options: &Options) -> Result<(Stage, WorkingFolder), DemoError> {
+async fn prepare(options: &Options) -> Result<Stage, DemoError> {
     let envoy = program::find(options).await?;
     let network = Network::claim(&sidecars::listeners())?;
     let folder = WorkingFolder::create(options).await?;
-    match Stage::new(options, envoy, network, &folder).await {
-        Ok(stage) => Ok((stage, folder)),
-        Err(error) => {
-            folder.remove().await;
-            Err(error)
-        }
-    }
+    Stage::new(options, envoy, network, folder).await
 }

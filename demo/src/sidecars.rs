@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use crate::addresses::Network;
 use crate::error::Problem;
 use crate::http_client::get_once;
+use crate::waiting::ensure;
 
 /// One proxy and the application behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,15 +111,29 @@ impl Sidecar {
         }
     }
 
-    /// How many requests its Envoy has turned away.
+    /// How many requests its Envoy has turned away. It has no such counter before the first.
     pub(crate) async fn denied(&self, network: &Network) -> Result<u64, Problem> {
-        // The filter is `^http\..*\.rbac\.denied$`, as an address takes it.
-        let path = "/stats?filter=%5Ehttp%5C..*%5C.rbac%5C.denied%24";
-        let answer = get_once(self.socket(network, ENVOY_ADMIN_PORT), path).await?;
+        // `^http\..*\.rbac\.denied$`
+        let counts = self.counts(network, "%5Ehttp%5C..*%5C.rbac%5C.denied%24").await?;
+        Ok(counts.iter().sum())
+    }
+
+    /// How many requests for the store its Envoy has sent a second time.
+    pub(crate) async fn retried(&self, network: &Network) -> Result<u64, Problem> {
+        // `^cluster\..*\|14001\.upstream_rq_retry$`; what it asks the control plane is left out.
+        let filter = format!("%5Ecluster%5C..*%5C%7C{STORE_PORT}%5C.upstream_rq_retry%24");
+        let counts = self.counts(network, &filter).await?;
+        ensure(!counts.is_empty(), || format!("{} does not count its retries", self.name))?;
+        Ok(counts.iter().sum())
+    }
+
+    /// Its Envoy's counters that a filter leaves, which is written as an address takes it.
+    async fn counts(&self, network: &Network, filter: &str) -> Result<Vec<u64>, Problem> {
+        let path = format!("/stats?filter={filter}");
+        let answer = get_once(self.socket(network, ENVOY_ADMIN_PORT), &path).await?;
         let counts = answer.text();
         let counts = counts.lines().filter_map(|line| line.rsplit_once(": "));
-        // None of that name appears before the first event.
-        Ok(counts.filter_map(|(_, count)| count.parse::<u64>().ok()).sum())
+        Ok(counts.filter_map(|(_, count)| count.parse::<u64>().ok()).collect())
     }
 }
 

@@ -1,7 +1,7 @@
 //! All that runs: the control plane, the Envoys and the applications, with their folder.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::time::Duration;
 
@@ -14,13 +14,16 @@ use crate::options::Options;
 use crate::policy::PolicyFolder;
 use crate::program::EnvoyProgram;
 use crate::sidecars::{
-    ADMIN_PORT, APPLICATION_PORT, CONTROL_PLANE, FIRST, NEWCOMER, SECOND, SIDECARS, Sidecar,
+    ADMIN_PORT, APPLICATION_PORT, CONTROL_PLANE, FIRST, NEWCOMER, SECOND, SIDECARS, Sidecar, THIEF,
     WAREHOUSE_PORT, WAREHOUSES, XDS_PORT,
 };
 
 /// How long an Envoy lets connections go on that have lost their grant, or their listener. Envoy's
 /// own default is 600 s; a TCP connection of the demo should show its end while somebody looks.
 pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(3);
+/// The same of the thief's Envoy, which so ends none of its connections while anybody looks: that is
+/// left to the sidecars of those whom it calls, which are not the thief's to command.
+const DRAIN_TIME_OF_THIEF: Duration = Duration::from_secs(600);
 
 /// A store with all that belongs to it.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ pub(crate) struct Stage {
     pub(crate) first: OpenStore,
     pub(crate) second: OpenStore,
     pub(crate) newcomer: Option<OpenStore>,
-    folder: PathBuf,
+    folder: WorkingFolder,
     tether: Tether,
     control_plane: Option<Child>,
     envoys: Vec<Child>,
@@ -51,18 +54,19 @@ impl Stage {
         options: &Options,
         envoy: EnvoyProgram,
         network: Network,
-        folder: &WorkingFolder,
+        mut folder: WorkingFolder,
     ) -> Result<Self, DemoError> {
-        let folder = folder.path().to_owned();
-        let policy = PolicyFolder::create(folder.join("policy"), &network);
-        let policy = policy.map_err(DemoError::File)?;
-        fs_err::create_dir(folder.join("proxies")).map_err(DemoError::File)?;
-        let settings = settings(&network);
-        fs_err::write(folder.join(SETTINGS), settings).map_err(DemoError::File)?;
+        let (policy, warehouse, [first, second]) = match furnish(&network, folder.path()).await {
+            Ok(furnished) => furnished,
+            Err(error) => {
+                folder.remove().await;
+                return Err(error);
+            }
+        };
         Ok(Self {
-            warehouse: Warehouse::open(WAREHOUSES.socket(&network, APPLICATION_PORT)).await?,
-            first: open_store(&FIRST, &network, "bookstore-v1").await?,
-            second: open_store(&SECOND, &network, "bookstore-v2").await?,
+            warehouse,
+            first,
+            second,
             newcomer: None,
             tether: Tether::new(options),
             control_plane: None,
@@ -74,20 +78,39 @@ impl Stage {
         })
     }
 
+    pub(crate) fn folder(&mut self) -> &mut WorkingFolder {
+        &mut self.folder
+    }
+
     /// Starts the control plane. Whether it is ready is another question.
     pub(crate) fn start_control_plane(&mut self) -> Result<(), DemoError> {
         let arguments = ["serve".into(), "--config".into(), self.settings_file().into()];
-        let log = self.folder.join("control-plane.log");
         let program = self.tether.ironmesh();
-        let child = Child::start(&self.tether, "the control plane", program, &arguments, &log)?;
+        let child = self.start("the control plane", program, &arguments, "control-plane.log")?;
         self.control_plane = Some(child);
         Ok(())
+    }
+
+    /// Starts a program with a log of this name. It ends with us, however we end.
+    fn start(
+        &self,
+        name: &str,
+        program: &Path,
+        arguments: &[OsString],
+        log: &str,
+    ) -> Result<Child, DemoError> {
+        let log = self.folder.path().join(log);
+        let child = Child::start(&self.tether, name, program, arguments, &log)?;
+        if let Some(id) = child.id() {
+            self.folder.look_after(id);
+        }
+        Ok(child)
     }
 
     /// SIGKILL.
     pub(crate) async fn kill_control_plane(&mut self) {
         if let Some(child) = self.control_plane.take() {
-            child.kill().await;
+            Child::kill(&[&child]).await;
         }
     }
 
@@ -106,24 +129,25 @@ impl Stage {
     }
 
     async fn start_sidecar(&mut self, sidecar: &Sidecar) -> Result<(), DemoError> {
-        let folder = self.folder.join("proxies").join(sidecar.name);
+        let folder = self.folder.path().join("proxies").join(sidecar.name);
         self.join(sidecar, &folder).await?;
-        let drain_time = DRAIN_TIME.as_secs().to_string();
+        let drain_time = if *sidecar == THIEF { DRAIN_TIME_OF_THIEF } else { DRAIN_TIME };
+        let drain_time = drain_time.as_secs().to_string();
         // As `ironmesh proxy bootstrap` says, except for the drain time.
         let mut arguments: Vec<OsString> = vec!["-c".into(), folder.join("envoy.yaml").into()];
         arguments.extend(["--disable-hot-restart", "--drain-time-s"].map(Into::into));
         arguments.push(drain_time.into());
         // One worker is enough for one application, and five Envoys share this machine.
         arguments.extend(["--concurrency", "1"].map(Into::into));
-        let log = self.folder.join(format!("envoy-{}.log", sidecar.name));
         let name = format!("the Envoy of {}", sidecar.name);
-        let envoy = Child::start(&self.tether, &name, &self.envoy.path, &arguments, &log)?;
+        let log = format!("envoy-{}.log", sidecar.name);
+        let envoy = self.start(&name, &self.envoy.path, &arguments, &log)?;
         self.envoys.push(envoy);
         Ok(())
     }
 
     /// Lets a sidecar join, as an operator does.
-    async fn join(&self, sidecar: &Sidecar, folder: &std::path::Path) -> Result<(), DemoError> {
+    async fn join(&self, sidecar: &Sidecar, folder: &Path) -> Result<(), DemoError> {
         let address = self.network.host(sidecar.host).to_string();
         let mut arguments: Vec<OsString> = ["proxy", "bootstrap", "--service", sidecar.service]
             .into_iter()
@@ -157,14 +181,20 @@ impl Stage {
         for child in self.children() {
             child.terminate();
         }
-        for child in self.children() {
-            child.ended().await;
-        }
+        Child::all_ended(&self.children().collect::<Vec<_>>()).await;
     }
 
-    /// The programs that are still there, by name.
-    pub(crate) fn remaining(&self) -> Vec<&str> {
-        self.children().filter(|child| child.is_there()).map(Child::name).collect()
+    /// Ends all programs at once: SIGKILL.
+    pub(crate) async fn kill(&self) {
+        Child::kill(&self.children().collect::<Vec<_>>()).await;
+    }
+
+    /// Ends the applications, which nobody can call any more.
+    pub(crate) fn close(&self) {
+        self.warehouse.close();
+        for open in [&self.first, &self.second].into_iter().chain(&self.newcomer) {
+            open.store.close();
+        }
     }
 
     /// How many programs there have been, besides those that were killed on purpose.
@@ -188,8 +218,22 @@ impl Stage {
     }
 
     fn settings_file(&self) -> PathBuf {
-        self.folder.join(SETTINGS)
+        self.folder.path().join(SETTINGS)
     }
+}
+
+/// Writes the files into the folder, and opens the warehouse and the stores of both versions.
+async fn furnish(
+    network: &Network,
+    folder: &Path,
+) -> Result<(PolicyFolder, Warehouse, [OpenStore; 2]), DemoError> {
+    let policy = PolicyFolder::create(folder.join("policy"), network).map_err(DemoError::File)?;
+    fs_err::create_dir(folder.join("proxies")).map_err(DemoError::File)?;
+    fs_err::write(folder.join(SETTINGS), settings(network)).map_err(DemoError::File)?;
+    let warehouse = Warehouse::open(WAREHOUSES.socket(network, APPLICATION_PORT)).await?;
+    let first = open_store(&FIRST, network, "bookstore-v1").await?;
+    let second = open_store(&SECOND, network, "bookstore-v2").await?;
+    Ok((policy, warehouse, [first, second]))
 }
 
 async fn open_store(

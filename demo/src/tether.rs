@@ -3,6 +3,9 @@
 //! A child is started as a hidden subcommand of `ironmesh`, which asks the kernel for SIGKILL at the
 //! death of its parent and then becomes the program that is wanted. That needs no code between fork
 //! and exec in the demo itself, which would be unsafe.
+//!
+//! The kernel forgets the wish when an ordinary user so becomes a program that has capabilities of its
+//! own. For that there is the [`caretaker`](crate::caretaker).
 
 use std::ffi::OsString;
 use std::io;

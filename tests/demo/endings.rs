@@ -67,6 +67,22 @@ async fn it_ends_upon_sigterm() {
 }
 
 #[tokio::test]
+async fn told_again_to_end_it_kills_what_has_not_ended() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&JSON);
+    demo.started().await;
+    let envoy = place.trace(&["/proxies/bookbuyer/envoy.yaml"]).unwrap();
+    // It hears nothing but SIGKILL from now on.
+    kill_process(Pid::from_raw(envoy.id).unwrap(), Signal::STOP).unwrap();
+    demo.child.signal(Signal::INT);
+    eventually("the others to end", async || place.trace(&["envoy.yaml"]).map(drop)).await;
+    demo.ends_upon(Signal::INT).await;
+    let words = "ironmesh demo: told again to end: killing what has not ended\n";
+    assert!(demo.text().contains(words), "{}", demo.text());
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
 async fn it_ends_upon_sighup() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start_through(&HEARS_HANG_UP, &JSON);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use ironmesh_tests::eventually;
 use ironmesh_tests::process::Child;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -54,6 +54,14 @@ impl Demo {
     /// Waits for words in its text.
     pub(crate) async fn told(&mut self, words: &str) {
         self.said(&format!("`{words}`"), |text| text.contains(words).then_some(())).await;
+    }
+
+    /// Waits for an event of a demo with `--output json`.
+    async fn event(&mut self, name: &str) -> Value {
+        let words = format!(r#""event":"{name}""#);
+        let found = |text: &str| text.lines().find(|line| line.contains(&words)).map(str::to_owned);
+        let line = self.said(name, found).await;
+        serde_json::from_str(&line).unwrap()
     }
 
     /// Waits until a demo with `--output json` is up.
@@ -139,6 +147,8 @@ fn place_of(file: &Path, words: &str) -> String {
     format!("{}:{line}:", file.file_name().unwrap().to_str().unwrap())
 }
 
+const JSON: [&str; 2] = ["--output", "json"];
+
 #[tokio::test]
 async fn it_tells_in_lines_what_comes_of_the_hints_and_ctrl_c_leaves_nothing() {
     let Some(place) = Place::open().await else { return };
@@ -182,4 +192,35 @@ async fn it_tells_in_lines_what_comes_of_the_hints_and_ctrl_c_leaves_nothing() {
     let shown = folder.parent().unwrap().display().to_string();
     let end = format!("ironmesh demo: all programs are ended, and {shown} is removed\n");
     assert!(text.ends_with(&end), "{text}");
+}
+
+#[tokio::test]
+async fn a_policy_folder_that_is_gone_is_told_and_so_is_its_return() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&JSON);
+    let folder = demo.started().await.policy_folder;
+    let aside = folder.with_extension("aside");
+    fs::rename(&folder, &aside).unwrap();
+    let problem = demo.event("policy_unreadable").await["problem"].clone();
+    assert!(problem.as_str().unwrap().contains("there is no policy folder at"), "{problem}");
+    fs::rename(&aside, &folder).unwrap();
+    demo.event("policy_mended").await;
+    demo.ends_upon(Signal::INT).await;
+    place.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_control_plane_that_does_not_answer_is_told_and_so_is_its_answer() {
+    let Some(place) = Place::open().await else { return };
+    let mut demo = place.start(&JSON);
+    demo.started().await;
+    let control_plane = place.trace(&["serve", "ironmesh.toml"]).unwrap();
+    let signal = |signal| kill_process(Pid::from_raw(control_plane.id).unwrap(), signal).unwrap();
+    signal(Signal::STOP);
+    let seconds = demo.event("control_plane_silent").await["seconds"].as_u64().unwrap();
+    signal(Signal::CONT);
+    assert!(seconds >= 2, "{seconds}");
+    demo.event("control_plane_answers").await;
+    demo.ends_upon(Signal::INT).await;
+    place.assert_nothing_left();
 }

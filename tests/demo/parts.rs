@@ -1,12 +1,13 @@
 //! The hidden commands: what ties a program to a demo, and what takes care of its folder.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use fs_err as fs;
 use ironmesh_tests::eventually::patience;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::place::{Place, finish};
@@ -70,9 +71,49 @@ async fn the_caretaker_removes_its_folder_unless_it_is_told_to_keep_it() {
     let Some(place) = Place::without_envoy().await else { return };
     let removed = dismissed_with(&place, b"").await;
     assert!(!removed.exists());
-    let kept = dismissed_with(&place, b"k").await;
+    let kept = dismissed_with(&place, b"keep\n").await;
     assert_eq!(fs::read_to_string(kept.join("state/deep/file")).unwrap(), "text");
     fs::remove_dir_all(kept).unwrap();
+    place.assert_nothing_left();
+}
+
+/// A program without the death signal that names this folder, or none.
+fn stray(named: Option<&Path>) -> Child {
+    let mut command = Command::new("sleep");
+    command.arg("600").kill_on_drop(true);
+    if let Some(folder) = named {
+        command.env("FOLDER", folder);
+    }
+    command.spawn().unwrap()
+}
+
+#[tokio::test]
+async fn the_caretaker_ends_what_is_left_of_the_demo_and_nobody_else() {
+    let Some(place) = Place::without_envoy().await else { return };
+    // The kernel ends none of these.
+    for word in ["", "keep\n"] {
+        let (mut process, said) = caretaker(&place, &place.temporary()).await;
+        let folder = PathBuf::from(said.strip_prefix("made ").unwrap());
+        let mut left = stray(Some(&folder));
+        // As if the id of a child had been given to somebody else; and one who was not told of.
+        let (mut stranger, mut untold) = (stray(None), stray(Some(&folder)));
+        let (one, other) = (left.id().unwrap(), stranger.id().unwrap());
+        let told = format!("child {one}\nchild {other}\nchild {}\nchild x\n{word}", i32::MAX);
+        let mut stdin = process.stdin.take().unwrap();
+        stdin.write_all(told.as_bytes()).await.unwrap();
+        drop(stdin);
+        assert!(timeout(patience(), process.wait()).await.unwrap().unwrap().success());
+        let status = timeout(patience(), left.wait()).await.unwrap().unwrap();
+        assert_eq!(status.signal(), Some(9), "{status}");
+        for other in [stranger.try_wait(), untold.try_wait()] {
+            assert_eq!(other.unwrap(), None);
+        }
+        untold.kill().await.unwrap();
+        assert_eq!(folder.exists(), !word.is_empty());
+        if folder.exists() {
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
     place.assert_nothing_left();
 }
 

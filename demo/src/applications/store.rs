@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::next_connection;
 use crate::error::DemoError;
 
 /// The header in which an application says its name.
@@ -55,11 +56,16 @@ impl Store {
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
+
+    /// Ends it and its connections, in a moment.
+    pub(crate) fn close(&self) {
+        self.task.abort();
+    }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.task.abort();
+        self.close();
     }
 }
 
@@ -95,7 +101,7 @@ impl Counter {
 async fn accept(listener: TcpListener, counter: Arc<Counter>) {
     let mut connections = JoinSet::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let stream = next_connection(&listener).await;
         while connections.try_join_next().is_some() {}
         connections.spawn(serve(stream, Arc::clone(&counter)));
     }

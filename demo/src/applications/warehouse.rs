@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::next_connection;
 use crate::error::DemoError;
 use crate::ledger::{RECORDED, SOLD};
 
@@ -37,11 +38,16 @@ impl Warehouse {
     pub(crate) fn connections(&self) -> u64 {
         self.seen.connections.load(Ordering::Relaxed)
     }
+
+    /// Ends it and its connections, in a moment.
+    pub(crate) fn close(&self) {
+        self.task.abort();
+    }
 }
 
 impl Drop for Warehouse {
     fn drop(&mut self) {
-        self.task.abort();
+        self.close();
     }
 }
 
@@ -49,7 +55,7 @@ impl Drop for Warehouse {
 async fn accept(listener: TcpListener, seen: Arc<Seen>) {
     let mut connections = JoinSet::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let stream = next_connection(&listener).await;
         seen.connections.fetch_add(1, Ordering::Relaxed);
         while connections.try_join_next().is_some() {}
         let seen = Arc::clone(&seen);
@@ -64,7 +70,8 @@ async fn serve(stream: TcpStream, seen: &Seen) -> std::io::Result<()> {
     stream.write_all(BANNER.as_bytes()).await?;
     stream.flush().await?;
     let mut line = String::new();
-    while stream.read_line(&mut line).await? > 0 {
+    // Whoever sends more without an end of line is no store, and is left. So is who goes.
+    while (&mut stream).take(LONGEST_LINE).read_line(&mut line).await? > 0 && line.ends_with('\n') {
         let answer = if line.starts_with(SOLD) {
             let total = seen.sales.fetch_add(1, Ordering::Relaxed) + 1;
             format!("{RECORDED}{total}\n")
@@ -79,3 +86,36 @@ async fn serve(stream: TcpStream, seen: &Seen) -> std::io::Result<()> {
 }
 
 const BANNER: &str = "bookwarehouse ledger ready\n";
+/// With its end, in bytes.
+const LONGEST_LINE: u64 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addresses::Network;
+    use crate::ledger::{Ledger, LedgerError};
+
+    #[tokio::test]
+    async fn a_line_may_be_so_long_and_no_longer() {
+        let network = Network::claim(&[(31, 8080)]).unwrap();
+        let address = network.socket(31, 8080);
+        let _warehouse = Warehouse::open(address).await.unwrap();
+        let room = usize::try_from(LONGEST_LINE).unwrap() - SOLD.len() - 1;
+        let mut ledger = Ledger::open(address).await.unwrap();
+        assert_eq!(ledger.record(&"x".repeat(room)).await.unwrap(), 1);
+        assert_eq!(ledger.record("short").await.unwrap(), 2);
+        let refused = ledger.record(&"x".repeat(room + 1)).await;
+        assert!(
+            matches!(refused, Err(LedgerError::Closed | LedgerError::Broken(_))),
+            "{refused:?}"
+        );
+
+        // It is left also when the line never ends.
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&vec![b'x'; room * 2]).await.unwrap();
+        let mut rest = Vec::new();
+        // Unread bytes make the end a reset.
+        let _ = stream.read_to_end(&mut rest).await;
+        assert_eq!(Ledger::open(address).await.unwrap().record("next").await.unwrap(), 3);
+    }
+}

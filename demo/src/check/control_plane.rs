@@ -1,17 +1,17 @@
-//! The step about the death of the control plane: no request fails, and what changed meanwhile holds
-//! soon after it is back.
+//! The step about the death of the control plane: no request fails, not even behind a retry, no
+//! connection breaks, and what changed meanwhile holds soon after it is back.
 
 use serde_json::json;
 use tokio::time::{Duration, Instant};
 
 use super::load::Load;
 use super::report::Seen;
-use super::thief::{expect_thief, settled};
+use super::thief::{BOOK, expect_thief, settled, thief_of};
 use crate::error::Problem;
-use crate::http_client::HttpConnection;
+use crate::ledger::Ledger;
 use crate::policy::Edit;
 use crate::rise::in_force;
-use crate::sidecars::{BUYER, NEWCOMER, SECOND, STORE_PORT, THIEF};
+use crate::sidecars::{BUYER, FIRST, NEWCOMER, SECOND, STORE_PORT};
 use crate::stage::Stage;
 use crate::waiting::{ensure, eventually, milliseconds};
 
@@ -20,7 +20,11 @@ pub(super) async fn killed_under_traffic(stage: &mut Stage) -> Result<Seen, Prob
     // A sixth sidecar joins. It takes part, and gets nothing while no endpoint is named at its place.
     stage.start_newcomer().await?;
     in_force(stage, &NEWCOMER).await?;
-    let load = Load::start(BUYER.socket(&stage.network, STORE_PORT));
+    let retried = BUYER.retried(&stage.network).await?;
+    let reopened = stage.first.records.opened();
+    // The first version's store, which no change of this step concerns.
+    let ledger = Ledger::open(stage.warehouse_of(&FIRST)).await?;
+    let load = Load::start(BUYER.socket(&stage.network, STORE_PORT), ledger);
     let [old, new] = [SECOND, NEWCOMER].map(|sidecar| stage.network.host(sidecar.host).to_string());
     more_answers(stage, &load, &old).await?;
 
@@ -41,8 +45,8 @@ pub(super) async fn killed_under_traffic(stage: &mut Stage) -> Result<Seen, Prob
     let started = Instant::now();
     let away = milliseconds(killed);
     stage.start_control_plane()?;
-    let mut thief = HttpConnection::open(THIEF.socket(&stage.network, STORE_PORT)).await?;
-    let policy = settled(stage, &mut thief, 200, started).await?;
+    let mut thief = thief_of(stage);
+    let policy = settled(stage, async || thief.get(BOOK).await, 200, started).await?;
     let is_moved = async || {
         let report = load.report();
         let machines = &report.machines;
@@ -56,10 +60,21 @@ pub(super) async fn killed_under_traffic(stage: &mut Stage) -> Result<Seen, Prob
 
     let (report, duration) = load.finish();
     report.unharmed()?;
+    let retried = (retried, BUYER.retried(&stage.network).await?);
+    ensure(retried.0 == retried.1, || {
+        format!("the buyer's sidecar counted {} retries, then {}", retried.0, retried.1)
+    })?;
+    let reopened = stage.first.records.opened() - reopened;
+    ensure(reopened == 0 && report.exchanges >= SOME, || {
+        format!("the store reopened {reopened} connections, {} exchanges", report.exchanges)
+    })?;
     let per_second = report.requests * 1000 / u64::try_from(duration.as_millis())?.max(1);
     let figures = json!({
         "requests": report.requests,
         "failed": report.failed,
+        "retried": retried.1 - retried.0,
+        "tcp_exchanges": report.exchanges,
+        "tcp_reconnects": reopened,
         "per_second": per_second,
         "away_ms": away,
         "policy_ms": policy,
@@ -74,9 +89,10 @@ pub(super) async fn killed_under_traffic(stage: &mut Stage) -> Result<Seen, Prob
         format!("the load was too light to tell: {per_second} requests a second")
     })?;
     let line = format!(
-        "{} requests at {per_second}/s, none failed; away for {away} ms; after its start the new \
-         policy held in {policy} ms, the new endpoint in {endpoint} ms",
-        report.requests
+        "{} requests at {per_second}/s, half of them HTTP/2, none failed, 0 retries; {} exchanges \
+         of a store with the warehouse over one TCP connection; away for {away} ms; after its start \
+         the new policy held in {policy} ms, the new endpoint in {endpoint} ms",
+        report.requests, report.exchanges
     );
     Ok(Seen::new(line, figures))
 }

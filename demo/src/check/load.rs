@@ -10,10 +10,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::thief::{BOOK, expect};
-use crate::error::Problem;
-use crate::http_client::HttpConnection;
+use crate::error::{Problem, chain};
+use crate::http_client::{HttpConnection, Version};
+use crate::ledger::Ledger;
 
-/// Running load of the buyer, over several kept connections. It ends when this is dropped.
+/// Running load of the buyer, over several kept connections, and of a store that records in the
+/// warehouse over one. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Load {
     begin: Instant,
@@ -28,6 +30,10 @@ pub(super) struct LoadReport {
     pub(super) failed: u64,
     /// The first failure, in words.
     pub(super) first_failure: Option<String>,
+    /// How many exchanges the store had with the warehouse, all over one connection.
+    pub(super) exchanges: u64,
+    /// How that connection ended, if it has.
+    pub(super) ended: Option<String>,
     /// Which machines answered.
     pub(super) machines: BTreeMap<String, Answers>,
 }
@@ -41,12 +47,14 @@ pub(super) struct Answers {
 }
 
 impl Load {
-    pub(super) fn start(address: SocketAddr) -> Self {
+    /// Starts it at the store as the buyer sees it, and with a store's connection to the warehouse.
+    pub(super) fn start(address: SocketAddr, ledger: Ledger) -> Self {
         let report = Arc::<Mutex<LoadReport>>::default();
         let mut workers = JoinSet::new();
-        for _ in 0..CONNECTIONS {
-            workers.spawn(work(address, Arc::clone(&report)));
+        for version in [Version::One, Version::Two].repeat(CONNECTIONS_OF_EACH) {
+            workers.spawn(work(version, address, Arc::clone(&report)));
         }
+        workers.spawn(record(ledger, Arc::clone(&report)));
         Self { begin: Instant::now(), report, workers }
     }
 
@@ -63,13 +71,19 @@ impl Load {
 }
 
 impl LoadReport {
-    /// A problem, if a request has failed.
+    /// A problem, if a request has failed, or the connection to the warehouse has ended.
     pub(super) fn unharmed(&self) -> Result<(), Problem> {
-        match &self.first_failure {
+        if let Some(first) = &self.first_failure {
+            let (failed, requests) = (self.failed, self.requests);
+            return Err(Problem(format!(
+                "{failed} of {requests} requests failed, the first: {first}"
+            )));
+        }
+        match &self.ended {
             None => Ok(()),
-            Some(first) => Err(Problem(format!(
-                "{} of {} requests failed, the first: {first}",
-                self.failed, self.requests
+            Some(why) => Err(Problem(format!(
+                "the store's connection to the warehouse ended after {} exchanges: {why}",
+                self.exchanges
             ))),
         }
     }
@@ -93,14 +107,14 @@ impl LoadReport {
     }
 }
 
-async fn work(address: SocketAddr, report: Arc<Mutex<LoadReport>>) {
+async fn work(version: Version, address: SocketAddr, report: Arc<Mutex<LoadReport>>) {
     let mut pace = interval(PACE);
     // What was late is made up for, so that a pause of the machine does not lower the rate.
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut kept = None;
     loop {
         pace.tick().await;
-        let result = request(address, &mut kept).await;
+        let result = request(version, address, &mut kept).await;
         let mut report = report.lock();
         report.requests += 1;
         match result {
@@ -110,14 +124,33 @@ async fn work(address: SocketAddr, report: Arc<Mutex<LoadReport>>) {
     }
 }
 
+/// Records sales over the one connection until it breaks: it is not opened again.
+async fn record(mut ledger: Ledger, report: Arc<Mutex<LoadReport>>) {
+    let mut pace = interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        pace.tick().await;
+        let result = ledger.record("load").await;
+        let mut report = report.lock();
+        match result {
+            Ok(_) => report.exchanges += 1,
+            Err(error) => {
+                report.ended = Some(chain(&error));
+                return;
+            }
+        }
+    }
+}
+
 /// One request; returns the machine that answered.
 async fn request(
+    version: Version,
     address: SocketAddr,
     kept: &mut Option<HttpConnection>,
 ) -> Result<Option<String>, Problem> {
     let mut connection = match kept.take() {
         Some(connection) => connection,
-        None => HttpConnection::open(address).await?,
+        None => HttpConnection::open_for(version, address).await?,
     };
     let answer = connection.get(BOOK).await?;
     expect(&answer, 200)?;
@@ -127,6 +160,26 @@ async fn request(
     Ok(answer.machine)
 }
 
-const CONNECTIONS: usize = 6;
+/// Of each version of HTTP.
+const CONNECTIONS_OF_EACH: usize = 3;
 /// Of each connection: 300 requests a second together.
 const PACE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn harm_is_a_failed_request_or_the_end_of_the_one_connection() {
+        let mut report = LoadReport { requests: 9, exchanges: 7, ..LoadReport::default() };
+        report.unharmed().unwrap();
+        report.ended = Some("connection broke".to_owned());
+        let problem = "the store's connection to the warehouse ended after 7 exchanges: \
+                       connection broke";
+        assert_eq!(report.unharmed().unwrap_err().0, problem);
+        report.failed(Problem("503".to_owned()));
+        report.failed(Problem("504".to_owned()));
+        let problem = "2 of 9 requests failed, the first: 503";
+        assert_eq!(report.unharmed().unwrap_err().0, problem);
+    }
+}

@@ -16,7 +16,7 @@ use crate::waiting::{ensure, eventually};
 /// The mistake is found and told, and what was in force stays in force.
 pub(super) async fn bad_policy_refused(stage: &Stage) -> Result<Seen, Problem> {
     let before = readiness(stage.admin()).await?.policy;
-    ensure(!before.is_refused(), || format!("the policy is refused already: {}", before.drawn))?;
+    ensure(before.stale_since.is_none(), || format!("not in force already: {}", before.drawn))?;
     let (file, text, line) = MISTAKE;
     stage.policy.put(file, text)?;
     let finding = eventually(stage, "the finding", async || {
@@ -40,7 +40,7 @@ pub(super) async fn bad_policy_refused(stage: &Stage) -> Result<Seen, Problem> {
     stage.policy.remove(file)?;
     eventually(stage, "the policy to be good again", async || {
         let now = readiness(stage.admin()).await?.policy;
-        ensure(!now.is_refused() && now.revision == before.revision, || now.drawn)
+        ensure(now.stale_since.is_none() && now.revision == before.revision, || now.drawn)
     })
     .await?;
     let said = format!(

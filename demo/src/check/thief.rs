@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::report::Seen;
 use crate::error::Problem;
-use crate::http_client::{Answer, HttpConnection, get_once};
+use crate::http_client::{Answer, HttpClient, HttpConnection, RequestError, get_once};
 use crate::policy::Edit;
 use crate::sidecars::{FIRST, SECOND, STORE_PORT, THIEF};
 use crate::stage::Stage;
@@ -16,9 +16,9 @@ pub(super) const BOOK: &str = "/books/1";
 
 /// The thief sees the front page, and gets no book.
 pub(super) async fn denied(stage: &Stage) -> Result<Seen, Problem> {
-    let mut thief = HttpConnection::open(THIEF.socket(&stage.network, STORE_PORT)).await?;
+    let mut thief = thief_of(stage);
     expect(&thief.get("/").await?, 200)?;
-    expect_denials(stage, &mut thief).await?;
+    expect_denials(stage, async || thief.get(BOOK).await).await?;
     let line = format!("200 for `/`, and {DENIALS} times 403 for a book, from the store's sidecar");
     Ok(Seen::new(line, json!({ "denied": DENIALS, "counted_by_sidecars": DENIALS })))
 }
@@ -27,8 +27,8 @@ pub(super) async fn denied(stage: &Stage) -> Result<Seen, Problem> {
 pub(super) async fn allowed(stage: &Stage) -> Result<Seen, Problem> {
     let begin = Instant::now();
     stage.policy.edit(&Edit::let_thief_in())?;
-    let mut thief = HttpConnection::open(THIEF.socket(&stage.network, STORE_PORT)).await?;
-    let allowed = settled(stage, &mut thief, 200, begin).await?;
+    let mut thief = thief_of(stage);
+    let allowed = settled(stage, async || thief.get(BOOK).await, 200, begin).await?;
     Ok(Seen::new(format!("200 after {allowed} ms"), json!({ "allowed_ms": allowed })))
 }
 
@@ -38,28 +38,28 @@ pub(super) async fn denied_on_a_kept_connection(stage: &Stage) -> Result<Seen, P
     expect(&thief.get(BOOK).await?, 200)?;
     let begin = Instant::now();
     stage.policy.edit(&Edit::let_thief_in().back())?;
-    let denied = settled(stage, &mut thief, 403, begin).await?;
     // The connection is in our hand: had it been closed, there were no answer.
-    expect_denials(stage, &mut thief).await?;
+    let denied = settled(stage, async || thief.get(BOOK).await, 403, begin).await?;
+    expect_denials(stage, async || thief.get(BOOK).await).await?;
     let line = format!("403 after {denied} ms, on the connection that had 200");
     Ok(Seen::new(line, json!({ "denied_ms": denied })))
 }
 
-/// Waits until the thief gets this status for a book, again and again. Returns how many milliseconds
-/// after `begin` that began.
+/// Waits until the thief gets this status for a book, again and again, whenever it asks. Returns how
+/// many milliseconds after `begin` that began.
 ///
 /// Two stores answer in turn and learn of a change each at its own time, so one answer proves
 /// nothing about the next. Twenty alike come from one of the two once in a million times.
 pub(super) async fn settled(
     stage: &Stage,
-    thief: &mut HttpConnection,
+    mut ask: impl AsyncFnMut() -> Result<Answer, RequestError>,
     status: u16,
     begin: Instant,
 ) -> Result<u64, Problem> {
     let mut in_a_row = 0;
     let mut since = milliseconds(begin);
     eventually(stage, &format!("{status} for the thief"), async || {
-        let answer = thief.get(BOOK).await?;
+        let answer = ask().await?;
         if let Err(other) = expect(&answer, status) {
             in_a_row = 0;
             return Err(other);
@@ -75,11 +75,14 @@ pub(super) async fn settled(
 }
 
 /// The thief asks for books, and the sidecars of the store turn it away before the applications.
-async fn expect_denials(stage: &Stage, thief: &mut HttpConnection) -> Result<(), Problem> {
+async fn expect_denials(
+    stage: &Stage,
+    mut ask: impl AsyncFnMut() -> Result<Answer, RequestError>,
+) -> Result<(), Problem> {
     let applications = || [&stage.first, &stage.second].map(|open| open.store.requests());
     let (before, counted_before) = (applications(), denials(stage).await?);
     for _ in 0..DENIALS {
-        expect(&thief.get(BOOK).await?, 403)?;
+        expect(&ask().await?, 403)?;
     }
     let counted = denials(stage).await? - counted_before;
     ensure(counted == DENIALS, || {
@@ -92,6 +95,11 @@ async fn expect_denials(stage: &Stage, thief: &mut HttpConnection) -> Result<(),
 /// How many requests the sidecars of the stores have turned away.
 async fn denials(stage: &Stage) -> Result<u64, Problem> {
     Ok(FIRST.denied(&stage.network).await? + SECOND.denied(&stage.network).await?)
+}
+
+/// The thief, who does not care over which connection it asks.
+pub(super) fn thief_of(stage: &Stage) -> HttpClient {
+    HttpClient::new(THIEF.socket(&stage.network, STORE_PORT))
 }
 
 /// Whether the thief gets this status for a book now.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::facts::{Facts, Habit};
 use crate::applications::outcome_of;
 use crate::control_plane::{PolicyView, readiness};
-use crate::http_client::{Answer, HttpConnection, RequestError};
+use crate::http_client::{Answer, HttpClient, RequestError};
 use crate::ledger::Ledger;
 use crate::sidecars::{BUYER, FIRST, SECOND, STORE_PORT, THIEF};
 use crate::stage::{OpenStore, Stage};
@@ -22,15 +22,24 @@ use crate::tally::{Outcome, Shares, Tally};
 pub(super) struct Actors {
     rows: Vec<(Habit, Arc<Tally>)>,
     shares: Arc<Shares>,
-    policy: Arc<Mutex<PolicyView>>,
+    heard: Arc<Mutex<Heard>>,
     _tasks: JoinSet<()>,
+}
+
+/// What the control plane said last, and when.
+#[derive(Debug)]
+struct Heard {
+    policy: PolicyView,
+    at: Instant,
 }
 
 impl Actors {
     pub(super) fn start(stage: &Stage) -> Self {
-        let (shares, policy) = (Arc::<Shares>::default(), Arc::<Mutex<PolicyView>>::default());
+        let shares = Arc::<Shares>::default();
+        let nothing = Heard { policy: PolicyView::default(), at: Instant::now() };
+        let heard = Arc::new(Mutex::new(nothing));
         let mut tasks = JoinSet::new();
-        tasks.spawn(watch_policy(stage.admin(), Arc::clone(&policy)));
+        tasks.spawn(watch_policy(stage.admin(), Arc::clone(&heard)));
 
         let tallies: [Arc<Tally>; 4] = Default::default();
         let [bought, looked, stolen, broken_in] = tallies;
@@ -54,35 +63,38 @@ impl Actors {
             (habit(FIRST.name, "bookwarehouse", "TCP sale"), recorded(&stage.first)),
             (habit(SECOND.name, "bookwarehouse", "TCP sale"), recorded(&stage.second)),
         ];
-        Self { rows, shares, policy, _tasks: tasks }
+        Self { rows, shares, heard, _tasks: tasks }
     }
 
     pub(super) fn facts(&self) -> Facts {
+        let heard = self.heard.lock();
+        let silent = heard.at.elapsed();
         Facts {
             rows: self.rows.iter().map(|(habit, tally)| (*habit, tally.count())).collect(),
             second: self.shares.second(),
-            policy: self.policy.lock().clone(),
+            policy: heard.policy.clone(),
+            silent: (silent > SILENT_AFTER).then_some(silent.as_secs()),
         }
     }
 }
 
 /// Asks what is in force, and keeps the last answer.
-async fn watch_policy(admin: SocketAddr, policy: Arc<Mutex<PolicyView>>) {
+async fn watch_policy(admin: SocketAddr, heard: Arc<Mutex<Heard>>) {
     let mut pace = pace(POLICY_PACE);
     loop {
         pace.tick().await;
         if let Ok(found) = readiness(admin).await {
-            *policy.lock() = found.policy;
+            *heard.lock() = Heard { policy: found.policy, at: Instant::now() };
         }
     }
 }
 
 async fn buy(address: SocketAddr, tally: Arc<Tally>, shares: Arc<Shares>) {
     let mut pace = pace(BUYER_PACE);
-    let mut kept = None;
+    let mut client = HttpClient::new(address);
     for number in 1_u64.. {
         pace.tick().await;
-        let answer = ask(address, &format!("/books/{number}"), &mut kept).await;
+        let answer = client.get(&format!("/books/{number}")).await;
         let application = answer.as_ref().ok().and_then(|answer| answer.application.as_deref());
         if let Some(application) = application {
             shares.record(application == SECOND.name);
@@ -93,10 +105,10 @@ async fn buy(address: SocketAddr, tally: Arc<Tally>, shares: Arc<Shares>) {
 
 async fn call(address: SocketAddr, path: &'static str, tally: Arc<Tally>) {
     let mut pace = pace(THIEF_PACE);
-    let mut kept = None;
+    let mut client = HttpClient::new(address);
     loop {
         pace.tick().await;
-        tally.record(outcome(&ask(address, path, &mut kept).await));
+        tally.record(outcome(&client.get(path).await));
     }
 }
 
@@ -109,29 +121,6 @@ async fn break_in(address: SocketAddr, tally: Arc<Tally>) {
             Err(error) => outcome_of(&error),
         });
     }
-}
-
-/// One request over the kept connection. Where that has been closed meanwhile, it is asked once more
-/// over a new one, as any client does.
-async fn ask(
-    address: SocketAddr,
-    path: &str,
-    kept: &mut Option<HttpConnection>,
-) -> Result<Answer, RequestError> {
-    if let Some(mut connection) = kept.take()
-        && let Ok(answer) = connection.get(path).await
-    {
-        if !answer.closes {
-            *kept = Some(connection);
-        }
-        return Ok(answer);
-    }
-    let mut connection = HttpConnection::open(address).await?;
-    let answer = connection.get(path).await?;
-    if !answer.closes {
-        *kept = Some(connection);
-    }
-    Ok(answer)
 }
 
 fn outcome(answer: &Result<Answer, RequestError>) -> Outcome {
@@ -156,3 +145,5 @@ const THIEF_PACE: Duration = Duration::from_millis(200);
 /// Often enough that a change shows within a second.
 const BREAK_IN_PACE: Duration = Duration::from_millis(700);
 const POLICY_PACE: Duration = Duration::from_millis(100);
+/// What a busy machine may take for an answer.
+const SILENT_AFTER: Duration = Duration::from_secs(2);

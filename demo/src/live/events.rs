@@ -2,7 +2,7 @@
 
 use jiff::Zoned;
 
-use super::facts::{Facts, Habit};
+use super::facts::{Facts, Habit, silence};
 use crate::control_plane::FindingView;
 use crate::tally::Outcome;
 
@@ -22,8 +22,14 @@ pub(super) enum What {
     InForce { revision: String },
     /// The policy in the folder is refused.
     Refused { findings: Vec<FindingView>, drawn: String },
+    /// The folder is gone, or cannot be read.
+    Unreadable { problem: String },
     /// The policy in the folder is what is in force again.
     Mended { revision: String },
+    /// The control plane has not answered for so many seconds.
+    Silent { seconds: u64 },
+    /// It answers again.
+    Answers,
 }
 
 impl What {
@@ -38,7 +44,10 @@ impl What {
             }
             Self::InForce { revision } => format!("policy {revision} in force"),
             Self::Refused { .. } => REFUSED.to_owned(),
+            Self::Unreadable { problem } => format!("{UNREADABLE}: {problem}"),
             Self::Mended { revision } => format!("the policy is mended: {revision} as before"),
+            Self::Silent { seconds } => silence(*seconds),
+            Self::Answers => "the control plane answers again".to_owned(),
         }
     }
 }
@@ -46,35 +55,48 @@ impl What {
 /// How a refusal is told.
 pub(super) const REFUSED: &str = "the policy is refused, what was in force stays in force";
 
+/// How it is told that there is nothing to be read.
+pub(super) const UNREADABLE: &str = "the policy cannot be read, what was in force stays in force";
+
 /// Compares each moment with the one before.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     outcomes: Vec<Option<Outcome>>,
     revision: Option<String>,
-    /// The drawing of what is refused now.
-    refused: Option<String>,
+    /// What is wrong with the policy in the folder now.
+    wrong: Option<What>,
+    is_silent: bool,
 }
 
 impl Watch {
     /// What has changed since it was called last.
     pub(super) fn observe(&mut self, facts: &Facts, now: &Zoned) -> Vec<Event> {
         let mut found = Vec::new();
+        match facts.silent {
+            Some(seconds) if !self.is_silent => found.push(What::Silent { seconds }),
+            None if self.is_silent => found.push(What::Answers),
+            _ => {}
+        }
+        self.is_silent = facts.silent.is_some();
         let policy = &facts.policy;
-        let refused = policy.is_refused().then(|| policy.drawn.clone());
+        let drawn = policy.drawn.clone();
+        let wrong = if policy.is_refused() {
+            Some(What::Refused { findings: policy.findings.clone(), drawn })
+        } else {
+            policy.is_unreadable().then_some(What::Unreadable { problem: drawn })
+        };
         if policy.revision != self.revision
             && let Some(revision) = policy.revision.clone()
         {
             found.push(What::InForce { revision });
-        } else if self.refused.is_some()
-            && refused.is_none()
+        } else if self.wrong.is_some()
+            && wrong.is_none()
             && let Some(revision) = policy.revision.clone()
         {
             found.push(What::Mended { revision });
         }
-        if let Some(drawn) = refused.clone().filter(|_| refused != self.refused) {
-            found.push(What::Refused { findings: policy.findings.clone(), drawn });
-        }
-        (self.revision, self.refused) = (policy.revision.clone(), refused);
+        found.extend(wrong.clone().filter(|_| wrong != self.wrong));
+        (self.revision, self.wrong) = (policy.revision.clone(), wrong);
 
         self.outcomes.resize(facts.rows.len(), None);
         for ((habit, count), before) in facts.rows.iter().zip(&mut self.outcomes) {
@@ -138,5 +160,37 @@ mod tests {
             if drawn == "error[IM0201]: no service"));
         assert!(seen(&mut watch, &bad).is_empty());
         assert_eq!(seen(&mut watch, &good), ["the policy is mended: 4b4a36bdada3 as before"]);
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_told_and_so_is_its_return() {
+        let mut watch = Watch::default();
+        let good = facts();
+        seen(&mut watch, &good);
+        let mut gone = good.clone();
+        gone.policy.stale_since = Some("2026-11-21T12:00:00Z".to_owned());
+        gone.policy.drawn = "there is no policy folder at `policy`".to_owned();
+        let told = "the policy cannot be read, what was in force stays in force: there is no \
+                    policy folder at `policy`";
+        assert_eq!(seen(&mut watch, &gone), [told]);
+        assert!(seen(&mut watch, &gone).is_empty());
+        let mut bad = gone.clone();
+        bad.policy.findings.push(finding());
+        assert_eq!(seen(&mut watch, &bad), [REFUSED]);
+        assert_eq!(seen(&mut watch, &gone), [told]);
+        assert_eq!(seen(&mut watch, &good), ["the policy is mended: 4b4a36bdada3 as before"]);
+    }
+
+    #[test]
+    fn a_silence_is_told_once_and_so_is_its_end() {
+        let mut watch = Watch::default();
+        let mut facts = facts();
+        seen(&mut watch, &facts);
+        facts.silent = Some(2);
+        assert_eq!(seen(&mut watch, &facts), ["the control plane has not answered for 2 s"]);
+        facts.silent = Some(3);
+        assert!(seen(&mut watch, &facts).is_empty());
+        facts.silent = None;
+        assert_eq!(seen(&mut watch, &facts), ["the control plane answers again"]);
     }
 }

@@ -30,7 +30,15 @@ pub(super) struct Facts {
     pub(super) rows: Vec<(Habit, Count)>,
     /// The share of the second version in the buyer's last answers, from 0 to 1.
     pub(super) second: Option<f64>,
+    /// The last that the control plane said.
     pub(super) policy: PolicyView,
+    /// For how many seconds it has said nothing, when that is longer than it should be.
+    pub(super) silent: Option<u64>,
+}
+
+/// That the control plane does not answer, in words.
+pub(super) fn silence(seconds: u64) -> String {
+    format!("the control plane has not answered for {seconds} s")
 }
 
 /// The two versions, and what they are called where their shares are shown.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use jiff::Zoned;
 
 use super::events::{Event, What};
-use super::facts::{Facts, Ground, percent, shares};
+use super::facts::{Facts, Ground, percent, shares, silence};
 use super::hints::{hints, line};
 use crate::tally::Count;
 
@@ -43,8 +43,9 @@ pub(super) fn summary(facts: &Facts, now: &Zoned) -> String {
     let sum =
         |part: fn(&Count) -> u64| facts.rows.iter().map(|(_, count)| part(count)).sum::<u64>();
     let [(first, first_share), (second, second_share)] = shares(facts);
+    let silent = facts.silent.map(|seconds| format!("; {}", silence(seconds))).unwrap_or_default();
     format!(
-        "{} {} ok, {} denied, {} failed; {first} {}, {second} {}\n",
+        "{} {} ok, {} denied, {} failed; {first} {}, {second} {}{silent}\n",
         time(now),
         sum(|count| count.ok),
         sum(|count| count.denied),
@@ -73,6 +74,9 @@ mod tests {
 
     #[test]
     fn a_summary_sums_up() {
+        let silent = Facts { silent: Some(7), ..facts() };
+        let end = "10 %; the control plane has not answered for 7 s\n";
+        assert!(summary(&silent, &noon()).ends_with(end));
         assert_eq!(
             summary(&facts(), &noon()),
             "12:00:00 1050 ok, 59 denied, 0 failed; bookstore-v1 90 %, bookstore-v2 10 %\n"

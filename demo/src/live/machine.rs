@@ -40,7 +40,10 @@ pub(super) fn event(event: &Event) -> String {
         What::Refused { findings, drawn } => {
             ("policy_refused", json!({ "findings": findings, "drawn": drawn }))
         }
+        What::Unreadable { problem } => ("policy_unreadable", json!({ "problem": problem })),
         What::Mended { revision } => ("policy_mended", json!({ "revision": revision })),
+        What::Silent { seconds } => ("control_plane_silent", json!({ "seconds": seconds })),
+        What::Answers => ("control_plane_answers", json!({})),
     };
     line(&event.at, name, facts)
 }
@@ -65,7 +68,12 @@ pub(super) fn summary(facts: &Facts, now: &Zoned) -> String {
         .collect();
     let split: serde_json::Map<String, Value> =
         shares(facts).into_iter().map(|(name, share)| (name.to_owned(), json!(share))).collect();
-    let summary = json!({ "rows": rows, "split": split, "revision": facts.policy.revision });
+    let summary = json!({
+        "rows": rows,
+        "split": split,
+        "revision": facts.policy.revision,
+        "silent_seconds": facts.silent,
+    });
     line(now, "summary", summary)
 }
 

@@ -38,6 +38,7 @@ pub(super) fn facts() -> Facts {
         ],
         second: Some(0.1),
         policy: PolicyView { revision: Some("4b4a36bdada3".to_owned()), ..PolicyView::default() },
+        silent: None,
     }
 }
 

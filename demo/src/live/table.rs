@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use super::events::{Event, REFUSED};
-use super::facts::{Facts, Ground, Habit, percent, shares};
+use super::events::{Event, REFUSED, UNREADABLE};
+use super::facts::{Facts, Ground, Habit, percent, shares, silence};
 use super::hints::{self, hints};
 use super::lines::time;
 use super::picture::{Colour, Line};
@@ -41,7 +41,7 @@ pub(super) fn table(
         picture.push(Line::default());
         picture.extend(section);
     };
-    if facts.policy.is_refused() && room(&picture) > 1 {
+    if facts.policy.stale_since.is_some() && room(&picture) > 1 {
         let section = refusal(facts, room(&picture));
         add(&mut picture, section);
     }
@@ -60,10 +60,16 @@ pub(super) fn table(
 /// What is always there.
 fn head(ground: &Ground, facts: &Facts, columns: usize) -> Vec<Line> {
     let revision = facts.policy.revision.as_deref().unwrap_or("none yet");
+    // What it said last may be true no more.
+    let (colour, state) = match facts.silent {
+        Some(seconds) => (Colour::Bad, silence(seconds)),
+        None => (Colour::Plain, format!("policy {revision} in force")),
+    };
     let mut head = vec![
         Line::of(Colour::Strong, "ironmesh demo")
-            .and(Colour::Plain, format!(": policy {revision} in force; Ctrl-C ends it; "))
-            .and(Colour::Plain, format!("Envoy {}", ground.envoy)),
+            .and(Colour::Plain, ": ")
+            .and(colour, state)
+            .and(Colour::Plain, format!("; Ctrl-C ends it; Envoy {}", ground.envoy)),
     ];
     // The one thing that must be read whole.
     head.extend(whole(&format!("edit it in {}", ground.policy_folder.display()), columns));
@@ -126,7 +132,8 @@ fn whole(text: &str, columns: usize) -> Vec<Line> {
 
 /// What is wrong with the policy, in at most so many lines.
 fn refusal(facts: &Facts, most: usize) -> Vec<Line> {
-    let title = Line::of(Colour::Bad, REFUSED);
+    let title = if facts.policy.is_refused() { REFUSED } else { UNREADABLE };
+    let title = Line::of(Colour::Bad, title);
     let drawn = facts.policy.drawn.trim_end().lines().map(|line| Line::plain(format!("  {line}")));
     [title].into_iter().chain(drawn).take(most).collect()
 }
@@ -206,6 +213,16 @@ Lately
     }
 
     #[test]
+    fn a_silent_control_plane_is_told_instead_of_what_it_said_last() {
+        let silent = Facts { silent: Some(7), ..facts() };
+        let picture = drawn(&silent, 0, 60, 30).unwrap();
+        assert!(
+            picture[0].starts_with("ironmesh demo: the control plane has not answered for 7 s")
+        );
+        assert!(!picture[0].contains("in force"));
+    }
+
+    #[test]
     fn it_keeps_to_the_terminal_whatever_its_size() {
         let mut refused = facts();
         refused.policy.findings.push(finding());
@@ -243,6 +260,9 @@ Lately
         refused.policy.drawn = "error[IM0201]: no service".to_owned();
         let picture = drawn(&refused, 60, 80, 16).unwrap();
         assert!(has(&picture, REFUSED) && has(&picture, "IM0201") && !has(&picture, "Try it"));
+        refused.policy.findings.clear();
+        let picture = drawn(&refused, 60, 80, 16).unwrap();
+        assert!(has(&picture, UNREADABLE) && !has(&picture, "Try it"));
     }
 
     #[test]
