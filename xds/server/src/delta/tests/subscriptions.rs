@@ -274,3 +274,12 @@ fn one_message_may_answer_and_subscribe_and_unsubscribe() {
     client.give(&set([secret("s", 2), secret("t", 2), secret("u", 1)]));
     assert_eq!(client.saw(), ["SDS +s", "SDS +u"]);
 }
+
+// R40: also those that look like names of another kind.
+#[test]
+fn names_are_compared_byte_by_byte() {
+    let (name, turned) = ("xdstp://a/b?x=1&y=2", "xdstp://a/b?y=2&x=1");
+    let mut client = Client::settled(&set([endpoints(name, 1), endpoints("a", 1)]));
+    client.ask(Endpoint, &["A", "a ", turned, name]);
+    assert_eq!(client.saw(), [format!("EDS +{name} -A -a  -{turned}")]);
+}

@@ -174,3 +174,13 @@ fn the_version_is_that_of_what_the_client_has() {
     client.take(Endpoint);
     assert_eq!(client.versions[&Endpoint], of_both(1, 1));
 }
+
+// R40: also those that look like names of another kind.
+#[test]
+fn names_are_compared_byte_by_byte() {
+    let (name, turned) = ("xdstp://a/b?x=1&y=2", "xdstp://a/b?y=2&x=1");
+    let mut client = Client::new();
+    client.give(&set([endpoints(name, 1), endpoints("a", 1)]));
+    client.ask(Endpoint, &["A", "a ", turned, name]);
+    assert_eq!(client.saw(), [format!("EDS {name}")]);
+}
