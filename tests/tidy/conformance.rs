@@ -1,4 +1,5 @@
-//! The tables of docs/conformance.md: every rule is held by a test that exists, or has a reason.
+//! The tables of docs/conformance.md: every rule is held by a test that exists, or has a reason; and the
+//! mutations that show that these tests can fail.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -43,6 +44,28 @@ fn every_rule_of_xds_has_a_test_or_a_reason_in_both_variants() {
     assert!(problems.is_empty(), "docs/conformance.md\n{}", problems.join("\n"));
 }
 
+#[test]
+fn every_mutation_still_applies() {
+    let text = fs_err::read_to_string(root().join("xtask/mutations.toml")).unwrap();
+    let table: toml::Table = text.parse().unwrap();
+    let mut problems = Vec::new();
+    for mutation in table["mutation"].as_array().unwrap() {
+        let field = |name: &str| mutation[name].as_str().unwrap();
+        let source = fs_err::read_to_string(root().join(field("file"))).unwrap();
+        if source.matches(field("from")).count() != 1 {
+            problems.push(format!("not once in {}: {}", field("file"), field("from")));
+        }
+        // "delta::tests::order::name" is in a file of its own, "separate::tests::name" is not.
+        let test = field("test").replace("::tests::", "::");
+        let (module, rest) = test.split_once("::").unwrap();
+        let own = exists(rest, &format!("xds/server/src/{module}/tests"));
+        if !own && !exists(&test, "xds/server/src") {
+            problems.push(format!("no test `{}`", field("test")));
+        }
+    }
+    assert!(problems.is_empty(), "xtask/mutations.toml\n{}", problems.join("\n"));
+}
+
 /// What is wrong with a cell of the table, if anything.
 fn problem(cell: &str, folder: &str) -> Option<String> {
     let tests: Vec<_> = cell.split('`').skip(1).step_by(2).collect();
@@ -73,9 +96,10 @@ fn exists(test: &str, folder: &str) -> bool {
 fn tests_of(text: &str) -> BTreeSet<&str> {
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     let is_mark = |line: &str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
-    let functions = lines.windows(2).filter(|pair| is_mark(pair[0])).filter_map(|pair| {
-        let function = pair[1].strip_prefix("async ").unwrap_or(pair[1]).strip_prefix("fn ")?;
-        function.split('(').next()
+    let functions = lines.windows(2).filter_map(|pair| {
+        let [mark, line] = pair else { return None };
+        let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")?;
+        function.split('(').next().filter(|_| is_mark(mark))
     });
     functions.collect()
 }

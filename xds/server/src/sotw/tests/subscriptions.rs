@@ -115,17 +115,18 @@ fn a_first_request_without_names_or_with_a_star_asks_for_all_clusters_or_listene
 // R35: above all never all secrets.
 #[test]
 fn there_is_no_wildcard_for_secrets_endpoints_and_routes() {
-    let mut all = ResourceSet::default();
-    for resource_type in [Secret, Endpoint, Route] {
-        all.insert(resource(resource_type, "a", 1));
-    }
+    let all = |content| set([Secret, Endpoint, Route].map(|of| resource(of, "a", content)));
     for (resource_type, words) in [(Secret, "SDS"), (Endpoint, "EDS"), (Route, "RDS")] {
         let mut client = Client::new();
-        client.give(&all);
+        client.give(&all(1));
         client.ask(resource_type, &[]);
         client.take(resource_type);
         client.ask(resource_type, &["*"]);
         assert_eq!(client.saw(), [words], "a name as any other, and not there");
+        client.give(&all(2));
+        client.ask(resource_type, &[]);
+        client.give(&all(3));
+        assert!(client.saw().is_empty(), "nor when it changes");
     }
 }
 
