@@ -8,12 +8,15 @@
 )]
 
 mod authority;
+mod bystander;
 mod client;
 mod connections;
+mod excess;
 mod frames;
 mod pushes;
 mod server;
 mod services;
 mod shutdown;
 mod sotw;
+mod strangers;
 mod streams;

@@ -41,6 +41,17 @@ impl SotwStream {
         self.next().await.expect("a push").expect("no end")
     }
 
+    /// How the stream ends.
+    pub(crate) async fn end(&mut self) -> Status {
+        loop {
+            match self.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Status::ok(""),
+                Err(status) => return status,
+            }
+        }
+    }
+
     pub(crate) async fn answer(&self, push: &DiscoveryResponse, error: Option<&str>) {
         let words =
             |message: &str| rpc::Status { code: 13, message: message.to_owned(), details: vec![] };
