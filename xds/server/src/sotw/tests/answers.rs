@@ -135,6 +135,21 @@ fn who_asks_again_and_again_is_answered_once_for_each_push_of_what_refers_to_it(
     }
 }
 
+// R15: what was asked before the push of clusters came does not count against it.
+#[test]
+fn who_asks_again_while_clusters_are_on_their_way_may_do_so_once_more() {
+    let all = |n| set([cluster("a", n), endpoints("b", 1)]);
+    let mut client = Client::settled(&all(1));
+    client.give(&all(2));
+    client.give(&all(3));
+    client.ask_again(Endpoint);
+    client.take(Endpoint);
+    assert_eq!(client.saw(), ["CDS a", "EDS b"]);
+    client.take(Cluster);
+    client.ask_again(Endpoint);
+    assert_eq!(client.saw(), ["CDS a", "EDS b"]);
+}
+
 // Rule 5, R19: which of several is refused is not known. Each is tried on top of what is in force.
 #[test]
 fn after_a_refusal_of_several_each_is_tried_alone_and_the_guilty_no_more() {
