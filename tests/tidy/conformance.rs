@@ -20,6 +20,9 @@ const PREFIXES: &[(&str, &str)] = &[
 /// How a reason begins that stands in the place of a test.
 const REASONS: [&str; 2] = ["does not apply: ", "not served: "];
 
+/// The cases of bad input that are promised.
+const BAD_INPUT: [u32; 17] = [8, 9, 10, 11, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 35];
+
 #[test]
 fn every_rule_of_xds_has_a_test_or_a_reason_in_both_variants() {
     let mut problems = Vec::new();
@@ -45,6 +48,36 @@ fn every_rule_of_xds_has_a_test_or_a_reason_in_both_variants() {
 }
 
 #[test]
+fn every_case_of_bad_input_has_a_test() {
+    let page = rows("docs/conformance.md");
+    let mut problems = Vec::new();
+    for case in BAD_INPUT.map(|number| format!("A{number}")) {
+        match &page.iter().filter(|row| row[0] == case).collect::<Vec<_>>()[..] {
+            [row] if row.len() == 4 => {
+                let tests: Vec<_> = row[3].split('`').skip(1).step_by(2).collect();
+                let missing = tests.iter().filter(|test| !exists_by_variant(test));
+                problems.extend(missing.map(|test| format!("{case}: no test `{test}`")));
+                if tests.is_empty() {
+                    problems.push(format!("{case}: no test"));
+                }
+            }
+            found => problems.push(format!("{case}: {} rows, and not one of four", found.len())),
+        }
+    }
+    assert!(problems.is_empty(), "docs/conformance.md\n{}", problems.join("\n"));
+}
+
+/// The same as [`exists`] where no column says which variant is meant, and the name does.
+fn exists_by_variant(test: &str) -> bool {
+    match test.split_once("::") {
+        Some((variant @ ("delta" | "sotw"), test)) => {
+            exists(test, &format!("xds/server/src/{variant}/tests"))
+        }
+        _ => exists(test, "xds/server/src"),
+    }
+}
+
+#[test]
 fn every_mutation_still_applies() {
     let text = fs_err::read_to_string(root().join("xtask/mutations.toml")).unwrap();
     let table: toml::Table = text.parse().unwrap();
@@ -55,11 +88,8 @@ fn every_mutation_still_applies() {
         if source.matches(field("from")).count() != 1 {
             problems.push(format!("not once in {}: {}", field("file"), field("from")));
         }
-        // "delta::tests::order::name" is in a file of its own, "separate::tests::name" is not.
-        let test = field("test").replace("::tests::", "::");
-        let (module, rest) = test.split_once("::").unwrap();
-        let own = exists(rest, &format!("xds/server/src/{module}/tests"));
-        if !own && !exists(&test, "xds/server/src") {
+        // The tests of a variant are in files of their own, those of `separate` are not.
+        if !exists_by_variant(&field("test").replace("::tests::", "::")) {
             problems.push(format!("no test `{}`", field("test")));
         }
     }

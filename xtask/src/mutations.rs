@@ -7,7 +7,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use cargo_metadata::{Message, MetadataCommand};
@@ -15,8 +15,9 @@ use cargo_metadata::{Message, MetadataCommand};
 /// The crate that is mutated.
 const PACKAGE: (&str, &str) = ("ironmesh-xds-server", "xds/server");
 
-/// How long a test may take. A unit test takes milliseconds; a mutation may make it run for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether a test has ended, and how long after the last time. A unit test takes
+/// milliseconds; a mutation may make it run for ever.
+const LOOKS: (u32, Duration) = (6000, Duration::from_millis(10));
 
 /// A change of the engine that breaks a rule.
 struct Mutation {
@@ -159,17 +160,14 @@ fn test(tests: &Path, copy: &Path, name: &str) -> anyhow::Result<Outcome> {
     let mut command = Command::new(tests);
     command.args(["--exact", name]).current_dir(copy.join(PACKAGE.1));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let begin = Instant::now();
-    loop {
+    for _ in 0..LOOKS.0 {
         match child.try_wait()? {
             Some(status) if status.success() => return Ok(Outcome::Passed),
             Some(_) => return Ok(Outcome::Failed),
-            None if begin.elapsed() > PATIENCE => {
-                child.kill()?;
-                child.wait()?;
-                return Ok(Outcome::Endless);
-            }
-            None => std::thread::sleep(Duration::from_millis(10)),
+            None => std::thread::sleep(LOOKS.1),
         }
     }
+    child.kill()?;
+    child.wait()?;
+    Ok(Outcome::Endless)
 }
