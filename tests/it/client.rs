@@ -53,6 +53,11 @@ impl Stream {
         self.requests.send(request).await.unwrap();
     }
 
+    /// Sends a request to a stream that may have ended.
+    pub(crate) async fn try_send(&self, request: DeltaDiscoveryRequest) {
+        drop(self.requests.send(request).await);
+    }
+
     /// Answers a push: takes it, or says what is wrong with it.
     pub(crate) async fn answer(&self, push: &DeltaDiscoveryResponse, error: Option<&str>) {
         let words =

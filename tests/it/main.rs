@@ -8,9 +8,11 @@
 )]
 
 mod authority;
+mod bystander;
 mod client;
 mod connections;
 mod cost;
+mod excess;
 mod frames;
 mod grpc;
 mod pushes;
@@ -18,4 +20,5 @@ mod server;
 mod services;
 mod shutdown;
 mod sotw;
+mod strangers;
 mod streams;

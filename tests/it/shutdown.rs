@@ -5,6 +5,7 @@ use tonic::transport::Endpoint;
 
 use crate::client::{Stream, clusters, connect, connect_with, names};
 use crate::server::{Server, cluster};
+use crate::sotw::{self, SotwStream};
 
 // R60.
 #[tokio::test]
@@ -19,6 +20,21 @@ async fn streams_end_as_unavailable_and_the_server_returns() {
     assert_eq!(end.code(), Code::Unavailable);
     assert_eq!(end.message(), "the control plane is shutting down");
     server.status_where(&client, "it is gone", |s| s.streams == 0).await;
+    server.ended().await;
+}
+
+// R60.
+#[tokio::test]
+async fn sotw_streams_end_as_unavailable() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let first = sotw::clusters(&client);
+    let mut stream = SotwStream::begin(&server, &client, first).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    stream.push().await;
+    server.shutdown.cancel();
+    let end = stream.next().await.expect_err("no push");
+    assert_eq!(end.code(), Code::Unavailable);
     server.ended().await;
 }
 

@@ -18,13 +18,13 @@ use crate::client::connect;
 use crate::server::{Server, cluster};
 
 /// A state-of-the-world stream.
-struct SotwStream {
-    requests: mpsc::Sender<DiscoveryRequest>,
+pub(crate) struct SotwStream {
+    pub(crate) requests: mpsc::Sender<DiscoveryRequest>,
     responses: Streaming<DiscoveryResponse>,
 }
 
 impl SotwStream {
-    async fn begin(server: &Server, client: &Identity, first: DiscoveryRequest) -> Self {
+    pub(crate) async fn begin(server: &Server, client: &Identity, first: DiscoveryRequest) -> Self {
         let (requests, outgoing) = mpsc::channel(8);
         requests.send(first).await.unwrap();
         let mut grpc = AggregatedDiscoveryServiceClient::new(connect(server, client).await);
@@ -33,15 +33,26 @@ impl SotwStream {
         Self { requests, responses }
     }
 
-    async fn next(&mut self) -> Result<Option<DiscoveryResponse>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<DiscoveryResponse>, Status> {
         timeout(patience(), self.responses.message()).await.expect("something comes")
     }
 
-    async fn push(&mut self) -> DiscoveryResponse {
+    pub(crate) async fn push(&mut self) -> DiscoveryResponse {
         self.next().await.expect("a push").expect("no end")
     }
 
-    async fn answer(&self, push: &DiscoveryResponse, error: Option<&str>) {
+    /// How the stream ends.
+    pub(crate) async fn end(&mut self) -> Status {
+        loop {
+            match self.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Status::ok(""),
+                Err(status) => return status,
+            }
+        }
+    }
+
+    pub(crate) async fn answer(&self, push: &DiscoveryResponse, error: Option<&str>) {
         let words =
             |message: &str| rpc::Status { code: 13, message: message.to_owned(), details: vec![] };
         let request = DiscoveryRequest {
@@ -55,7 +66,7 @@ impl SotwStream {
     }
 }
 
-fn clusters(client: &Identity) -> DiscoveryRequest {
+pub(crate) fn clusters(client: &Identity) -> DiscoveryRequest {
     DiscoveryRequest {
         node: Some(Node { id: client.name(), ..Node::default() }),
         type_url: ResourceType::Cluster.url().to_owned(),

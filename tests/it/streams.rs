@@ -55,6 +55,22 @@ async fn a_first_request_without_a_node_is_an_invalid_argument() {
     }
 }
 
+// R5.
+#[tokio::test]
+async fn a_request_without_a_type_is_an_invalid_argument() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let untyped = DeltaDiscoveryRequest { type_url: String::new(), ..clusters(&client) };
+    let mut late = Stream::open(&server, &client).await;
+    late.send(untyped.clone()).await;
+    let mut first = Stream::begin(connect(&server, &client).await, untyped).await;
+    for stream in [&mut late, &mut first] {
+        let end = stream.end().await;
+        assert_eq!(end.code(), Code::InvalidArgument);
+        assert!(end.message().contains("must have a type"), "{end}");
+    }
+}
+
 // R1, R2.
 #[tokio::test]
 async fn a_node_may_be_repeated_and_not_be_changed() {

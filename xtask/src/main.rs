@@ -1,10 +1,13 @@
-//! Chores of the project: `cargo xtask descriptors`.
+//! Chores of the project: `cargo xtask descriptors`, `cargo xtask mutations`.
 
 mod descriptors;
+mod mutations;
 
 fn main() -> anyhow::Result<()> {
-    match std::env::args().nth(1).as_deref() {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
         Some("descriptors") => descriptors::write(),
-        _ => anyhow::bail!("usage: cargo xtask descriptors"),
+        Some("mutations") => mutations::run(&arguments.next().unwrap_or_default()),
+        _ => anyhow::bail!("usage: cargo xtask descriptors | mutations [RULE or part of a test]"),
     }
 }

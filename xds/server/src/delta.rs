@@ -20,6 +20,7 @@ use ironmesh_xds_wire::{DeltaRequest, DeltaResponse, ResourceSet, ResourceType, 
 use tokio::time::Instant;
 
 use crate::stream::{REMOVAL_GRACE, Taken, UnknownTypes};
+use crate::subscription;
 use type_stream::{Answer, TypeStream};
 
 /// What a delta stream gives to the world around it.
@@ -61,6 +62,9 @@ impl DeltaStream {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
             return self.on_unknown_type(request);
         };
+        if subscription::is_too_large(request.initial_versions.keys()) {
+            return vec![Output::Close("the client brings along too many names")];
+        }
         let mut outputs = Vec::new();
         if self.types.values().all(|stream| !stream.subscription.has_begun) {
             self.grace_ends = Some(now + REMOVAL_GRACE);

@@ -79,6 +79,10 @@ impl<S: DiscoveryService> Discovery<S> {
         &self,
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, Status> {
+        let encoding = request.headers().get("grpc-encoding");
+        if encoding.is_some_and(|encoding| encoding != "identity") {
+            return Err(Status::unimplemented("compressed requests are not read"));
+        }
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
         let decoder = ProstDecoder::<V::Message>::new(BufferSettings::default());

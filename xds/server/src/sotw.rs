@@ -141,6 +141,7 @@ impl SotwStream {
             (ResourceType::Route, &mut self.routes),
         ] {
             partial.changed(set.changed_since(old, resource_type));
+            partial.allow_to_ask_again();
         }
         self.target = Some(set);
         let mut outputs = Vec::new();

@@ -14,6 +14,12 @@ const MAX_SIZE: usize = 16 << 20;
 /// What a name takes besides its bytes, about.
 const NAME_OVERHEAD: usize = 64;
 
+/// Whether these names are more than one stream may hold of a type.
+pub(crate) fn is_too_large<'a>(names: impl IntoIterator<Item = &'a String>) -> bool {
+    let sizes = names.into_iter().map(|name| name.len() + NAME_OVERHEAD);
+    sizes.sum::<usize>() > MAX_SIZE
+}
+
 /// The subscriptions of a stream to one type.
 #[derive(Debug)]
 pub(crate) struct Subscription {

@@ -112,4 +112,41 @@ mod tests {
         let inside = decoded.resources[1].resource.as_ref().unwrap();
         assert_eq!(Cluster::decode(&*inside.value).unwrap().name, "b");
     }
+
+    // R22, R39, R45, R49, R50.
+    #[test]
+    fn a_response_has_nothing_that_envoy_does_not_implement() {
+        let cluster = Cluster { name: "a".to_owned(), ..Cluster::default() };
+        let resource = Arc::new(Resource::new(&cluster));
+        let response = DeltaResponse {
+            resources: vec![Arc::clone(&resource)],
+            ..DeltaResponse::new(ResourceType::Cluster, 7)
+        };
+        let body = discovery::Resource {
+            name: cluster.name.clone(),
+            version: resource.version().to_string(),
+            resource: Some(crate::any(&cluster)),
+            ..discovery::Resource::default()
+        };
+        let all = discovery::DeltaDiscoveryResponse {
+            type_url: ResourceType::Cluster.url().to_owned(),
+            nonce: "7".to_owned(),
+            resources: vec![body],
+            ..discovery::DeltaDiscoveryResponse::default()
+        };
+        let frame = response.frame().concat();
+        assert_eq!(discovery::DeltaDiscoveryResponse::decode(&frame[5..]).unwrap(), all);
+    }
+
+    // R49.
+    #[test]
+    fn what_we_do_not_implement_is_passed_over() {
+        let locator = discovery::ResourceLocator { name: "a".to_owned(), ..Default::default() };
+        let request = DeltaRequest::from(discovery::DeltaDiscoveryRequest {
+            resource_locators_subscribe: vec![locator.clone()],
+            resource_locators_unsubscribe: vec![locator],
+            ..discovery::DeltaDiscoveryRequest::default()
+        });
+        assert!(request.subscribe.is_empty() && request.unsubscribe.is_empty());
+    }
 }

@@ -99,4 +99,34 @@ mod tests {
         assert_eq!(decoded.resources[1].type_url, ResourceType::Cluster.url());
         assert_eq!(Cluster::decode(&*decoded.resources[1].value).unwrap().name, "b");
     }
+
+    // R39, R49, R50.
+    #[test]
+    fn a_response_has_nothing_that_envoy_does_not_implement() {
+        let cluster = Cluster { name: "a".to_owned(), ..Cluster::default() };
+        let resources = vec![Arc::new(Resource::new(&cluster))];
+        let version = Version::of_all(&resources);
+        let resource_type = ResourceType::Cluster;
+        let response = SotwResponse { resource_type, version, nonce: 7, resources };
+        let all = discovery::DiscoveryResponse {
+            version_info: version.to_string(),
+            type_url: resource_type.url().to_owned(),
+            nonce: "7".to_owned(),
+            resources: vec![crate::any(&cluster)],
+            ..discovery::DiscoveryResponse::default()
+        };
+        let frame = response.frame().concat();
+        assert_eq!(discovery::DiscoveryResponse::decode(&frame[5..]).unwrap(), all);
+    }
+
+    // R49.
+    #[test]
+    fn what_we_do_not_implement_is_passed_over() {
+        let locator = discovery::ResourceLocator { name: "a".to_owned(), ..Default::default() };
+        let request = SotwRequest::from(discovery::DiscoveryRequest {
+            resource_locators: vec![locator],
+            ..discovery::DiscoveryRequest::default()
+        });
+        assert!(request.names.is_empty());
+    }
 }

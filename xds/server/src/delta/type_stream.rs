@@ -22,6 +22,9 @@ pub(crate) use answer::Answer;
 /// How many pushes without an answer are remembered.
 const MAX_UNANSWERED: usize = 8;
 
+/// What a name takes in a response besides its bytes, about.
+const NAME_PREFIX: usize = 4;
+
 /// A push that waits for its answer.
 #[derive(Debug)]
 struct Push {
@@ -258,6 +261,7 @@ impl TypeStream {
                 resource => {
                     let is_there = resource.is_some() && self.known.contains_key(&name);
                     if self.asked.contains(&name) && !is_there {
+                        size += name.len() + NAME_PREFIX;
                         response.removed.push(Arc::clone(&name));
                         self.dirty.remove(&name);
                     }
@@ -280,12 +284,18 @@ impl TypeStream {
         self.asked.contains(name) || self.known.get(name) != Some(&Some(version))
     }
 
-    /// The push of all that has gone.
+    /// The push of what has gone, as much as one response may have.
     pub(crate) fn next_removals(&mut self, target: &ResourceSet, nonce: u64) -> DeltaResponse {
         let resources = target.of(self.resource_type);
         let known = &self.known;
         let gone = |name: &&Arc<str>| !resources.contains_key(*name) && known.contains_key(*name);
-        let removed: Vec<_> = self.dirty.iter().filter(gone).cloned().collect();
+        let mut size = 0;
+        let fits = |name: &&Arc<str>| {
+            let before = size;
+            size += name.len() + NAME_PREFIX;
+            before < FULL_RESPONSE
+        };
+        let removed: Vec<_> = self.dirty.iter().filter(gone).take_while(fits).cloned().collect();
         for name in &removed {
             self.dirty.remove(name);
         }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ironmesh_xds_wire::ResourceType;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
-use tonic::Status;
 use tonic::codec::Streaming;
+use tonic::{Code, Status};
 
 use super::Streams;
 use crate::body::Message;
@@ -37,7 +37,9 @@ impl Streams {
             first = timeout(FIRST_REQUEST_DEADLINE, requests.message()) => first,
             () = self.shutdown.cancelled() => return Err(shutting_down()),
         };
-        let first = first.map_err(|_| Status::unavailable("no request came"))??;
+        let first = first
+            .map_err(|_| Status::unavailable("no request came"))?
+            .map_err(|status| unreadable(&status))?;
         let Some(first) = first else { return Ok(()) };
         let mut request = request::<V>(first, only)?;
         let node = V::node(&mut request).take().filter(|node| !node.id.is_empty());
@@ -79,7 +81,7 @@ impl Streams {
                         Err(status) => break Err(status),
                     },
                     Ok(None) => break Ok(()),
-                    Err(status) => break Err(status),
+                    Err(status) => break Err(unreadable(&status)),
                 },
                 Ok(()) = connection.sets.changed() => {
                     let set = connection.sets.borrow_and_update().clone();
@@ -119,6 +121,17 @@ fn request<V: Variant>(
         _ => {}
     }
     Ok(request)
+}
+
+/// What a client is told whose message cannot be read. tonic takes such for a mistake of ours, and one
+/// that is too large for a number out of range.
+fn unreadable(status: &Status) -> Status {
+    let words = || format!("the request cannot be read: {}", status.message());
+    match status.code() {
+        Code::Internal => Status::invalid_argument(words()),
+        Code::OutOfRange => Status::resource_exhausted(words()),
+        _ => status.clone(),
+    }
 }
 
 fn shutting_down() -> Status {

@@ -39,6 +39,8 @@ impl SotwStream {
             {
                 let (response, _) = self.listeners.push(state, self.last_nonce + 1, now);
                 self.send(Some(response), outputs);
+                self.secrets.allow_to_ask_again();
+                self.routes.allow_to_ask_again();
             }
             let response = self.routes.next(&target, self.last_nonce + 1, now, |_| false);
             self.send(response, outputs);
@@ -66,6 +68,8 @@ impl SotwStream {
         for name in &changed {
             self.endpoints.resend(name);
         }
+        self.endpoints.allow_to_ask_again();
+        self.secrets.allow_to_ask_again();
     }
 
     fn push_endpoints(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {

@@ -34,6 +34,9 @@ pub(crate) struct Partial {
     asked: BTreeSet<Arc<str>>,
     /// Names to be sent one by one, because a push that had them all was refused.
     singly: VecDeque<Arc<str>>,
+    /// Whether the client may ask once more for what it has had. Envoy does when what refers to that
+    /// is pushed; others do so with every answer, and each would bring them a push.
+    may_ask_again: bool,
     /// Whether an answer is due even if it is empty.
     owes_answer: bool,
     /// What the last push brought.
@@ -52,6 +55,7 @@ impl Partial {
             dirty: BTreeSet::new(),
             asked: BTreeSet::new(),
             singly: VecDeque::new(),
+            may_ask_again: false,
             owes_answer: false,
             push: Vec::new(),
         }
@@ -82,7 +86,7 @@ impl Partial {
             None => Answer::None,
         };
         self.asked.extend(said.added.names);
-        if said.is_repeated {
+        if said.is_repeated && std::mem::take(&mut self.may_ask_again) {
             self.asked.extend(self.exchange.subscription.names.iter().cloned());
         }
         // What the client has from an earlier stream its one version does not tell, so all is sent.
@@ -139,6 +143,12 @@ impl Partial {
     /// Takes note of names that may be there in another version.
     pub(crate) fn changed(&mut self, names: impl IntoIterator<Item = Arc<str>>) {
         self.dirty.extend(names);
+    }
+
+    /// What refers to these resources is pushed, or may be on another stream: it may make the client
+    /// ask for them again.
+    pub(crate) fn allow_to_ask_again(&mut self) {
+        self.may_ask_again = true;
     }
 
     /// Wants `name` sent again, if the client is subscribed to it. (If it has not asked for the type

@@ -80,3 +80,38 @@ fn a_client_that_subscribes_to_too_many_names_is_dropped() {
     client.ask(Listener, &[&name(15)]);
     assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
 }
+
+// A30.
+#[test]
+fn a_client_that_brings_along_too_many_names_is_dropped() {
+    let mut client = Client::new();
+    let version = |n: usize| (format!("{n}{}", "x".repeat(1 << 20)), String::new());
+    let initial_versions = (0..15).map(version).collect();
+    client.request(&DeltaRequest { initial_versions, ..subscribe(Cluster, &[]) });
+    assert!(client.saw().is_empty());
+    let initial_versions = (0..16).map(version).collect();
+    client.request(&DeltaRequest { initial_versions, ..subscribe(Listener, &[]) });
+    assert_eq!(client.saw(), ["closed: the client brings along too many names"]);
+}
+
+// A26: also where nothing is sent but names.
+#[test]
+fn removals_and_names_that_are_not_there_are_split_as_well() {
+    let name = |n: usize| format!("{n}{}", "x".repeat(100 * 1024));
+    let names: Vec<_> = (0..5).map(name).collect();
+    let mut client = Client::settled(&ResourceSet::default());
+    client.ask(Endpoint, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    client.take_all();
+    let removed = |client: &Client| {
+        let pushes = client.log.iter().filter(|(_, push)| !push.removed.is_empty());
+        pushes.map(|(_, push)| push.removed.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(removed(&client), [3, 2]);
+
+    let mut client = Client::settled(&ResourceSet::default());
+    client.give(&set([0, 1, 2, 3, 4].map(|n| cluster(&name(n), 1))));
+    client.take_all();
+    client.give(&ResourceSet::default());
+    client.take_all();
+    assert_eq!(removed(&client), [3, 2]);
+}

@@ -116,18 +116,20 @@ fn a_first_request_without_names_or_with_a_star_asks_for_all_clusters_or_listene
 // R35: above all never all secrets.
 #[test]
 fn there_is_no_wildcard_for_secrets_endpoints_and_routes() {
-    let mut all = ResourceSet::default();
-    for resource_type in [Secret, Endpoint, Route] {
-        all.insert(resource(resource_type, "a", 1));
-    }
+    let all = |content| set([Secret, Endpoint, Route].map(|of| resource(of, "a", content)));
     for (resource_type, words) in [(Secret, "SDS"), (Endpoint, "EDS"), (Route, "RDS")] {
         let mut client = Client::new();
-        client.give(&all);
+        client.give(&all(1));
         client.ask(resource_type, &[]);
         assert_eq!(client.saw(), [words]);
         client.take(resource_type);
         client.ask(resource_type, &["*"]);
         assert_eq!(client.saw(), [format!("{words} -*")], "a name as any other, and not there");
+        client.take(resource_type);
+        client.give(&all(2));
+        client.ask(resource_type, &[]);
+        client.give(&all(3));
+        assert!(client.saw().is_empty(), "nor when it changes");
     }
 }
 
@@ -273,4 +275,13 @@ fn one_message_may_answer_and_subscribe_and_unsubscribe() {
     });
     client.give(&set([secret("s", 2), secret("t", 2), secret("u", 1)]));
     assert_eq!(client.saw(), ["SDS +s", "SDS +u"]);
+}
+
+// R40: also those that look like names of another kind.
+#[test]
+fn names_are_compared_byte_by_byte() {
+    let (name, turned) = ("xdstp://a/b?x=1&y=2", "xdstp://a/b?y=2&x=1");
+    let mut client = Client::settled(&set([endpoints(name, 1), endpoints("a", 1)]));
+    client.ask(Endpoint, &["A", "a ", turned, name]);
+    assert_eq!(client.saw(), [format!("EDS +{name} -A -a  -{turned}")]);
 }

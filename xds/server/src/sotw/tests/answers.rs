@@ -1,7 +1,7 @@
 //! ACKs and NACKs, and what they change.
 
 use ironmesh_xds_wire::ResourceSet;
-use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Secret};
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
 use ironmesh_xds_wire::{ErrorDetail, SotwRequest, Version};
 
 use super::client::Client;
@@ -108,6 +108,48 @@ fn a_request_like_the_one_that_took_the_last_push_asks_again() {
     assert!(client.saw().is_empty(), "listeners and clusters it does not lose");
 }
 
+// R15, A33: one that sends each of its ACKs twice does not get a push for each.
+#[test]
+fn who_asks_again_and_again_is_answered_once_for_each_push_of_what_refers_to_it() {
+    let all = |n| {
+        set([cluster("a", n), endpoints("a", 1), secret("s", 1), listener("l", n), route("r", 1)])
+    };
+    let mut client = Client::settled(&all(1));
+    for of in [Endpoint, Secret, Route] {
+        client.ask_again(of);
+        client.take(of);
+        client.saw();
+        for _ in 0..3 {
+            client.ask_again(of);
+        }
+        assert!(client.saw().is_empty(), "{of}");
+    }
+    client.give(&all(2));
+    client.take_all();
+    assert_eq!(client.saw(), ["CDS a", "EDS a", "LDS l"]);
+    for (of, push) in [(Endpoint, "EDS a"), (Secret, "SDS s"), (Route, "RDS r")] {
+        client.ask_again(of);
+        client.take(of);
+        client.ask_again(of);
+        assert_eq!(client.saw(), [push]);
+    }
+}
+
+// R15: what was asked before the push of clusters came does not count against it.
+#[test]
+fn who_asks_again_while_clusters_are_on_their_way_may_do_so_once_more() {
+    let all = |n| set([cluster("a", n), endpoints("b", 1)]);
+    let mut client = Client::settled(&all(1));
+    client.give(&all(2));
+    client.give(&all(3));
+    client.ask_again(Endpoint);
+    client.take(Endpoint);
+    assert_eq!(client.saw(), ["CDS a", "EDS b"]);
+    client.take(Cluster);
+    client.ask_again(Endpoint);
+    assert_eq!(client.saw(), ["CDS a", "EDS b"]);
+}
+
 // Rule 5, R19: which of several is refused is not known. Each is tried on top of what is in force.
 #[test]
 fn after_a_refusal_of_several_each_is_tried_alone_and_the_guilty_no_more() {
@@ -157,6 +199,7 @@ fn after_a_refusal_of_several_endpoints_each_comes_alone() {
     client.take(Endpoint);
     assert_eq!(client.saw(), ["EDS a b"]);
     assert_eq!(client.has[&(Endpoint, "a".into())], endpoints("a", 1), "what it had before");
+    client.give(&set([endpoints("a", 2), endpoints("b", 2)]));
     client.ask_again(Endpoint);
     client.give(&set([endpoints("a", 3), endpoints("b", 2)]));
     client.take(Endpoint);

@@ -48,6 +48,16 @@ fn endpoints_of_a_known_cluster_do_not_wait_for_its_next_change() {
     assert_eq!(client.saw(), ["CDS a", "EDS a"]);
 }
 
+// Rule 4.
+#[test]
+fn endpoints_that_are_none_are_a_resource() {
+    let mut client = Client::settled(&set([cluster("a", 1), endpoints("a", 1)]));
+    client.give(&set([cluster("a", 1), endpoints("a", 0)]));
+    client.take(Endpoint);
+    assert_eq!(client.saw(), ["EDS a"]);
+    assert_eq!(client.has[&(Endpoint, "a".into())], endpoints("a", 0));
+}
+
 // R52, R54: routes are not warmed.
 #[test]
 fn listeners_and_routes_wait_until_the_clusters_are_taken() {

@@ -115,17 +115,18 @@ fn a_first_request_without_names_or_with_a_star_asks_for_all_clusters_or_listene
 // R35: above all never all secrets.
 #[test]
 fn there_is_no_wildcard_for_secrets_endpoints_and_routes() {
-    let mut all = ResourceSet::default();
-    for resource_type in [Secret, Endpoint, Route] {
-        all.insert(resource(resource_type, "a", 1));
-    }
+    let all = |content| set([Secret, Endpoint, Route].map(|of| resource(of, "a", content)));
     for (resource_type, words) in [(Secret, "SDS"), (Endpoint, "EDS"), (Route, "RDS")] {
         let mut client = Client::new();
-        client.give(&all);
+        client.give(&all(1));
         client.ask(resource_type, &[]);
         client.take(resource_type);
         client.ask(resource_type, &["*"]);
         assert_eq!(client.saw(), [words], "a name as any other, and not there");
+        client.give(&all(2));
+        client.ask(resource_type, &[]);
+        client.give(&all(3));
+        assert!(client.saw().is_empty(), "nor when it changes");
     }
 }
 
@@ -173,4 +174,14 @@ fn the_version_is_that_of_what_the_client_has() {
     client.give(&set([endpoints("a", 1), endpoints("b", 1)]));
     client.take(Endpoint);
     assert_eq!(client.versions[&Endpoint], of_both(1, 1));
+}
+
+// R40: also those that look like names of another kind.
+#[test]
+fn names_are_compared_byte_by_byte() {
+    let (name, turned) = ("xdstp://a/b?x=1&y=2", "xdstp://a/b?y=2&x=1");
+    let mut client = Client::new();
+    client.give(&set([endpoints(name, 1), endpoints("a", 1)]));
+    client.ask(Endpoint, &["A", "a ", turned, name]);
+    assert_eq!(client.saw(), [format!("EDS {name}")]);
 }

@@ -1,0 +1,347 @@
+//! Requests of good form that ask for too much, or for what makes no sense.
+
+use std::collections::HashMap;
+
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Secret};
+use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest,
+};
+use ironmesh_xds_wire::pb::google::rpc;
+use ironmesh_xds_wire::{ErrorDetail, Resource, ResourceSet};
+use tonic::Code;
+
+use crate::bystander::Bystander;
+use crate::client::{Stream, clusters, connect, names};
+use crate::server::{Server, cluster};
+use crate::sotw::{self, SotwStream};
+
+/// A request about names.
+fn ask(of: ResourceType, names: Vec<String>) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: of.url().to_owned(),
+        resource_names_subscribe: names,
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+fn sotw_ask(of: ResourceType, names: Vec<String>) -> DiscoveryRequest {
+    DiscoveryRequest {
+        type_url: of.url().to_owned(),
+        resource_names: names,
+        ..DiscoveryRequest::default()
+    }
+}
+
+/// Takes pushes until all of `count` names are told to be gone. Returns how many names that were.
+async fn gone(stream: &mut Stream, of: ResourceType, count: usize) -> usize {
+    let mut gone = 0;
+    while gone < count {
+        let push: DeltaDiscoveryResponse = stream.push().await;
+        stream.answer(&push, None).await;
+        assert_eq!((&*push.type_url, push.resources.len()), (of.url(), 0));
+        gone += push.removed_resources.len();
+    }
+    gone
+}
+
+// A25.
+#[tokio::test]
+async fn too_many_unknown_types_end_the_stream() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let mut delta = Stream::open(&server, &client).await;
+    let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
+    for n in 0..33 {
+        let type_url = format!("type.googleapis.com/unheard.of.v{n}");
+        let request = DeltaDiscoveryRequest { type_url, ..DeltaDiscoveryRequest::default() };
+        let type_url = request.type_url.clone();
+        delta.send(request).await;
+        let request = DiscoveryRequest { type_url, ..DiscoveryRequest::default() };
+        sotw.requests.send(request).await.unwrap();
+    }
+    for end in [delta.end().await, sotw.next().await.expect_err("no answer")] {
+        assert_eq!(end.code(), Code::ResourceExhausted);
+        assert!(end.message().contains("too many unknown resource types"), "{end}");
+    }
+    bystander.is_served(&server).await;
+}
+
+// A26: what is within bounds is answered, in responses of a bounded size.
+#[tokio::test]
+async fn a_hundred_thousand_names_are_answered_and_too_many_end_the_stream() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let mut stream = Stream::open(&server, &client).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    let push = stream.push().await;
+    stream.answer(&push, None).await;
+    let count = 100_000;
+    stream.send(ask(Endpoint, (0..count).map(|n| n.to_string()).collect())).await;
+    bystander.is_served(&server).await;
+    let push = stream.push().await;
+    let told = push.removed_resources.len();
+    assert!((1000..count).contains(&told), "{told} at once");
+    stream.answer(&push, None).await;
+    assert_eq!(gone(&mut stream, Endpoint, count - told).await, count - told);
+
+    let names = |from: usize| {
+        (from..from + 100).map(|n| format!("{n}{}", "x".repeat(10_240))).collect::<Vec<_>>()
+    };
+    let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
+    for round in 0..18 {
+        stream.try_send(ask(Listener, names(round * 100))).await;
+    }
+    let end = stream.end().await;
+    assert_eq!(end.code(), Code::ResourceExhausted);
+    assert!(end.message().contains("too many names"), "{end}");
+    // All names at once are a request of 20 MB, which is not even read.
+    let all = sotw_ask(Listener, (0..20).flat_map(|round| names(round * 100)).collect());
+    sotw.requests.send(all).await.unwrap();
+    assert_eq!(sotw.end().await.code(), Code::ResourceExhausted);
+    // Many short ones are within that bound, and not within ours.
+    let all = sotw_ask(Listener, (0..400_000).map(|n| format!("{n:x}")).collect());
+    let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
+    sotw.requests.send(all).await.unwrap();
+    let end = sotw.end().await;
+    assert_eq!(end.code(), Code::ResourceExhausted);
+    assert!(end.message().contains("too many names"), "{end}");
+    bystander.is_served(&server).await;
+}
+
+// A27.
+#[tokio::test]
+async fn one_name_a_million_times_is_one_name() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let million = || vec!["a".to_owned(); 1_000_000];
+    let (_, set) = cluster("a", "1");
+
+    let first = DeltaDiscoveryRequest { resource_names_subscribe: million(), ..clusters(&client) };
+    let mut stream = Stream::begin(connect(&server, &client).await, first).await;
+    bystander.is_served(&server).await;
+    server.publish(&client, set.clone()).await;
+    let push = stream.push().await;
+    assert_eq!((names(&push), push.removed_resources.len()), (vec!["a"], 0));
+
+    let client = server.authority.proxy();
+    let first = DiscoveryRequest { resource_names: million(), ..sotw::clusters(&client) };
+    let mut stream = SotwStream::begin(&server, &client, first).await;
+    bystander.is_served(&server).await;
+    server.publish(&client, set).await;
+    assert_eq!(stream.push().await.resources.len(), 1);
+}
+
+// A28: of types without a wildcard a star is a name.
+#[tokio::test]
+async fn odd_names_are_names_as_any_other() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let odd = ["", "*", "a\nb", "\u{1b}[2J", "\0", "\u{202e}"].map(str::to_owned);
+    let mut stream = Stream::open(&server, &client).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    let push = stream.push().await;
+    stream.answer(&push, None).await;
+    for of in [Endpoint, Secret] {
+        stream.send(ask(of, odd.to_vec())).await;
+        assert_eq!(gone(&mut stream, of, odd.len()).await, odd.len());
+    }
+    drop(stream);
+
+    let mut stream = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
+    server.publish(&client, cluster("a", "2").1).await;
+    let push = stream.push().await;
+    stream.answer(&push, None).await;
+    for of in [Endpoint, Secret] {
+        stream.requests.send(sotw_ask(of, odd.to_vec())).await.unwrap();
+        let push = stream.push().await;
+        assert_eq!((&*push.type_url, push.resources.len()), (of.url(), 0));
+    }
+    bystander.is_served(&server).await;
+}
+
+// A30.
+#[tokio::test]
+async fn what_a_client_says_that_it_has_is_bounded() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let first = |count: usize| DeltaDiscoveryRequest {
+        initial_resource_versions: (0..count)
+            .map(|n| (format!("{n:x}"), String::new()))
+            .collect::<HashMap<_, _>>(),
+        ..clusters(&client)
+    };
+    let mut stream = Stream::begin(connect(&server, &client).await, first(300_000)).await;
+    let end = stream.end().await;
+    assert_eq!(end.code(), Code::ResourceExhausted);
+    assert!(end.message().contains("brings along too many names"), "{end}");
+    bystander.is_served(&server).await;
+
+    // Within bounds, each is told to be gone, and nothing else.
+    let count = 100_000;
+    let mut stream = Stream::begin(connect(&server, &client).await, first(count)).await;
+    server.publish(&client, cluster("there", "1").1).await;
+    let push = stream.push().await;
+    assert_eq!(names(&push), ["there"]);
+    stream.answer(&push, None).await;
+    assert_eq!(gone(&mut stream, Cluster, count).await, count);
+    bystander.is_served(&server).await;
+}
+
+// A31.
+#[tokio::test]
+async fn of_a_long_refusal_little_is_kept() {
+    let server = Server::start().await;
+    let mut bystander = Bystander::open(&server).await;
+    let long = "no\n".repeat(1 << 20);
+
+    let client = server.authority.proxy();
+    let mut delta = Stream::open(&server, &client).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    let push = delta.push().await;
+    delta.answer(&push, Some(&long)).await;
+    let status = server.status_where(&client, "a NACK", |s| !s.nacks.is_empty()).await;
+    let words = &status.nacks[&(Cluster, "a".into())].message;
+    assert_eq!(words.len(), ErrorDetail::MAX_LENGTH);
+    assert!(!words.contains('\n'));
+
+    let client = server.authority.proxy();
+    let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    let push = sotw.push().await;
+    sotw.answer(&push, Some(&long)).await;
+    let status = server.status_where(&client, "a NACK", |s| !s.nacks.is_empty()).await;
+    assert_eq!(status.nacks[&(Cluster, "a".into())].message.len(), ErrorDetail::MAX_LENGTH);
+
+    // One of 10 MB is not read.
+    let message = "no".repeat(5 << 20);
+    let error = Some(rpc::Status { code: 13, message, details: vec![] });
+    delta.send(DeltaDiscoveryRequest { error_detail: error.clone(), ..ask(Cluster, vec![]) }).await;
+    let too_long = DiscoveryRequest { error_detail: error, ..sotw_ask(Cluster, vec![]) };
+    sotw.requests.send(too_long).await.unwrap();
+    for end in [delta.end().await, sotw.end().await] {
+        assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
+    }
+    bystander.is_served(&server).await;
+}
+
+// A32: their names count in delta, and nothing of them in the other variant.
+#[tokio::test]
+async fn answers_to_nothing_change_nothing() {
+    let server = Server::start().await;
+    let mut bystander = Bystander::open(&server).await;
+    let (a, set) = cluster("a", "1");
+
+    let client = server.authority.proxy();
+    let mut delta = Stream::open(&server, &client).await;
+    server.publish(&client, set.clone()).await;
+    let push = delta.push().await;
+    // A nonce that never was, one of another type, and one of before there was any response.
+    for (of, nonce) in [(Cluster, "no-such-nonce"), (Secret, &*push.nonce), (Cluster, "99")] {
+        let response_nonce = nonce.to_owned();
+        delta.send(DeltaDiscoveryRequest { response_nonce, ..ask(of, vec!["b".to_owned()]) }).await;
+    }
+    // The secret is told of, which stands for the clusters too: those wait for the ACK.
+    let told = delta.push().await;
+    assert_eq!(
+        (&*told.type_url, &told.removed_resources[..]),
+        (Secret.url(), &["b".to_owned()][..])
+    );
+    let has = |s: &ironmesh_xds_server::ClientStatus| s.has(Cluster, "a", a.version());
+    assert!(!has(&server.hub.status_of(&client.name()).unwrap()), "nothing was taken");
+    delta.answer(&push, None).await;
+    assert_eq!(delta.push().await.removed_resources, ["b"]);
+    server.status_where(&client, "it has a", has).await;
+
+    let client = server.authority.proxy();
+    let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
+    server.publish(&client, set).await;
+    let push = sotw.push().await;
+    for (of, nonce) in [(Cluster, "no-such-nonce"), (Secret, &*push.nonce), (Cluster, "99")] {
+        let response_nonce = nonce.to_owned();
+        let request = DiscoveryRequest { response_nonce, ..sotw_ask(of, vec!["b".to_owned()]) };
+        sotw.requests.send(request).await.unwrap();
+    }
+    assert_eq!(sotw.push().await.type_url, Secret.url(), "the first request of its type");
+    assert!(!has(&server.hub.status_of(&client.name()).unwrap()), "nothing was taken");
+    bystander.is_served(&server).await;
+}
+
+// A33.
+#[tokio::test]
+async fn answers_that_come_twice_bring_no_push() {
+    let server = Server::start().await;
+    let mut bystander = Bystander::open(&server).await;
+    let next = |content| cluster("a", content).1;
+
+    let client = server.authority.proxy();
+    let mut delta = Stream::open(&server, &client).await;
+    // An ACK before there is a response.
+    let nonce = "1".to_owned();
+    delta.send(DeltaDiscoveryRequest { response_nonce: nonce, ..ask(Cluster, vec![]) }).await;
+    server.publish(&client, next("1")).await;
+    let push = delta.push().await;
+    for error in [None, None, Some("after an ACK")] {
+        delta.answer(&push, error).await;
+    }
+    server.publish(&client, next("2")).await;
+    let push = delta.push().await;
+    assert_eq!(names(&push), ["a"], "and nothing before it");
+    let status = server.hub.status_of(&client.name()).unwrap();
+    assert!(status.nacks.is_empty(), "{status:?}");
+
+    let client = server.authority.proxy();
+    let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
+    let nonce = "7".to_owned();
+    let early = DiscoveryRequest { response_nonce: nonce, ..sotw_ask(Cluster, vec![]) };
+    sotw.requests.send(early).await.unwrap();
+    server.publish(&client, next("1")).await;
+    let push = sotw.push().await;
+    for error in [None, None, Some("after an ACK")] {
+        sotw.answer(&push, error).await;
+    }
+    let (last, set) = cluster("a", "2");
+    server.publish(&client, set).await;
+    let push = sotw.push().await;
+    let version = ironmesh_xds_wire::Version::of_all(std::slice::from_ref(&last));
+    assert_eq!(push.version_info, version.to_string(), "and nothing before it");
+    let status = server.hub.status_of(&client.name()).unwrap();
+    assert!(status.nacks.is_empty(), "{status:?}");
+    bystander.is_served(&server).await;
+}
+
+// A33: an ACK that comes twice looks like a client that warms something anew, and asks again (R15).
+#[tokio::test]
+async fn who_sends_each_ack_twice_is_not_answered_without_end() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let mut set = ResourceSet::default();
+    let cluster_name = "a".to_owned();
+    let endpoints = ClusterLoadAssignment { cluster_name, ..ClusterLoadAssignment::default() };
+    set.insert(Resource::new(&endpoints).into());
+    let names = || vec!["a".to_owned()];
+    let first = DiscoveryRequest { type_url: Endpoint.url().to_owned(), ..sotw::clusters(&client) };
+    let first = DiscoveryRequest { resource_names: names(), ..first };
+    let mut stream = SotwStream::begin(&server, &client, first).await;
+    server.publish(&client, set).await;
+    for _ in 0..2 {
+        let push = stream.push().await;
+        assert_eq!((&*push.type_url, push.resources.len()), (Endpoint.url(), 1));
+        let version_info = push.version_info.clone();
+        let response_nonce = push.nonce.clone();
+        let ack = DiscoveryRequest { version_info, response_nonce, ..sotw_ask(Endpoint, names()) };
+        for _ in 0..2 {
+            stream.requests.send(ack.clone()).await.unwrap();
+        }
+    }
+    // What comes next is the answer to the next request.
+    stream.requests.send(sotw_ask(Secret, vec![])).await.unwrap();
+    assert_eq!(stream.push().await.type_url, Secret.url());
+    bystander.is_served(&server).await;
+}

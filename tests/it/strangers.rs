@@ -1,0 +1,117 @@
+//! Clients that claim to be others, or ask for what is theirs.
+
+use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::Secret as SecretMessage;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DiscoveryRequest,
+};
+use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType::Secret};
+use tonic::Code;
+
+use crate::authority::Identity;
+use crate::bystander::Bystander;
+use crate::client::{Stream, clusters, connect, names};
+use crate::server::Server;
+use crate::sotw::{self, SotwStream};
+
+/// A set with one secret.
+fn secret(name: &str) -> ResourceSet {
+    let mut set = ResourceSet::default();
+    set.insert(Resource::new(&SecretMessage { name: name.to_owned(), r#type: None }).into());
+    set
+}
+
+/// The first request for secrets.
+fn secrets(client: &Identity, names: &[&str]) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: Secret.url().to_owned(),
+        resource_names_subscribe: names.iter().map(|&name| name.to_owned()).collect(),
+        ..clusters(client)
+    }
+}
+
+fn sotw_secrets(client: &Identity, names: &[&str]) -> DiscoveryRequest {
+    DiscoveryRequest {
+        type_url: Secret.url().to_owned(),
+        resource_names: names.iter().map(|&name| name.to_owned()).collect(),
+        ..sotw::clusters(client)
+    }
+}
+
+// A8.
+#[tokio::test]
+async fn who_claims_to_be_another_is_denied_and_the_other_is_served() {
+    let server = Server::start().await;
+    let (client, other) = (server.authority.proxy(), server.authority.proxy());
+    let mut bystander = Bystander::open(&server).await;
+    let mut victim = Stream::begin(connect(&server, &other).await, secrets(&other, &["s"])).await;
+    let channel = connect(&server, &client).await;
+    let end = Stream::begin(channel, secrets(&other, &["s"])).await.end().await;
+    assert_eq!(end.code(), Code::PermissionDenied);
+    let first = sotw_secrets(&other, &["s"]);
+    let end = SotwStream::begin(&server, &client, first).await.end().await;
+    assert_eq!(end.code(), Code::PermissionDenied);
+    server.publish(&other, secret("s")).await;
+    assert_eq!(names(&victim.push().await), ["s"]);
+    bystander.is_served(&server).await;
+}
+
+// A9.
+#[tokio::test]
+async fn who_becomes_another_within_a_stream_is_cut_off() {
+    let server = Server::start().await;
+    let (client, other) = (server.authority.proxy(), server.authority.proxy());
+    let mut bystander = Bystander::open(&server).await;
+    let node = Some(Node { id: other.name(), ..Node::default() });
+    let mut delta = Stream::open(&server, &client).await;
+    delta.send(DeltaDiscoveryRequest { node: node.clone(), ..clusters(&client) }).await;
+    let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
+    let request = DiscoveryRequest { node, ..sotw::clusters(&client) };
+    sotw.requests.send(request).await.unwrap();
+    for end in [delta.end().await, sotw.end().await] {
+        assert_eq!(end.code(), Code::InvalidArgument);
+        assert!(end.message().contains("the node id changed"), "{end}");
+    }
+    bystander.is_served(&server).await;
+}
+
+// A10: what is published for another is not there.
+#[tokio::test]
+async fn a_secret_of_another_is_not_there() {
+    let server = Server::start().await;
+    let (client, other) = (server.authority.proxy(), server.authority.proxy());
+    let mut bystander = Bystander::open(&server).await;
+    let mut owner =
+        Stream::begin(connect(&server, &other).await, secrets(&other, &["theirs"])).await;
+    server.publish(&other, secret("theirs")).await;
+    assert_eq!(names(&owner.push().await), ["theirs"]);
+
+    let both = ["ours", "theirs"];
+    let mut delta = Stream::begin(connect(&server, &client).await, secrets(&client, &both)).await;
+    let mut sotw = SotwStream::begin(&server, &client, sotw_secrets(&client, &both)).await;
+    server.status_where(&client, "two streams", |status| status.streams == 2).await;
+    server.publish(&client, secret("ours")).await;
+    let push = delta.push().await;
+    assert_eq!(names(&push), ["ours"]);
+    assert_eq!(push.removed_resources, ["theirs"]);
+    assert_eq!(sotw.push().await.resources.len(), 1);
+    bystander.is_served(&server).await;
+}
+
+// A11.
+#[tokio::test]
+async fn who_asks_for_all_secrets_gets_none() {
+    let server = Server::start().await;
+    let mut bystander = Bystander::open(&server).await;
+    for all in [&[][..], &["*"]] {
+        let client = server.authority.proxy();
+        let first = secrets(&client, all);
+        let mut delta = Stream::begin(connect(&server, &client).await, first).await;
+        let mut sotw = SotwStream::begin(&server, &client, sotw_secrets(&client, all)).await;
+        server.status_where(&client, "two streams", |status| status.streams == 2).await;
+        server.publish(&client, secret("s")).await;
+        assert!(delta.push().await.resources.is_empty());
+        assert!(sotw.push().await.resources.is_empty());
+    }
+    bystander.is_served(&server).await;
+}

@@ -1,0 +1,173 @@
+//! `cargo xtask mutations`: breaks the xDS engine in small ways, each against one rule of the protocol,
+//! and sees that the test of that rule fails.
+//!
+//! The mutations are in `xtask/mutations.toml`. They are made on a copy of the workspace in the target
+//! folder, never on the working tree, and one after the other.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use cargo_metadata::{Message, MetadataCommand};
+
+/// The crate that is mutated.
+const PACKAGE: (&str, &str) = ("ironmesh-xds-server", "xds/server");
+
+/// How often it is looked whether a test has ended, and how long after the last time. A unit test takes
+/// milliseconds; a mutation may make it run for ever.
+const LOOKS: (u32, Duration) = (6000, Duration::from_millis(10));
+
+/// A change of the engine that breaks a rule.
+struct Mutation {
+    rule: String,
+    /// What is broken, in words.
+    breaks: String,
+    file: String,
+    from: String,
+    to: String,
+    /// The test that must fail.
+    test: String,
+}
+
+/// What a test did.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed,
+    /// It did not end, which is noticed as well.
+    Endless,
+}
+
+/// Runs those mutations whose rule or test contains `filter`.
+pub(crate) fn run(filter: &str) -> anyhow::Result<()> {
+    let mutations: Vec<_> = read()?
+        .into_iter()
+        .filter(|mutation| mutation.rule == filter || mutation.test.contains(filter))
+        .collect();
+    ensure!(!mutations.is_empty(), "no mutation of {filter:?}");
+    let metadata = MetadataCommand::new().no_deps().exec()?;
+    let target = metadata.target_directory.as_std_path();
+    let copy = target.join("mutations");
+    copy_workspace(metadata.workspace_root.as_std_path(), &copy)?;
+
+    let mut out = io::stdout();
+    let sound = build(&copy, target)?.context("the engine as it is does not build")?;
+    for mutation in &mutations {
+        let outcome = test(&sound, &copy, &mutation.test)?;
+        ensure!(outcome == Outcome::Passed, "without a mutation: {outcome:?}: {}", mutation.test);
+    }
+    writeln!(out, "| rule | broken so that | test that failed | |\n|---|---|---|---|")?;
+    let mut survivors = 0;
+    for mutation in &mutations {
+        let path = copy.join(&mutation.file);
+        let text = fs_err::read_to_string(&path)?;
+        ensure!(
+            text.matches(&mutation.from).count() == 1,
+            "{}: not once in {}: {}",
+            mutation.rule,
+            mutation.file,
+            mutation.from
+        );
+        fs_err::write(&path, text.replace(&mutation.from, &mutation.to))?;
+        let outcome = match build(&copy, target)? {
+            Some(tests) => test(&tests, &copy, &mutation.test)?,
+            None => bail!("{}: the mutation of {} does not build", mutation.rule, mutation.file),
+        };
+        fs_err::write(&path, text)?;
+        let words = match outcome {
+            Outcome::Failed => "seen",
+            Outcome::Endless => "seen: the test does not end",
+            Outcome::Passed => "NOT SEEN",
+        };
+        survivors += u32::from(outcome == Outcome::Passed);
+        let Mutation { rule, breaks, test, .. } = mutation;
+        writeln!(out, "| {rule} | {breaks} | `{}` | {words} |", test.replace("::tests::", "::"))?;
+    }
+    ensure!(survivors == 0, "{survivors} mutations were not seen");
+    Ok(())
+}
+
+fn read() -> anyhow::Result<Vec<Mutation>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mutations.toml");
+    let table: toml::Table = fs_err::read_to_string(path)?.parse()?;
+    let all = table.get("mutation").and_then(toml::Value::as_array).context("no mutations")?;
+    let read = |value: &toml::Value| {
+        let field = |name: &str| {
+            let text = value.get(name).and_then(toml::Value::as_str);
+            text.map(str::to_owned).with_context(|| format!("`{name}` is missing: {value}"))
+        };
+        Ok(Mutation {
+            rule: field("rule")?,
+            breaks: field("breaks")?,
+            file: field("file")?,
+            from: field("from")?,
+            to: field("to")?,
+            test: field("test")?,
+        })
+    };
+    all.iter().map(read).collect()
+}
+
+/// Copies what git knows or would take, as it is in the working tree.
+fn copy_workspace(root: &Path, copy: &Path) -> anyhow::Result<()> {
+    if copy.exists() {
+        fs_err::remove_dir_all(copy)?;
+    }
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]).current_dir(root);
+    let files = git.output().context("git")?;
+    ensure!(files.status.success(), "git ls-files failed");
+    for file in String::from_utf8(files.stdout)?.split_terminator('\0') {
+        let (from, to) = (root.join(file), copy.join(file));
+        if from.is_file() {
+            fs_err::create_dir_all(to.parent().context("a file has a folder")?)?;
+            fs_err::copy(from, to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds the unit tests of the copy, with the dependencies that are built already. `None` where they
+/// do not build.
+fn build(copy: &Path, target: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["test", "--quiet", "--locked", "--lib", "--no-run", "--message-format=json"]);
+    command.args(["--package", PACKAGE.0, "--target-dir"]).arg(target).current_dir(copy);
+    let output = command.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Ok(None);
+    }
+    for message in Message::parse_stream(&*output.stdout) {
+        if let Message::CompilerArtifact(artifact) = message?
+            && artifact.profile.test
+            && let Some(executable) = artifact.executable
+        {
+            return Ok(Some(executable.into_std_path_buf()));
+        }
+    }
+    bail!("cargo has built no tests")
+}
+
+/// Runs one test.
+fn test(tests: &Path, copy: &Path, name: &str) -> anyhow::Result<Outcome> {
+    let mut command = Command::new(tests);
+    command.args(["--exact", name]).current_dir(copy.join(PACKAGE.1)).stderr(Stdio::null());
+    let list = command.arg("--list").output()?;
+    ensure!(!list.stdout.starts_with(b"0 tests"), "there is no test {name}");
+    let mut command = Command::new(tests);
+    command.args(["--exact", name]).current_dir(copy.join(PACKAGE.1));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    for _ in 0..LOOKS.0 {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(Outcome::Passed),
+            Some(_) => return Ok(Outcome::Failed),
+            None => std::thread::sleep(LOOKS.1),
+        }
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(Outcome::Endless)
+}
