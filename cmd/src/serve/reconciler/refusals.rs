@@ -29,7 +29,8 @@ const LOCAL_REASONS: [&str; 4] = [
     "cannot bind",
 ];
 
-/// How many clients must refuse a version before it is withheld from others, unless there is only one.
+/// How many clients must refuse a version before it is withheld from others; fewer where no more are
+/// to have it, which who has just come counts among.
 const ENOUGH: usize = 2;
 
 /// Something that a client refuses of what it is to have.
@@ -256,8 +257,9 @@ impl Refusals {
         narrowed.filter(|one| !refused.contains(&one.version())).or_else(|| closed(resource))
     }
 
-    /// The versions that nobody can take: nobody has taken them, and two who were given them refuse
-    /// them, or the only one does, for a reason that is not their machine's own.
+    /// The versions that nobody can take: nobody has taken them, and two refuse them, or as many as are
+    /// connected and to have them, for a reason that is not their machine's own. Who has left counts
+    /// among those who refuse.
     pub(super) fn condemned(&self, clients: &Clients, hub: &Hub) -> Condemned {
         let mut refused_by: BTreeMap<(&Name, Version), usize> = BTreeMap::new();
         for (name, refused) in self.by_client.values().flat_map(|own| &own.names) {
