@@ -78,11 +78,13 @@ pub struct ProxyView {
     pub streams: usize,
     /// What it refuses.
     pub nacks: Vec<NackView>,
+    /// What it was not asked to take, because nobody who was has taken it.
+    pub withheld: Vec<NackView>,
     /// What is wrong with what it asks for.
     pub findings: Vec<FindingView>,
 }
 
-/// A resource that a proxy refuses.
+/// A resource that a proxy refuses, or that is withheld from one because others refuse it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NackView {
     /// The type of the resource.
@@ -91,7 +93,7 @@ pub struct NackView {
     pub name: String,
     /// The refused version.
     pub version: String,
-    /// Why, in the proxy's own words.
+    /// Why, in the words of the proxy that refuses it.
     pub message: String,
     /// What is in force instead: `last_good`, what the proxy had before, if anything; where the
     /// resource says who may call, `narrowed` to what was allowed before as well, or `closed`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use fs_err::os::unix::fs::OpenOptionsExt;
-use ironmesh_admin::{BootstrapRequest, Client, ProxyView};
+use ironmesh_admin::{BootstrapRequest, Client, NackView, ProxyView};
 use ironmesh_catalog::proxy::local_address;
 use ironmesh_catalog::{ProxyStatement, TrustDomain};
 use ironmesh_cert::generate_proxy_key_and_csr;
@@ -185,22 +185,29 @@ fn print_proxy(proxy: &ProxyView) {
     println!("{:<36}  {:<21}  {state:<9}  {}", record.id, record.mesh_address, services.join(", "));
     for nack in &proxy.nacks {
         println!("  refuses {} `{}`: {}", nack.resource_type, nack.name, nack.message);
-        match &*nack.instead {
-            "closed" => println!("    until policy changes, it lets nobody in there"),
-            "narrowed" => {
-                println!("    until policy changes, it allows what was allowed before as well");
-            }
-            _ => println!("    it goes on with what it had before, if anything"),
-        }
-        for origin in &nack.policy {
-            println!(
-                "    from {} ({}:{}:{})",
-                origin.object, origin.file, origin.line, origin.column
-            );
-        }
+        print_instead(nack);
+    }
+    for nack in &proxy.withheld {
+        println!("  was not asked to take {} `{}`,", nack.resource_type, nack.name);
+        println!("    which others refuse and nobody has taken: {}", nack.message);
+        print_instead(nack);
     }
     for finding in &proxy.findings {
         println!("  {}[{}]: {}", finding.severity, finding.code, finding.message);
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the list is this command's result")]
+fn print_instead(nack: &NackView) {
+    match &*nack.instead {
+        "closed" => println!("    until policy changes, it lets nobody in there"),
+        "narrowed" => {
+            println!("    until policy changes, it allows what was allowed before as well");
+        }
+        _ => println!("    it goes on with what it had before, if anything"),
+    }
+    for origin in &nack.policy {
+        println!("    from {} ({}:{}:{})", origin.object, origin.file, origin.line, origin.column);
     }
 }
 

@@ -199,19 +199,49 @@ async fn what_nobody_can_take_is_kept_from_newcomers() {
     }
     // One that could take it, and is spared all the same: who comes new gets what is known to be good.
     let newcomer = store.mesh.envoy(&ProxyOptions::new("default/small", 25)).await;
-    let granted = async |envoy: &Envoy| {
-        let dump = envoy.admin_get("/config_dump?resource=dynamic_route_configs").await.text();
-        (dump.contains("default/buyers"), dump.contains("default/auditors"))
-    };
     assert_eq!(granted(&newcomer).await, (true, false));
     // With other words of policy everybody gets all of it.
     store.mesh.write_policy("auditors.toml", &auditors(SMALL));
     for envoy in [&newcomer, &shop.small, &second] {
-        eventually("the new grant", async || match granted(envoy).await {
-            (true, true) => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await;
+        everything_is_granted(envoy).await;
     }
     newcomer.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_only_one_refuses_is_kept_from_newcomers_for_as_long_as_it_is_there() {
+    let Some(shop) = Shop::open().await else { return };
+    let Shop { store, small, .. } = shop;
+    store.mesh.write_policy("auditors.toml", &auditors(LARGE));
+    store.refuses(&small, "narrowed").await;
+    let newcomer = store.mesh.envoy(&ProxyOptions::new("default/small", 25)).await;
+    assert_eq!(granted(&newcomer).await, (true, false));
+    let proxy = store.proxy(&newcomer).await;
+    assert_eq!(proxy["nacks"], serde_json::json!([]), "it was not asked");
+    assert_eq!(proxy["withheld"][0]["name"], "inbound|default/small|14001", "{proxy:#}");
+    assert_eq!(proxy["withheld"][0]["instead"], "narrowed", "{proxy:#}");
+    assert_eq!(proxy["withheld"][0]["policy"][0]["file"], "auditors.toml", "{proxy:#}");
+    let listed = store.mesh.run(&["proxy", "list"]).await.stdout;
+    let listed = String::from_utf8_lossy(&listed);
+    assert!(listed.contains("was not asked to take"), "{listed}");
+    // With it goes what it says of the version: the newcomer is asked, and takes it.
+    small.stop().await;
+    everything_is_granted(&newcomer).await;
+    let proxy = store.proxy(&newcomer).await;
+    assert_eq!(proxy["withheld"], serde_json::json!([]), "{proxy:#}");
+    newcomer.assert_calm().await;
+}
+
+/// Whether the old grant and the new one are in force in an Envoy.
+async fn granted(envoy: &Envoy) -> (bool, bool) {
+    let dump = envoy.admin_get("/config_dump?resource=dynamic_route_configs").await.text();
+    (dump.contains("default/buyers"), dump.contains("default/auditors"))
+}
+
+async fn everything_is_granted(envoy: &Envoy) {
+    eventually("the new grant", async || match granted(envoy).await {
+        (true, true) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
 }

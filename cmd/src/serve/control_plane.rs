@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::metrics;
 use super::policy_source::PolicyState;
-use super::reconciler::{self, Outlook};
+use super::reconciler::{self, NotInForce, Outlook};
 use super::register::Register;
 use crate::exit::chain;
 
@@ -54,14 +54,18 @@ impl ControlPlane for RunningControlPlane {
 
     fn proxies(&self) -> Vec<ProxyView> {
         let findings = self.outlook.findings.borrow().clone();
-        let refused = self.outlook.refused.borrow().clone();
+        let not_in_force = self.outlook.not_in_force.borrow().clone();
         let clients: BTreeMap<_, _> = self.hub.status().into_iter().collect();
         let view = |record: &Arc<JoinRecord>| {
             let status = clients.get(record.id.to_string().as_str());
-            let nacks = refused.get(&record.id).into_iter().flatten();
+            let not_in_force = not_in_force.get(&record.id);
+            let views = |of: fn(&NotInForce) -> &Vec<reconciler::Refusal>| {
+                not_in_force.into_iter().flat_map(of).map(nack_view).collect()
+            };
             ProxyView {
                 streams: status.map_or(0, |status| status.streams),
-                nacks: nacks.map(nack_view).collect(),
+                nacks: views(|one| &one.refused),
+                withheld: views(|one| &one.withheld),
                 findings: findings
                     .get(&record.id)
                     .into_iter()

@@ -44,7 +44,10 @@ impl Collector for Sources {
         let connected = clients.iter().filter(|(_, status)| status.streams > 0).count();
         let joined = self.register.records().len();
         let is_stale = self.policy.borrow().view.stale_since.is_some();
-        let refused: usize = self.outlook.refused.borrow().values().map(Vec::len).sum();
+        let not_in_force = self.outlook.not_in_force.borrow();
+        let refused: usize = not_in_force.values().map(|one| one.refused.len()).sum();
+        let withheld: usize = not_in_force.values().map(|one| one.withheld.len()).sum();
+        drop(not_in_force);
         let mesh_findings = self.outlook.mesh_findings.borrow().len();
         let proxy_findings: usize = self.outlook.findings.borrow().values().map(Vec::len).sum();
         let gauges = [
@@ -54,6 +57,11 @@ impl Collector for Sources {
             ("xds_streams", "Streams that are open", streams),
             ("policy_stale", "Whether the newest policy is refused", usize::from(is_stale)),
             ("resources_refused", "What proxies refuse of what policy asks for", refused),
+            (
+                "resources_withheld",
+                "What proxies were not asked to take, as others refuse it",
+                withheld,
+            ),
             ("mesh_findings", "Endpoints that get no traffic, or plaintext", mesh_findings),
             ("proxy_findings", "What is wrong with what proxies ask for", proxy_findings),
         ];

@@ -54,8 +54,17 @@ pub(crate) struct Outlook {
     pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
     /// What is wrong with what each proxy asks for.
     pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
-    /// What each refuses.
-    pub(crate) refused: watch::Receiver<BTreeMap<ProxyId, Vec<Refusal>>>,
+    /// What each that is connected refuses, and what is withheld from it because others do.
+    pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, NotInForce>>,
+}
+
+/// What of what policy asks for is not in force in a proxy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NotInForce {
+    /// What it refuses.
+    pub(crate) refused: Vec<Refusal>,
+    /// What others refuse, and it has not been asked.
+    pub(crate) withheld: Vec<Refusal>,
 }
 
 pub(crate) struct Reconciler {
@@ -70,7 +79,7 @@ pub(crate) struct Reconciler {
     tls_renew_at: Timestamp,
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
-    refused: watch::Sender<BTreeMap<ProxyId, Vec<Refusal>>>,
+    not_in_force: watch::Sender<BTreeMap<ProxyId, NotInForce>>,
 
     moments: Moments,
     clients: Clients,
@@ -97,13 +106,13 @@ impl Reconciler {
         let (config, tls_renew_at) = xds_tls(&authority.lock(), Timestamp::now())?;
         let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
-        let refused = watch::Sender::default();
+        let not_in_force = watch::Sender::default();
         let outlook = Outlook {
             ready: ready.subscribe(),
             tls: tls.subscribe(),
             mesh_findings: mesh_findings.subscribe(),
             findings: findings.subscribe(),
-            refused: refused.subscribe(),
+            not_in_force: not_in_force.subscribe(),
         };
         let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
         let reconciler = Self {
@@ -118,7 +127,7 @@ impl Reconciler {
             tls_renew_at,
             mesh_findings,
             findings,
-            refused,
+            not_in_force,
             clients: Clients::default(),
             refusals: Refusals::default(),
             order: Order::default(),
@@ -167,6 +176,10 @@ impl Reconciler {
                 self.clients.connected(client, status.node.clone());
             } else {
                 self.clients.left(client);
+                self.refusals.left(client);
+                let id = client.parse::<ProxyId>().ok();
+                self.not_in_force
+                    .send_if_modified(|all| id.is_some_and(|id| all.remove(&id).is_some()));
                 self.order.forget(client);
                 self.undecided.remove(client);
             }
@@ -179,7 +192,7 @@ impl Reconciler {
         affected
             .extend(news.iter().map(|(client, _)| client).filter(|c| self.is_unserved(c)).cloned());
         self.compile(&affected);
-        self.note_refusals(&news);
+        concerned.extend(self.note_refusals(&news));
         concerned.extend(affected);
         concerned.extend(self.refusals.concerned());
         concerned.extend(self.order.waiting());
@@ -250,31 +263,43 @@ impl Reconciler {
         });
     }
 
-    /// Takes note of what clients refuse.
-    fn note_refusals(&mut self, news: &[(ClientKey, ClientStatus)]) {
-        let Some(snapshot) = self.moments.snapshot() else { return };
-        for (client, status) in news {
-            let Some(given) = self.clients.given(client) else { continue };
-            if !self.refusals.note(client, status, given, snapshot) {
-                continue;
-            }
-            let refused = self.refusals.of(client, &given.compiled.resources);
-            self.refused.send_modify(|all| {
-                if refused.is_empty() {
-                    all.remove(&given.proxy.record.id);
-                } else {
-                    all.insert(given.proxy.record.id, refused);
-                }
-            });
-        }
+    /// Takes note of what clients refuse; returns of whom there is news.
+    fn note_refusals(&mut self, news: &[(ClientKey, ClientStatus)]) -> Vec<ClientKey> {
+        let Some(snapshot) = self.moments.snapshot() else { return Vec::new() };
+        let (clients, refusals) = (&self.clients, &mut self.refusals);
+        let mut is_news = |client: &ClientKey, status: &ClientStatus| {
+            let given = clients.given(client);
+            given.is_some_and(|given| refusals.note(client, status, given, snapshot))
+        };
+        let news = news.iter().filter(|(client, status)| is_news(client, status));
+        news.map(|(client, _)| Arc::clone(client)).collect()
+    }
+
+    /// Tells what is not in force in a client.
+    fn tell_not_in_force(&self, client: &ClientKey) {
+        let Some(given) = self.clients.given(client) else { return };
+        let told = NotInForce {
+            refused: self.refusals.of(client, &given.compiled.resources),
+            withheld: self.refusals.withheld(client).to_vec(),
+        };
+        self.not_in_force.send_if_modified(|all| {
+            let id = given.proxy.record.id;
+            let before = if told == NotInForce::default() {
+                all.remove(&id)
+            } else {
+                all.insert(id, told.clone())
+            };
+            before.unwrap_or_default() != told
+        });
     }
 
     /// Gives these clients what they are to have, or what stands in for it.
     fn hand_over(&mut self, clients: &BTreeSet<ClientKey>) {
-        let condemned = self.refusals.condemned(&self.clients, &self.hub);
+        let condemned = self.refusals.condemned(&self.hub);
         for client in clients {
             let Some(given) = self.clients.given(client) else { continue };
             let set = self.refusals.settle(client, &given.compiled.resources, &condemned);
+            self.tell_not_in_force(client);
             let published = self.hub.published(client);
             let set = match (&published, self.moments.snapshot()) {
                 (Some(before), Some(snapshot)) => {

@@ -145,6 +145,23 @@ impl Hub {
         others.any(|(_, client)| client.status.names(resource_type, name))
     }
 
+    /// Whether any connected client but one was last published this version of this resource.
+    pub fn anyone_else_is_to_have(
+        &self,
+        resource_type: ResourceType,
+        name: &str,
+        version: Version,
+        except: &str,
+    ) -> bool {
+        let clients = self.clients.lock();
+        let mut others = clients.by_key.iter().filter(|(key, _)| ***key != *except);
+        others.any(|(_, client)| {
+            let set = client.set.borrow();
+            let resource = set.as_ref().and_then(|set| set.of(resource_type).get(name));
+            resource.is_some_and(|resource| resource.version() == version)
+        })
+    }
+
     /// Whether a client is connected, and has taken all of these.
     pub fn has_all<'a>(
         &self,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{Proxy, ServiceAccount, ServiceName, ServicePort, Snapshot};
 use ironmesh_xds_compile::{Changes, Compiled};
 use ironmesh_xds_server::ClientKey;
-use ironmesh_xds_wire::{Node, Resource, ResourceType, Version};
+use ironmesh_xds_wire::{Node, Resource};
 
 /// The clients that are connected.
 #[derive(Debug, Default)]
@@ -50,20 +50,6 @@ impl Clients {
 
     pub(super) fn given(&self, client: &str) -> Option<&Given> {
         self.given.get(client)
-    }
-
-    /// How many clients are to have this version of this resource.
-    pub(super) fn given_to(
-        &self,
-        resource_type: ResourceType,
-        name: &str,
-        version: Version,
-    ) -> usize {
-        let has = |given: &&Given| {
-            let resource = given.compiled.resources.of(resource_type).get(name);
-            resource.is_some_and(|resource| resource.version() == version)
-        };
-        self.given.values().filter(has).count()
     }
 
     /// Whether a client is to serve a port that has not got so far yet.

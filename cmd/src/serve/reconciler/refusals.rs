@@ -16,7 +16,7 @@ use ironmesh_xds_compile::stand_in::{closed, narrowed};
 use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
-use super::clients::{Clients, Given};
+use super::clients::Given;
 
 /// What a resource is called.
 type Name = (ResourceType, Arc<str>);
@@ -29,11 +29,11 @@ const LOCAL_REASONS: [&str; 4] = [
     "cannot bind",
 ];
 
-/// How many clients must refuse a version before it is withheld from others; fewer where no more are
-/// to have it, which who has just come counts among.
+/// How many clients must refuse a version before it is withheld from others, where more than one was
+/// asked.
 const ENOUGH: usize = 2;
 
-/// Something that a client refuses of what it is to have.
+/// Something of what a client is to have that it refuses, or that is withheld from it because others do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// Of which type it is.
@@ -42,7 +42,7 @@ pub(crate) struct Refusal {
     pub(crate) name: Arc<str>,
     /// The version that policy asks for.
     pub(crate) version: Version,
-    /// Why, in the client's words.
+    /// Why, in the words of who refuses it.
     pub(crate) message: String,
     /// What is in force instead.
     pub(crate) instead: Instead,
@@ -77,12 +77,12 @@ pub(super) struct Refusals {
     by_client: BTreeMap<ClientKey, OfClient>,
     /// What was taken before the version that policy asks for now, of what clients share.
     last_good: BTreeMap<Name, Arc<Resource>>,
-    /// Those who were given something else because others refuse what they should have.
-    spared: BTreeSet<ClientKey>,
+    /// What is withheld from those who have not been asked.
+    withheld: BTreeMap<ClientKey, Vec<Refusal>>,
 }
 
-/// Versions that nobody can take.
-pub(super) type Condemned = BTreeSet<(Name, Version)>;
+/// Versions that nobody can take, each with the words of one who refuses it.
+pub(super) type Condemned = BTreeMap<(Name, Version), Refused>;
 
 /// What a client refuses.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ struct OfClient {
 
 /// What a client refuses of one resource, for as long as policy asks for the same version.
 #[derive(Debug, Clone)]
-struct Refused {
+pub(super) struct Refused {
     /// The version that policy asks for.
     ideal: Version,
     /// Why it is refused.
@@ -108,31 +108,54 @@ struct Refused {
 impl Refusals {
     /// Those whose sets may change when somebody answers.
     pub(super) fn concerned(&self) -> BTreeSet<ClientKey> {
-        self.by_client.keys().chain(&self.spared).cloned().collect()
+        self.by_client.keys().chain(self.withheld.keys()).cloned().collect()
+    }
+
+    /// A client has gone. It is remembered what it refuses, for when it is back.
+    pub(super) fn left(&mut self, client: &str) {
+        self.withheld.remove(client);
+    }
+
+    /// What is withheld from a client.
+    pub(super) fn withheld(&self, client: &str) -> &[Refusal] {
+        self.withheld.get(client).map_or(&[], Vec::as_slice)
     }
 
     /// What a client refuses.
     pub(super) fn of(&self, client: &str, ideal: &ResourceSet) -> Vec<Refusal> {
         let refused = self.by_client.get(client).into_iter().flat_map(|own| &own.names);
-        let view = |((resource_type, name), refused): (&Name, &Refused)| {
-            let resource = ideal.of(*resource_type).get(name);
-            let stand_in = resource.and_then(|one| self.stand_in(one, &refused.versions));
-            let closed = resource.and_then(|one| closed(one));
-            let instead = match stand_in.map(|stand_in| stand_in.version()) {
-                None => Instead::LastGood,
-                version if version == closed.map(|closed| closed.version()) => Instead::Closed,
-                Some(_) => Instead::Narrowed,
-            };
-            Refusal {
-                resource_type: *resource_type,
-                name: Arc::clone(name),
-                version: refused.ideal,
-                message: refused.message.clone(),
-                instead,
-                origins: refused.origins.clone(),
-            }
+        let view = |(name, refused): (&Name, &Refused)| {
+            // What policy asks for no longer is refused no longer.
+            let resource = ideal.of(name.0).get(&name.1)?;
+            Some(self.view(name, refused, resource, &refused.versions))
         };
-        refused.map(view).collect()
+        refused.filter_map(view).collect()
+    }
+
+    /// What is refused, and what is in force instead where these `versions` are not to be had.
+    fn view(
+        &self,
+        (resource_type, name): &Name,
+        refused: &Refused,
+        resource: &Resource,
+        versions: &BTreeSet<Version>,
+    ) -> Refusal {
+        let stand_in = self.stand_in(resource, versions).map(|stand_in| stand_in.version());
+        let instead = match stand_in {
+            None => Instead::LastGood,
+            version if version == closed(resource).map(|closed| closed.version()) => {
+                Instead::Closed
+            }
+            Some(_) => Instead::Narrowed,
+        };
+        Refusal {
+            resource_type: *resource_type,
+            name: Arc::clone(name),
+            version: refused.ideal,
+            message: refused.message.clone(),
+            instead,
+            origins: refused.origins.clone(),
+        }
     }
 
     /// Takes note of what a client is to have now in place of what it had: of what it has taken, the
@@ -225,25 +248,25 @@ impl Refusals {
                 given.insert(Arc::new(stand_in));
             }
         }
-        let mut is_spared = false;
-        for (name, version) in condemned {
+        let mut withheld = Vec::new();
+        for ((name, version), by_others) in condemned {
             let is_own = own.is_some_and(|own| own.contains_key(name));
             let Some(resource) = ideal.of(name.0).get(&name.1) else { continue };
             if is_own || resource.version() != *version {
                 continue;
             }
-            is_spared = true;
             let refused = BTreeSet::from([*version]);
+            withheld.push(self.view(name, by_others, resource, &refused));
             match (self.stand_in(resource, &refused), self.last_good.get(name)) {
                 (Some(stand_in), _) => given.insert(Arc::new(stand_in)),
                 (None, Some(last_good)) => given.insert(Arc::clone(last_good)),
                 (None, None) => given.remove(name.0, &name.1),
             }
         }
-        if is_spared {
-            self.spared.insert(Arc::clone(client));
+        if withheld.is_empty() {
+            self.withheld.remove(client);
         } else {
-            self.spared.remove(client);
+            self.withheld.insert(Arc::clone(client), withheld);
         }
         given
     }
@@ -257,26 +280,32 @@ impl Refusals {
         narrowed.filter(|one| !refused.contains(&one.version())).or_else(|| closed(resource))
     }
 
-    /// The versions that nobody can take: nobody has taken them, and two refuse them, or as many as are
-    /// connected and to have them, for a reason that is not their machine's own. Who has left counts
-    /// among those who refuse.
-    pub(super) fn condemned(&self, clients: &Clients, hub: &Hub) -> Condemned {
-        let mut refused_by: BTreeMap<(&Name, Version), usize> = BTreeMap::new();
-        for (name, refused) in self.by_client.values().flat_map(|own| &own.names) {
-            let is_local = LOCAL_REASONS.iter().any(|reason| refused.message.contains(reason));
-            if !is_local && is_shared(name.0, &name.1) {
-                *refused_by.entry((name, refused.ideal)).or_default() += 1;
+    /// The versions that nobody can take: nobody has taken them, and two who are connected refuse them,
+    /// or the only one who was asked, for a reason that is not their machine's own. An ACK lifts that.
+    pub(super) fn condemned(&self, hub: &Hub) -> Condemned {
+        let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &Refused)>> = BTreeMap::new();
+        for (client, own) in &self.by_client {
+            // Who has left says nothing to those who come after it.
+            if hub.published(client).is_none() {
+                continue;
+            }
+            for (name, refused) in &own.names {
+                let is_local = LOCAL_REASONS.iter().any(|reason| refused.message.contains(reason));
+                if !is_local && is_shared(name.0, &name.1) {
+                    refusing.entry((name, refused.ideal)).or_default().push((client, refused));
+                }
             }
         }
-        refused_by
-            .into_iter()
-            .filter(|((name, version), count)| {
-                let is_enough =
-                    *count >= ENOUGH || *count >= clients.given_to(name.0, &name.1, *version);
-                is_enough && !hub.anyone_has(name.0, &name.1, *version)
-            })
-            .map(|((name, version), _)| (name.clone(), version))
-            .collect()
+        let mut condemned = Condemned::new();
+        for ((name, version), refusing) in refusing {
+            let [(only, refused), others @ ..] = refusing.as_slice() else { continue };
+            let is_enough = others.len() + 1 >= ENOUGH
+                || !hub.anyone_else_is_to_have(name.0, &name.1, version, only);
+            if is_enough && !hub.anyone_has(name.0, &name.1, version) {
+                condemned.insert((name.clone(), version), (*refused).clone());
+            }
+        }
+        condemned
     }
 }
 
