@@ -40,6 +40,8 @@ pub struct Settings {
     pub advertise: Vec<(String, u16)>,
     /// Certificates.
     pub certificates: Certificates,
+    /// How long a burst of changes settles after one was acted on. The first is acted on at once.
+    pub settle: Duration,
 }
 
 /// Where the control plane listens.
@@ -97,6 +99,7 @@ impl Default for Settings {
             listen: Listen::default(),
             advertise: Vec::new(),
             certificates: Certificates::default(),
+            settle: Duration::from_millis(20),
         }
     }
 }
@@ -134,6 +137,8 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
     let listen = table.optional("listen", read_listen);
     let advertise = table.optional("advertise", |value| value.each(read_authority));
     let certificates = table.optional("certificates", read_certificates);
+    let at_most_a_minute = Duration::ZERO..=Duration::from_secs(60);
+    let settle = table.optional("settle", |value| duration::read(value, &at_most_a_minute));
 
     let domain = domain?.unwrap_or(default.domain);
     Ok(Settings {
@@ -147,6 +152,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
         listen: listen?.unwrap_or(default.listen),
         advertise: advertise?.unwrap_or(default.advertise),
         certificates: certificates?.unwrap_or(default.certificates),
+        settle: settle?.unwrap_or(default.settle),
     })
 }
 

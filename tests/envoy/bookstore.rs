@@ -122,7 +122,8 @@ impl Bookstore {
         Self::open_adapted(policy, upstreams, |options| options).await
     }
 
-    async fn open_adapted(
+    /// The same with proxies as `adapt` makes them.
+    pub(crate) async fn open_adapted(
         policy: &[(&str, &str)],
         upstreams: &[&str],
         adapt: fn(ProxyOptions) -> ProxyOptions,

@@ -69,21 +69,33 @@ async fn a_static_endpoint_is_reached_through_its_proxy_at_its_own_port() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_is_kept_with_envoys_words_and_the_rest_goes_on() {
     let Some(store) = Bookstore::open().await else { return };
+    a_port_in_use_is_refused(&store, |options| options).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sotw_a_refusal_is_kept_with_envoys_words_and_the_rest_goes_on() {
+    let Some(store) = Bookstore::open_sotw().await else { return };
+    a_port_in_use_is_refused(&store, ProxyOptions::sotw).await;
+}
+
+async fn a_port_in_use_is_refused(store: &Bookstore, adapt: fn(ProxyOptions) -> ProxyOptions) {
     let taken = store.mesh.loopback().socket(12, 14009);
     let _listener = TcpListener::bind(taken).unwrap();
     let options = ProxyOptions::new("default/bookthief", 12)
         .upstream("default/bookstore=14009")
         .upstream("default/bookstore=14001");
-    let thief = store.mesh.envoy(&options).await;
+    let thief = store.mesh.envoy(&adapt(options)).await;
     let nack = eventually("the refusal", async || {
         let proxies = store.mesh.proxies().await;
         let mut nacks = proxies.as_array().into_iter().flatten().filter_map(|p| p["nacks"].get(0));
         nacks.next().cloned().ok_or_else(|| proxies.to_string())
     })
     .await;
-    assert_eq!(nack["resource_type"], "listener");
-    assert_eq!(nack["name"], "upstream|default/bookstore|14001|14009");
-    assert!(nack["message"].as_str().unwrap().contains("Address already in use"), "{nack:#}");
+    let is = |key: &str, value: &str| nack.get(key).is_some_and(|is| *is == value);
+    assert!(is("resource_type", "listener"), "{nack:#}");
+    assert!(is("name", "upstream|default/bookstore|14001|14009"), "{nack:#}");
+    let message = nack.get("message").unwrap().as_str().unwrap();
+    assert!(message.contains("Address already in use"), "{nack:#}");
     let log = fs_err::read_to_string(store.mesh.folder().join("control-plane.log")).unwrap();
     assert!(log.contains("Address already in use"), "{log}");
     // What came in the same push is in force.

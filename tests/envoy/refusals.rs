@@ -81,6 +81,10 @@ struct Shop {
 
 impl Shop {
     async fn open() -> Option<Self> {
+        Self::open_adapted(|options| options).await
+    }
+
+    async fn open_adapted(adapt: fn(ProxyOptions) -> ProxyOptions) -> Option<Self> {
         let programs = Programs::find()?;
         let service = r#"
 [[service]]
@@ -88,14 +92,14 @@ name = "small"
 service_account = "bookstore"
 ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
 "#;
-        let store = Bookstore::open_with(&[("small.toml", service)], &[]).await?;
+        let store = Bookstore::open_adapted(&[("small.toml", service)], &[], adapt).await?;
         let app = App::http1("small", store.mesh.loopback().socket(23, 8080)).await;
-        let folder = store.mesh.bootstrap(&ProxyOptions::new("default/small", 23)).await;
+        let folder = store.mesh.bootstrap(&adapt(ProxyOptions::new("default/small", 23))).await;
         with_small_expressions(&folder);
         let address = store.mesh.loopback().host(23);
         let small = Envoy::start(&programs.envoy, "small", &folder, address, 30).await;
         let buyer = ProxyOptions::new("default/bookbuyer", 13).upstream("default/small=14001");
-        let buyer = store.mesh.envoy(&buyer).await;
+        let buyer = store.mesh.envoy(&adapt(buyer)).await;
         let program = programs.envoy;
         let shop = Self { store, small, buyer, folder, program, app };
         eventually("the small store to answer", async || expect(&shop.buy().await?, 200)).await;
@@ -157,11 +161,27 @@ async fn a_refused_grant_leaves_the_others_in_force_and_names_its_policy() {
     eventually("the buyer to be let in again", async || expect(&shop.buy().await?, 200)).await;
     // When policy changes, the new version is tried.
     store.mesh.write_policy("auditors.toml", &auditors(SMALL));
-    eventually("the refusal to be over", async || {
-        let proxy = store.proxy(&shop.small).await;
-        if proxy["nacks"][0].is_null() { Ok(()) } else { Err(proxy.to_string()) }
-    })
-    .await;
+    refuses_nothing(store, &shop.small).await;
+    expect(&shop.buy().await.unwrap(), 200).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sotw_a_refused_grant_leaves_the_others_in_force_until_policy_changes() {
+    let Some(shop) = Shop::open_adapted(ProxyOptions::sotw).await else { return };
+    let store = &shop.store;
+    store.mesh.write_policy("auditors.toml", &auditors(LARGE));
+    let nack = store.refuses(&shop.small, "narrowed").await;
+    assert_eq!(nack["name"], "inbound|default/small|14001", "{nack:#}");
+    assert!(nack["message"].as_str().unwrap().contains("regex"), "{nack:#}");
+    for _ in 0..5 {
+        expect(&shop.buy().await.unwrap(), 200).unwrap();
+    }
+    assert_eq!(granted(&shop.small).await, (true, false));
+    assert_eq!(store.proxy(&store.v1).await["nacks"], serde_json::json!([]));
+    assert_eq!(store.mesh.log().matches("a proxy refuses what policy asks for").count(), 1);
+    store.mesh.write_policy("auditors.toml", &auditors(SMALL));
+    everything_is_granted(&shop.small).await;
+    refuses_nothing(store, &shop.small).await;
     expect(&shop.buy().await.unwrap(), 200).unwrap();
 }
 
@@ -227,8 +247,7 @@ async fn what_the_only_one_refuses_is_kept_from_newcomers_for_as_long_as_it_is_t
     // With it goes what it says of the version: the newcomer is asked, and takes it.
     small.stop().await;
     everything_is_granted(&newcomer).await;
-    let proxy = store.proxy(&newcomer).await;
-    assert_eq!(proxy["withheld"], serde_json::json!([]), "{proxy:#}");
+    refuses_nothing(&store, &newcomer).await;
     newcomer.assert_calm().await;
 }
 
@@ -236,6 +255,17 @@ async fn what_the_only_one_refuses_is_kept_from_newcomers_for_as_long_as_it_is_t
 async fn granted(envoy: &Envoy) -> (bool, bool) {
     let dump = envoy.admin_get("/config_dump?resource=dynamic_route_configs").await.text();
     (dump.contains("default/buyers"), dump.contains("default/auditors"))
+}
+
+/// Waits until nothing is refused by an Envoy, or withheld from it.
+async fn refuses_nothing(store: &Bookstore, envoy: &Envoy) {
+    eventually("the refusal to be over", async || {
+        let proxy = store.proxy(envoy).await;
+        let is_empty =
+            |list: &str| proxy.get(list).is_some_and(|list| *list == Value::Array([].into()));
+        if is_empty("nacks") && is_empty("withheld") { Ok(()) } else { Err(proxy.to_string()) }
+    })
+    .await;
 }
 
 async fn everything_is_granted(envoy: &Envoy) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fs_err as fs;
-use ironmesh_tests::{Http1Connection, eventually};
+use ironmesh_tests::{Http1Connection, Mesh, Programs, ProxyOptions, eventually, get_once};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -138,3 +138,38 @@ async fn edits_in_place_within_a_moment_are_applied_as_one() {
 
 /// How long edits in place settle before they are applied.
 const SETTLE: Duration = Duration::from_millis(200);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_changes_settles_as_long_as_the_settings_say() {
+    let Some(programs) = Programs::find() else { return };
+    let till = |port: u16| {
+        format!(
+            "[[service]]\nname = \"till\"\nports = [{{ port = {port}, protocol = \"http\" }}]\n"
+        )
+    };
+    let mesh = Mesh::start_with("settle = \"6s\"", &programs, &[("till.toml", &till(1))]).await;
+    let envoy = mesh.envoy(&ProxyOptions::new("default/till", 21)).await;
+    let sets = async || {
+        let metrics = get_once(mesh.admin(), "/metrics", &[]).await.unwrap().text();
+        let sets = metrics.lines().find_map(|line| line.strip_prefix("ironmesh_xds_sets_total "));
+        sets.unwrap().parse::<u64>().unwrap()
+    };
+    let before = sets().await;
+    for port in 2..=9 {
+        let revision = mesh.readyz().await["policy"]["revision"].clone();
+        mesh.write_policy("till.toml", &till(port));
+        eventually("the policy to be read", async || {
+            let now = mesh.readyz().await["policy"]["revision"].clone();
+            if now == revision { Err(now) } else { Ok(()) }
+        })
+        .await;
+    }
+    eventually("the last of them to be in force", async || {
+        let dump = envoy.config_dump().await.to_string();
+        if dump.contains("default/till|9") { Ok(()) } else { Err(dump) }
+    })
+    .await;
+    // One at the beginning of the burst, one at its end, and one where a time ends in between.
+    let sets = sets().await - before;
+    assert!(sets <= 3, "8 changes gave {sets} sets");
+}

@@ -167,15 +167,15 @@ impl Mesh {
             output.status,
             String::from_utf8_lossy(&output.stderr),
         );
+        if options.sotw {
+            ask_for_sotw(&folder);
+        }
         folder
     }
 
     /// Lets a proxy join and starts its Envoy; returns when that has its first configuration.
     pub async fn envoy(&self, options: &ProxyOptions) -> Envoy {
         let folder = self.bootstrap(options).await;
-        if options.sotw {
-            ask_for_sotw(&folder);
-        }
         let name = options.name();
         let address = self.loopback.host(options.bind.unwrap_or(options.host));
         Envoy::start(&self.programs.envoy, &name, &folder, address, options.drain_seconds).await

@@ -37,9 +37,6 @@ use order::{Known, Order};
 pub(crate) use refusals::Refusal;
 use refusals::Refusals;
 
-/// How long a burst of changes settles after one was acted on.
-const SETTLE: Duration = Duration::from_millis(20);
-
 /// How often the clock is looked at, for what is due by it. Short, because the wall clock may jump.
 const TICK: Duration = Duration::from_secs(30);
 
@@ -81,6 +78,8 @@ pub(crate) struct Reconciler {
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     not_in_force: watch::Sender<BTreeMap<ProxyId, NotInForce>>,
 
+    /// How long a burst of changes settles after one was acted on.
+    settle: Duration,
     moments: Moments,
     clients: Clients,
     refusals: Refusals,
@@ -116,6 +115,7 @@ impl Reconciler {
         };
         let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
         let reconciler = Self {
+            settle: settings.settle,
             moments: Moments::new(mesh, settings, kept, issuer, certificates)?,
             store,
             authority,
@@ -145,7 +145,7 @@ impl Reconciler {
             clients.mark_unchanged();
             policy.mark_unchanged();
             register.mark_unchanged();
-            let settled = Instant::now() + SETTLE;
+            let settled = Instant::now() + self.settle;
             // It compiles and may write to the store: other tasks go on on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Durations as people write them: `24h`, `90m`, `1h 30m`.
+//! Durations as people write them: `24h`, `1h 30m`, `20ms`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use jiff::{Span, SpanRelativeTo};
 use crate::codes;
 use crate::table::{Told, Value};
 
-/// Reads a duration within `range`.
+/// Reads a duration within `range`, whose bounds are whole days, minutes or seconds.
 pub(super) fn read(value: Value<'_>, range: &RangeInclusive<Duration>) -> Result<Duration, Told> {
     let text = value.string()?;
     let Some(duration) = parse(text) else {
         let message = format!("`{}` must be a duration: `{text}`", value.key());
         let finding = value.error(codes::INVALID_VALUE, message).label("not a duration");
-        return Err(value.tell(finding.help("write it as in `24h`, `90m` or `1h 30m`")));
+        return Err(value.tell(finding.help("write it as in `24h`, `1h 30m` or `20ms`")));
     };
     if range.contains(&duration) {
         return Ok(duration);
@@ -32,10 +32,10 @@ fn parse(text: &str) -> Option<Duration> {
 }
 
 fn in_words(duration: Duration) -> String {
-    let minutes = duration.as_secs() / 60;
-    match (minutes / (24 * 60), minutes % (24 * 60)) {
-        (0, minutes) => format!("{minutes}m"),
-        (days, 0) => format!("{days}d"),
-        (_, _) => format!("{}h", minutes / 60),
+    let seconds = duration.as_secs();
+    match (seconds / (24 * 60 * 60), seconds / 60, seconds) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, _) => format!("{minutes}m"),
+        (days, _, _) => format!("{days}d"),
     }
 }

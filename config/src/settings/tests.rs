@@ -22,6 +22,7 @@ fn all_settings_are_read() {
 mesh = "prod"
 domain = "mesh.example.com"
 mode = "strict"
+settle = "100ms"
 state = "/var/lib/ironmesh"
 policy = "policy"
 key_encryption_key = "/etc/kek"
@@ -41,6 +42,7 @@ service_lifetime = "1h 30m"
     assert_eq!(settings.advertise.len(), 2);
     assert_eq!(settings.listen.admin.port(), 15014);
     assert_eq!(settings.certificates.service_lifetime, Duration::from_secs(5400));
+    assert_eq!(settings.settle, Duration::from_millis(100));
 }
 
 #[test]
