@@ -72,10 +72,14 @@ impl TestAuthority {
         Arc::new(config)
     }
 
+    /// What is below it is trusted, in PEM.
+    pub(crate) fn roots_pem(&self) -> String {
+        self.0.trust_bundle().roots
+    }
+
     pub(crate) fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
-        let bundle = self.0.trust_bundle();
-        for root in CertificateDer::pem_slice_iter(bundle.roots.as_bytes()) {
+        for root in CertificateDer::pem_slice_iter(self.roots_pem().as_bytes()) {
             roots.add(root.unwrap()).unwrap();
         }
         roots

@@ -1,130 +1,35 @@
 //! gRPC's own xDS client, which is not Envoy: it names what it wants, also listeners and clusters, in
 //! the state-of-the-world variant, and knows an API listener (R61).
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 
 use ironmesh_tests::eventually;
 use ironmesh_tests::programs::require_grpcio;
-use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
-    Cluster,
-    cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig},
-};
-use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    Address, AggregatedConfigSource, ConfigSource, Locality, SocketAddress, address,
-    config_source::ConfigSourceSpecifier, socket_address::PortSpecifier,
-};
-use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
-    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint,
-};
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{ApiListener, Listener};
-use ironmesh_xds_wire::pb::envoy::config::route::v3::{
-    Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route,
-    route_action::ClusterSpecifier, route_match::PathSpecifier,
-};
-use ironmesh_xds_wire::pb::envoy::extensions::filters::http::router::v3::Router;
-use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, HttpFilter, Rds, http_connection_manager::RouteSpecifier, http_filter,
-};
-use ironmesh_xds_wire::pb::google::protobuf::UInt32Value;
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, any};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
+use crate::hand_made::{ads, cluster, endpoints, manager, routes, set_of};
 use crate::server::Server;
-
-#[expect(clippy::unnecessary_wraps, reason = "message fields are options")]
-fn ads() -> Option<ConfigSource> {
-    Some(ConfigSource {
-        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
-        ..ConfigSource::default()
-    })
-}
 
 /// All that a client of `api.mesh.local` needs, whose calls go to `port`.
 fn set(port: u16) -> ResourceSet {
-    let router = HttpFilter {
-        name: "router".to_owned(),
-        config_type: Some(http_filter::ConfigType::TypedConfig(any(&Router::default()))),
-        ..HttpFilter::default()
-    };
-    let manager = HttpConnectionManager {
-        route_specifier: Some(RouteSpecifier::Rds(Rds {
-            config_source: ads(),
-            route_config_name: "routes".to_owned(),
-        })),
-        http_filters: vec![router],
-        ..HttpConnectionManager::default()
-    };
     let listener = Listener {
         name: "api.mesh.local".to_owned(),
-        api_listener: Some(ApiListener { api_listener: Some(any(&manager)) }),
+        api_listener: Some(ApiListener { api_listener: Some(any(&manager("routes", &ads()))) }),
         ..Listener::default()
     };
-    let action = RouteAction {
-        cluster_specifier: Some(ClusterSpecifier::Cluster("api".to_owned())),
-        ..RouteAction::default()
-    };
-    let every_call = RouteMatch {
-        path_specifier: Some(PathSpecifier::Prefix(String::new())),
-        ..RouteMatch::default()
-    };
-    let routes = RouteConfiguration {
-        name: "routes".to_owned(),
-        virtual_hosts: vec![VirtualHost {
-            name: "api".to_owned(),
-            domains: vec!["*".to_owned()],
-            routes: vec![Route {
-                r#match: Some(every_call),
-                action: Some(route::Action::Route(action)),
-                ..Route::default()
-            }],
-            ..VirtualHost::default()
-        }],
-        ..RouteConfiguration::default()
-    };
-    let cluster = Cluster {
-        name: "api".to_owned(),
-        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
-        eds_cluster_config: Some(EdsClusterConfig {
-            eds_config: ads(),
-            ..EdsClusterConfig::default()
-        }),
-        ..Cluster::default()
-    };
-    let socket = SocketAddress {
-        address: "127.0.0.1".to_owned(),
-        port_specifier: Some(PortSpecifier::PortValue(port.into())),
-        ..SocketAddress::default()
-    };
-    let address = Address { address: Some(address::Address::SocketAddress(socket)) };
-    let endpoint = Endpoint { address: Some(address), ..Endpoint::default() };
-    let endpoints = ClusterLoadAssignment {
-        cluster_name: "api".to_owned(),
-        endpoints: vec![LocalityLbEndpoints {
-            locality: Some(Locality::default()),
-            load_balancing_weight: Some(UInt32Value { value: 1 }),
-            lb_endpoints: vec![LbEndpoint {
-                host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(endpoint)),
-                ..LbEndpoint::default()
-            }],
-            ..LocalityLbEndpoints::default()
-        }],
-        ..ClusterLoadAssignment::default()
-    };
-    let mut set = ResourceSet::default();
-    for resource in [
+    let endpoints = endpoints("api", SocketAddr::from(([127, 0, 0, 1], port)));
+    set_of(&[
         Resource::new(&listener),
-        Resource::new(&routes),
-        Resource::new(&cluster),
+        Resource::new(&routes("routes", "api")),
+        Resource::new(&cluster("api", &ads())),
         Resource::new(&endpoints),
-    ] {
-        set.insert(Arc::new(resource));
-    }
-    set
+    ])
 }
 
 fn free_port() -> u16 {

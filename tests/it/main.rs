@@ -1,4 +1,5 @@
-//! The xDS server in this process, on loopback with real mutual TLS, and gRPC's own client.
+//! The xDS server in this process, on loopback with real mutual TLS, gRPC's own client, and an Envoy without
+//! a mesh.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,7 +16,9 @@ mod cost;
 mod excess;
 mod frames;
 mod grpc;
+mod hand_made;
 mod pushes;
+mod separate;
 mod server;
 mod services;
 mod shutdown;

@@ -1,0 +1,221 @@
+//! A real Envoy to which every type comes by a service of its own, in both variants: clusters and
+//! listeners by its bootstrap, endpoints, routes and secrets by what the resources say.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use ironmesh_tests::programs::require_envoy;
+use ironmesh_tests::tls::connect_mesh;
+use ironmesh_tests::{App, Envoy, Http1Connection, Loopback, eventually};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{
+    ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService, TransportSocket,
+    api_config_source::ApiType, config_source::ConfigSourceSpecifier, data_source::Specifier,
+    grpc_service, transport_socket,
+};
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter};
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
+    CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret, TlsCertificate, secret,
+};
+use ironmesh_xds_wire::{Resource, ResourceSet, any};
+use serde_json::json;
+
+use crate::authority::Identity;
+use crate::hand_made::{cluster, endpoints, manager, routes, set_of, socket};
+use crate::server::Server;
+
+/// A service of a single type, in one of the variants.
+fn source(api_type: ApiType) -> ConfigSource {
+    let service = GrpcService {
+        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(grpc_service::EnvoyGrpc {
+            cluster_name: "xds".to_owned(),
+            ..grpc_service::EnvoyGrpc::default()
+        })),
+        ..GrpcService::default()
+    };
+    let api = ApiConfigSource {
+        api_type: api_type.into(),
+        transport_api_version: ApiVersion::V3.into(),
+        grpc_services: vec![service],
+        ..ApiConfigSource::default()
+    };
+    ConfigSource {
+        config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(api)),
+        resource_api_version: ApiVersion::V3.into(),
+        ..ConfigSource::default()
+    }
+}
+
+/// What tells Envoy where its control plane is, and how it asks for clusters and listeners.
+fn bootstrap(server: &Server, client: &Identity, host: SocketAddr, api_type: ApiType) -> String {
+    let socket = |address: SocketAddr| {
+        let (address, port) = (address.ip().to_string(), address.port());
+        json!({ "socket_address": { "address": address, "port_value": port } })
+    };
+    let source = json!({ "resource_api_version": "V3", "api_config_source": {
+        "api_type": api_type.as_str_name(),
+        "transport_api_version": "V3",
+        "grpc_services": [{ "envoy_grpc": { "cluster_name": "xds" } }],
+    }});
+    let tls = json!({
+        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+        "common_tls_context": {
+            "tls_params": { "tls_maximum_protocol_version": "TLSv1_3" },
+            "tls_certificates": [{
+                "certificate_chain": { "inline_string": client.chain },
+                "private_key": { "inline_string": client.key },
+            }],
+            "validation_context": {
+                "trusted_ca": { "inline_string": server.authority.roots_pem() },
+            },
+        },
+    });
+    json!({
+        "node": { "id": client.name(), "cluster": "separate" },
+        "admin": { "address": socket(host) },
+        "dynamic_resources": { "cds_config": source, "lds_config": source },
+        "static_resources": { "clusters": [{
+            "name": "xds",
+            "type": "STATIC",
+            "load_assignment": { "cluster_name": "xds", "endpoints": [{ "lb_endpoints": [{
+                "endpoint": { "address": socket(server.address) },
+            }]}]},
+            "typed_extension_protocol_options": {
+                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                    "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                    "explicit_http_config": { "http2_protocol_options": {} },
+                },
+            },
+            "transport_socket": { "name": "envoy.transport_sockets.tls", "typed_config": tls },
+        }]},
+    })
+    .to_string()
+}
+
+/// A listener with TLS whose calls go by `cluster` to `app`.
+struct Shape<'a> {
+    api_type: ApiType,
+    listener: Option<SocketAddr>,
+    cluster: &'a str,
+    app: SocketAddr,
+    own: &'a rcgen::CertifiedKey<rcgen::KeyPair>,
+}
+
+impl Shape<'_> {
+    fn set(&self) -> ResourceSet {
+        let source = source(self.api_type);
+        let text = |text: String| DataSource {
+            specifier: Some(Specifier::InlineString(text)),
+            ..DataSource::default()
+        };
+        let certificate = TlsCertificate {
+            certificate_chain: Some(text(self.own.cert.pem())),
+            private_key: Some(text(self.own.signing_key.serialize_pem())),
+            ..TlsCertificate::default()
+        };
+        let secret = Secret {
+            name: "own".to_owned(),
+            r#type: Some(secret::Type::TlsCertificate(certificate)),
+        };
+        let mut set = set_of(&[
+            Resource::new(&cluster(self.cluster, &source)),
+            Resource::new(&endpoints(self.cluster, self.app)),
+            Resource::new(&routes("routes", self.cluster)),
+            Resource::new(&secret),
+        ]);
+        if let Some(address) = self.listener {
+            set.insert(Resource::new(&listener(address, &source)).into());
+        }
+        set
+    }
+}
+
+fn listener(address: SocketAddr, source: &ConfigSource) -> Listener {
+    let own = SdsSecretConfig { name: "own".to_owned(), sds_config: Some(source.clone()) };
+    let tls = DownstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            tls_certificate_sds_secret_configs: vec![own],
+            ..CommonTlsContext::default()
+        }),
+        ..DownstreamTlsContext::default()
+    };
+    let http = Filter {
+        name: "http".to_owned(),
+        config_type: Some(filter::ConfigType::TypedConfig(any(&manager("routes", source)))),
+    };
+    Listener {
+        name: "in".to_owned(),
+        address: Some(socket(address)),
+        filter_chains: vec![FilterChain {
+            filters: vec![http],
+            transport_socket: Some(TransportSocket {
+                name: "envoy.transport_sockets.tls".to_owned(),
+                config_type: Some(transport_socket::ConfigType::TypedConfig(any(&tls))),
+            }),
+            ..FilterChain::default()
+        }],
+        ..Listener::default()
+    }
+}
+
+async fn every_type_comes_by_a_service_of_its_own(envoy: &Path, api_type: ApiType) {
+    let (server, loopback) = (Server::start().await, Loopback::claim());
+    let (client, folder) = (server.authority.proxy(), tempfile::tempdir().unwrap());
+    let text = bootstrap(&server, &client, loopback.socket(11, 15000), api_type);
+    fs_err::write(folder.path().join("envoy.yaml"), text).unwrap();
+    let a = App::http1("a", loopback.socket(21, 8080)).await;
+    let b = App::http1("b", loopback.socket(22, 8080)).await;
+    let own = rcgen::generate_simple_self_signed(["in".to_owned()]).unwrap();
+    let inbound = loopback.socket(11, 10000);
+    let first =
+        Shape { api_type, listener: Some(inbound), cluster: "one", app: a.address(), own: &own };
+
+    // It asks for clusters before there is an answer, and is ready when it has everything.
+    let starting = Envoy::start(envoy, "separate", folder.path(), loopback.host(11), 30);
+    let (envoy, ()) = tokio::join!(starting, server.publish(&client, first.set()));
+    let ask = async || {
+        let (chain, key) = (&client.chain, &client.key);
+        let tls = connect_mesh(inbound, "in", &[], chain, key, &own.cert.pem()).await?;
+        Http1Connection::over(tls).await?.get("/", "api").await
+    };
+    let answered_by = async |app: &str| {
+        eventually(&format!("an answer of {app}"), async || {
+            let response = ask().await.map_err(|error| format!("{error:#}"))?;
+            if response.header("x-app") == Some(app) { Ok(()) } else { Err(response.text()) }
+        })
+        .await;
+    };
+    answered_by("a").await;
+    let status = server.status_where(&client, "its streams", |status| status.streams == 5).await;
+    assert!(status.nacks.is_empty(), "{:?}", status.nacks);
+
+    // Other endpoints; then another cluster, and routes that lead there.
+    server.hub.publish(&client.name(), Shape { app: b.address(), ..first }.set());
+    answered_by("b").await;
+    server.hub.publish(&client.name(), Shape { cluster: "two", ..first }.set());
+    answered_by("a").await;
+    eventually("the first cluster to go", async || {
+        let clusters = envoy.admin_get("/clusters").await.text();
+        if clusters.lines().any(|line| line.starts_with("one::")) { Err(clusters) } else { Ok(()) }
+    })
+    .await;
+    // Nothing listens any more.
+    server.hub.publish(&client.name(), Shape { cluster: "two", listener: None, ..first }.set());
+    eventually("the listener to go", async || match ask().await {
+        Err(_) => Ok(()),
+        Ok(response) => Err(response.text()),
+    })
+    .await;
+    envoy.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_envoy_with_a_delta_stream_for_each_type_is_served() {
+    let Some(envoy) = require_envoy() else { return };
+    every_type_comes_by_a_service_of_its_own(&envoy, ApiType::DeltaGrpc).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_envoy_with_a_state_of_the_world_stream_for_each_type_is_served() {
+    let Some(envoy) = require_envoy() else { return };
+    every_type_comes_by_a_service_of_its_own(&envoy, ApiType::Grpc).await;
+}
