@@ -1,8 +1,10 @@
 //! Make before break, where a response has all that there is.
 
+use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
 
 use super::client::Client;
+use crate::stream::ACK_DEADLINE;
 use crate::test_resources::{cluster, endpoints, listener, route, set};
 
 /// R53.
@@ -31,4 +33,22 @@ fn a_cluster_that_is_on_its_way_and_has_gone_gets_the_endpoints_that_it_had() {
     client.take(Endpoint);
     client.take(Cluster);
     assert_eq!(client.saw(), ["CDS -a"]);
+}
+
+/// Rule 2: clusters in doubt are tried one by one, so one that was sent may be left out again. Also
+/// endpoints that are brought again, because nobody has answered, are not told before it is back.
+#[test]
+fn endpoints_wait_for_a_cluster_that_is_left_out_for_a_while() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.give(&set([cluster("a", 1), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]));
+    client.wants(Endpoint, &["a", "b"]);
+    client.refuse(Cluster, "one is bad");
+    assert_eq!(
+        client.saw(),
+        ["CDS +a +b", "EDS +a +b", "CDS in doubt: a b (one is bad)", "CDS +a"]
+    );
+    client.pass(ACK_DEADLINE);
+    assert_eq!(client.saw(), ["CDS late", "EDS late", "CDS +b -a", "EDS +b"]);
+    client.take_all();
+    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
 }
