@@ -27,6 +27,7 @@ pub(crate) mod dialect;
 mod limits;
 mod order;
 mod reconnect;
+mod separate;
 mod subscriptions;
 mod wanted;
 mod warming;
