@@ -63,13 +63,15 @@ impl<V: Dialect> Walk<V> {
         let key = (of, Arc::clone(name));
         let is_excused = self.excused.remove(&key);
         let before = self.brought.insert(key, Arc::clone(resource));
-        // In the state of the world what is not known to be taken is sent again.
+        // A whole state has all that there is; and what nobody has answered in time is brought again.
+        let may_repeat = V::either(false, of.allows_wildcard() || self.was_late);
         let is_first = is_excused || before.as_ref() != Some(resource);
-        assert!(V::either(is_first, true), "sent twice: {resource:?}");
+        assert!(is_first || may_repeat, "sent twice: {resource:?}");
         match of {
-            Cluster if is_news => {
+            Cluster => {
+                // A cluster of a whole state may be asked for, or in doubt, though it is no news.
                 self.excused.insert((Endpoint, Arc::clone(name)));
-                if self.client.covers(Endpoint, name) {
+                if is_news && self.client.covers(Endpoint, name) {
                     self.owed.insert(Arc::clone(name));
                 }
             }
