@@ -6,11 +6,18 @@ use std::path::PathBuf;
 
 use crate::workspace::root;
 
+/// The heading of the tables of rules.
+const HEADING: [&str; 4] = ["rule", "both", "delta", "state of the world"];
+
 /// Where the tests are that a column names without a prefix.
-const COLUMNS: [&str; 2] = ["xds/server/src/delta/tests", "xds/server/src/sotw/tests"];
+const COLUMNS: [&str; 3] = [SCENARIOS, "xds/server/src/delta/tests", "xds/server/src/sotw/tests"];
+
+/// Where the tests of both variants are.
+const SCENARIOS: &str = "xds/server/src/scenarios";
 
 /// Where those with a prefix are.
 const PREFIXES: &[(&str, &str)] = &[
+    ("scenarios", SCENARIOS),
     ("server", "xds/server/src"),
     ("wire", "xds/wire/src"),
     ("it", "tests/it"),
@@ -26,22 +33,25 @@ const BAD_INPUT: [u32; 17] = [8, 9, 10, 11, 22, 23, 24, 25, 26, 27, 28, 29, 30, 
 #[test]
 fn every_rule_of_xds_has_a_test_or_a_reason_in_both_variants() {
     let mut problems = Vec::new();
-    let page = rows("docs/conformance.md");
+    let tables = tables("docs/conformance.md");
+    let page: Vec<_> =
+        tables.iter().filter(|table| table[0] == HEADING).flat_map(|table| &table[1..]).collect();
     let rules = rows("docs/reference/xds-rules.md");
     let wanted = (1..=10).map(|n| format!("rule {n}")).chain((1..=64).map(|n| format!("R{n}")));
     for rule in wanted {
         if !rules.iter().any(|row| row[0] == rule) {
             problems.push(format!("{rule}: xds-rules.md does not say what it is"));
         }
-        match &page.iter().filter(|row| row[0] == rule && row.len() == 3).collect::<Vec<_>>()[..] {
-            [row] => {
-                for (cell, folder) in row[1..].iter().zip(COLUMNS) {
-                    problems.extend(problem(cell, folder).map(|problem| {
-                        format!("{rule}: {problem} (in {folder}, where nothing else is said)")
-                    }));
-                }
+        match &page.iter().filter(|row| row[0] == rule).collect::<Vec<_>>()[..] {
+            [row] if row.len() == HEADING.len() => {
+                let cells = row[1..].iter().zip(COLUMNS);
+                problems.extend(cells.filter_map(|(cell, folder)| {
+                    let test = tests_in(cell).find(|test| !exists(test, folder))?;
+                    Some(format!("{rule}: no test `{test}` (in {folder}, where nothing is said)"))
+                }));
+                problems.extend(coverage_problem(row).map(|why| format!("{rule}: {why}")));
             }
-            found => problems.push(format!("{rule}: {} rows, and not one", found.len())),
+            found => problems.push(format!("{rule}: {} rows, and not one of four", found.len())),
         }
     }
     assert!(problems.is_empty(), "docs/conformance.md\n{}", problems.join("\n"));
@@ -54,7 +64,7 @@ fn every_case_of_bad_input_has_a_test() {
     for case in BAD_INPUT.map(|number| format!("A{number}")) {
         match &page.iter().filter(|row| row[0] == case).collect::<Vec<_>>()[..] {
             [row] if row.len() == 4 => {
-                let tests: Vec<_> = row[3].split('`').skip(1).step_by(2).collect();
+                let tests: Vec<_> = tests_in(&row[3]).collect();
                 let missing = tests.iter().filter(|test| !exists_by_variant(test));
                 problems.extend(missing.map(|test| format!("{case}: no test `{test}`")));
                 if tests.is_empty() {
@@ -67,7 +77,7 @@ fn every_case_of_bad_input_has_a_test() {
     assert!(problems.is_empty(), "docs/conformance.md\n{}", problems.join("\n"));
 }
 
-/// The same as [`exists`] where no column says which variant is meant, and the name does.
+/// The same as [`exists`] where no column says which variant is meant, and the name does, if any.
 fn exists_by_variant(test: &str) -> bool {
     match test.split_once("::") {
         Some((variant @ ("delta" | "sotw"), test)) => {
@@ -88,22 +98,38 @@ fn every_mutation_still_applies() {
         if source.matches(field("from")).count() != 1 {
             problems.push(format!("not once in {}: {}", field("file"), field("from")));
         }
-        // The tests of a variant are in files of their own, those of `separate` are not.
-        if !exists_by_variant(&field("test").replace("::tests::", "::")) {
+        // The tests of a variant are in files of their own, those of `separate` are not. A scenario
+        // is one function for both variants.
+        let mut test = field("test").replace("::tests::", "::");
+        if test.starts_with("scenarios::") {
+            test = test.replace("::delta::", "::").replace("::sotw::", "::");
+        }
+        if !exists_by_variant(&test) {
             problems.push(format!("no test `{}`", field("test")));
         }
     }
     assert!(problems.is_empty(), "xtask/mutations.toml\n{}", problems.join("\n"));
 }
 
-/// What is wrong with a cell of the table, if anything.
-fn problem(cell: &str, folder: &str) -> Option<String> {
-    let tests: Vec<_> = cell.split('`').skip(1).step_by(2).collect();
-    let is_reason = |reason: &str| cell.strip_prefix(reason).is_some_and(|why| !why.is_empty());
-    if tests.is_empty() && !REASONS.into_iter().any(is_reason) {
-        return Some(format!("neither a test nor a reason: {cell:?}"));
+/// What is wrong with a row of rules, if anything: each variant has a test or a reason, and where a rule
+/// does not apply to one, no test is said to be of both.
+fn coverage_problem(row: &[String]) -> Option<String> {
+    let is_reason = |cell: &&String| {
+        let why = |reason: &str| cell.strip_prefix(reason).is_some_and(|why| !why.is_empty());
+        REASONS.into_iter().any(why)
+    };
+    let [_, both, each @ ..] = row else { return Some("no cells".to_owned()) };
+    let has_both = tests_in(both).next().is_some();
+    if has_both && let Some(reason) = each.iter().find(is_reason) {
+        return Some(format!("there is a test of both, and a reason not to have one: {reason:?}"));
     }
-    tests.into_iter().find(|test| !exists(test, folder)).map(|test| format!("no test `{test}`"))
+    let lacks = |cell: &&String| !has_both && !is_reason(cell) && tests_in(cell).next().is_none();
+    each.iter().find(lacks).map(|cell| format!("neither a test nor a reason: {cell:?}"))
+}
+
+/// The tests that a cell names.
+fn tests_in(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
 }
 
 fn exists(test: &str, folder: &str) -> bool {
@@ -122,7 +148,7 @@ fn exists(test: &str, folder: &str) -> bool {
     tests_of(&text).contains(function)
 }
 
-/// The names of the test functions of a file.
+/// The names of the test functions of a file, and of the scenarios of which tests are made.
 fn tests_of(text: &str) -> BTreeSet<&str> {
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     let is_mark = |line: &str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
@@ -131,15 +157,24 @@ fn tests_of(text: &str) -> BTreeSet<&str> {
         let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")?;
         function.split('(').next().filter(|_| is_mark(mark))
     });
-    functions.collect()
+    let list = text.split_once("in_both_variants! {").and_then(|(_, rest)| rest.split_once('}'));
+    let scenarios = list.into_iter().flat_map(|(list, _)| list.split(',').map(str::trim));
+    functions.chain(scenarios).collect()
 }
 
 /// The rows of all tables of a page, as their cells.
 fn rows(page: &str) -> Vec<Vec<String>> {
+    tables(page).into_iter().flatten().collect()
+}
+
+/// The tables of a page: their headings, and then their rows.
+fn tables(page: &str) -> Vec<Vec<Vec<String>>> {
     let text = fs_err::read_to_string(root().join(page)).unwrap();
     let cells = |line: &str| -> Option<Vec<String>> {
         let line = line.strip_prefix('|')?.strip_suffix('|')?;
         Some(line.split('|').map(|cell| cell.trim().to_owned()).collect())
     };
-    text.lines().filter_map(cells).collect()
+    let lines: Vec<_> = text.lines().map(cells).collect();
+    let tables = lines.split(Option::is_none).filter(|rows| !rows.is_empty());
+    tables.map(|rows| rows.iter().flatten().cloned().collect()).collect()
 }

@@ -51,6 +51,7 @@ pub(crate) fn run(filter: &str) -> anyhow::Result<()> {
     let target = metadata.target_directory.as_std_path();
     let copy = target.join("mutations");
     copy_workspace(metadata.workspace_root.as_std_path(), &copy)?;
+    set_apart(&copy)?;
 
     let mut out = io::stdout();
     let sound = build(&copy, target)?.context("the engine as it is does not build")?;
@@ -129,12 +130,24 @@ fn copy_workspace(root: &Path, copy: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Gives the crate of the copy a version of its own. Cargo would take its tests for those of the working
+/// tree otherwise, which have their place in the same target folder: a mutation that was stopped halfway
+/// stayed there, and the next `cargo test` ran it.
+fn set_apart(copy: &Path) -> anyhow::Result<()> {
+    let path = copy.join(PACKAGE.1).join("Cargo.toml");
+    let (inherited, own) = ("version.workspace = true\n", "version = \"0.0.0-mutated\"\n");
+    let text = fs_err::read_to_string(&path)?;
+    ensure!(text.contains(inherited), "{}: no {inherited}", path.display());
+    fs_err::write(&path, text.replacen(inherited, own, 1))?;
+    Ok(())
+}
+
 /// Builds the unit tests of the copy, with the dependencies that are built already. `None` where they
 /// do not build.
 fn build(copy: &Path, target: &Path) -> anyhow::Result<Option<PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["test", "--quiet", "--locked", "--lib", "--no-run", "--message-format=json"]);
+    command.args(["test", "--quiet", "--offline", "--lib", "--no-run", "--message-format=json"]);
     command.args(["--package", PACKAGE.0, "--target-dir"]).arg(target).current_dir(copy);
     let output = command.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {

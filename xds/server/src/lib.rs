@@ -15,6 +15,8 @@ mod counters;
 pub mod delta;
 mod hub;
 mod listener;
+#[cfg(test)]
+mod scenarios;
 mod separate;
 mod service;
 pub mod sotw;

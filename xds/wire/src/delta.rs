@@ -87,7 +87,9 @@ mod tests {
     use prost::Message;
 
     use super::*;
+    use crate::frame::read;
 
+    /// R48.
     #[test]
     fn a_frame_is_what_a_client_decodes() {
         let resource = |name: &str| {
@@ -98,11 +100,7 @@ mod tests {
             removed: vec!["c".into()],
             ..DeltaResponse::new(ResourceType::Cluster, 7)
         };
-        let frame = response.frame().concat();
-        let (prefix, message) = frame.split_at(5);
-        assert_eq!(prefix[0], 0);
-        assert_eq!(u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize, message.len());
-        let decoded = discovery::DeltaDiscoveryResponse::decode(message).unwrap();
+        let decoded: discovery::DeltaDiscoveryResponse = read(&response.frame());
         assert_eq!(decoded.type_url, ResourceType::Cluster.url());
         assert_eq!(decoded.nonce, "7");
         assert_eq!(decoded.removed_resources, ["c"]);
@@ -113,7 +111,7 @@ mod tests {
         assert_eq!(Cluster::decode(&*inside.value).unwrap().name, "b");
     }
 
-    // R22, R39, R45, R49, R50.
+    /// R22, R39, R45, R49, R50.
     #[test]
     fn a_response_has_nothing_that_envoy_does_not_implement() {
         let cluster = Cluster { name: "a".to_owned(), ..Cluster::default() };
@@ -134,11 +132,10 @@ mod tests {
             resources: vec![body],
             ..discovery::DeltaDiscoveryResponse::default()
         };
-        let frame = response.frame().concat();
-        assert_eq!(discovery::DeltaDiscoveryResponse::decode(&frame[5..]).unwrap(), all);
+        assert_eq!(read::<discovery::DeltaDiscoveryResponse>(&response.frame()), all);
     }
 
-    // R49.
+    /// R49.
     #[test]
     fn what_we_do_not_implement_is_passed_over() {
         let locator = discovery::ResourceLocator { name: "a".to_owned(), ..Default::default() };

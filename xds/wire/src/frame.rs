@@ -17,3 +17,13 @@ pub(crate) fn frame<'a>(
     first.put_slice(&head.encode_to_vec());
     std::iter::once(first.freeze()).chain(entries.cloned()).collect()
 }
+
+/// What a client reads of a frame.
+#[cfg(test)]
+pub(crate) fn read<M: Message + Default>(frame: &[Bytes]) -> M {
+    let frame = frame.concat();
+    let (prefix, message) = frame.split_at(5);
+    assert_eq!(prefix[0], 0, "it is not compressed");
+    assert_eq!(u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize, message.len());
+    M::decode(message).unwrap()
+}

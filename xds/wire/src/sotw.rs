@@ -74,7 +74,9 @@ mod tests {
     use prost::Message;
 
     use super::*;
+    use crate::frame::read;
 
+    /// R48.
     #[test]
     fn a_frame_is_what_a_client_decodes() {
         let resource = |name: &str| {
@@ -87,11 +89,7 @@ mod tests {
             nonce: 7,
             resources,
         };
-        let frame = response.frame().concat();
-        let (prefix, message) = frame.split_at(5);
-        assert_eq!(prefix[0], 0);
-        assert_eq!(u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize, message.len());
-        let decoded = discovery::DiscoveryResponse::decode(message).unwrap();
+        let decoded: discovery::DiscoveryResponse = read(&response.frame());
         assert_eq!(decoded.version_info, response.version.to_string());
         assert_eq!(decoded.type_url, ResourceType::Cluster.url());
         assert_eq!(decoded.nonce, "7");
@@ -100,7 +98,7 @@ mod tests {
         assert_eq!(Cluster::decode(&*decoded.resources[1].value).unwrap().name, "b");
     }
 
-    // R39, R49, R50.
+    /// R39, R49, R50.
     #[test]
     fn a_response_has_nothing_that_envoy_does_not_implement() {
         let cluster = Cluster { name: "a".to_owned(), ..Cluster::default() };
@@ -115,11 +113,10 @@ mod tests {
             resources: vec![crate::any(&cluster)],
             ..discovery::DiscoveryResponse::default()
         };
-        let frame = response.frame().concat();
-        assert_eq!(discovery::DiscoveryResponse::decode(&frame[5..]).unwrap(), all);
+        assert_eq!(read::<discovery::DiscoveryResponse>(&response.frame()), all);
     }
 
-    // R49.
+    /// R49.
     #[test]
     fn what_we_do_not_implement_is_passed_over() {
         let locator = discovery::ResourceLocator { name: "a".to_owned(), ..Default::default() };

@@ -1,13 +1,9 @@
-//! The delta stream against the rules of the protocol, one test per rule.
-//!
-//! R1 to R64 and "rule 1" to "rule 10" are those of docs/reference/xds-rules.md, and docs/conformance.md
-//! says which tests hold which.
+//! The delta stream against the rules that only this variant has, or that it keeps in a way of its own.
+//! What it has in common with the other is in [`crate::scenarios`].
 
 mod answers;
 mod client;
-mod convergence;
 mod limits;
 mod order;
 mod reconnect;
 mod subscriptions;
-mod warming;

@@ -223,7 +223,8 @@ impl Partial {
                 if self.exchange.subscription.covers(resource.name()) {
                     self.sent.remove(resource.name());
                     self.dirty.insert(Arc::clone(resource.name()));
-                    if self.singly.is_empty() && !names.contains(resource.name()) {
+                    let is_next = self.singly.is_empty() && !hold(resource.name());
+                    if is_next && !names.contains(resource.name()) {
                         names.push(Arc::clone(resource.name()));
                     }
                 }

@@ -4,25 +4,30 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route};
-use ironmesh_xds_wire::{DeltaResponse, ResourceSet};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::client::Client;
+use super::dialect::{Dialect, Push};
 use crate::stream::REMOVAL_GRACE;
 use crate::test_resources::Contents;
 
-proptest! {
-    #[test]
-    fn a_client_that_warms_its_clusters_never_waits(steps in vec(step(), 1..80)) {
-        let mut envoy = Envoy::default_connected();
+in_both_variants! {
+    a_client_that_warms_its_clusters_never_waits,
+}
+
+/// Rule 1, rule 10, R64.
+fn a_client_that_warms_its_clusters_never_waits<V: Dialect>() {
+    proptest!(|(steps in vec(step(), 1..80))| {
+        let mut envoy = Envoy::<V>::default_connected();
         for step in &steps {
             envoy.take(step);
         }
         envoy.settle();
-    }
+    });
 }
 
 #[derive(Debug, Clone)]
@@ -32,9 +37,11 @@ enum Step {
     Publish,
     /// The client reads the next message.
     Read,
-    /// The stream is lost. Of the requests on the new one, so many come before the set.
+    /// The stream is lost. Of the requests on the new one, so many come before the set. The server is
+    /// the same, or another.
     Reconnect {
         before_set: usize,
+        elsewhere: bool,
     },
 }
 
@@ -45,16 +52,17 @@ fn step() -> impl Strategy<Value = Step> {
         6 => edit.prop_map(|(of, name, content)| Step::Edit(of, name, content)),
         4 => Just(Step::Publish),
         10 => Just(Step::Read),
-        1 => (0..=4_usize).prop_map(|before_set| Step::Reconnect { before_set }),
+        1 => (0..=4_usize, any::<bool>())
+            .prop_map(|(before_set, elsewhere)| Step::Reconnect { before_set, elsewhere }),
     ]
 }
 
-struct Envoy {
-    client: Client,
+struct Envoy<V: Dialect> {
+    client: Client<V>,
     contents: Contents,
     published: ResourceSet,
     /// What is on the way to it.
-    unread: VecDeque<(ResourceType, DeltaResponse)>,
+    unread: VecDeque<Push>,
     /// The clusters whose endpoints it is subscribed to.
     subscribed: BTreeSet<Arc<str>>,
     /// The clusters of the push that it has read and not taken, as long as they are not warm.
@@ -62,7 +70,7 @@ struct Envoy {
     has_asked_for_listeners: bool,
 }
 
-impl Envoy {
+impl<V: Dialect> Envoy<V> {
     fn default_connected() -> Self {
         let mut envoy = Self {
             client: Client::new(),
@@ -74,7 +82,7 @@ impl Envoy {
             has_asked_for_listeners: false,
         };
         envoy.client.give(&ResourceSet::default());
-        envoy.client.ask(Cluster, &[]);
+        envoy.client.wants(Cluster, &[]);
         envoy
     }
 
@@ -83,7 +91,7 @@ impl Envoy {
             Step::Edit(of, name, content) => self.contents.edit(*of, name, *content),
             Step::Publish => self.publish(),
             Step::Read => self.read(),
-            Step::Reconnect { before_set } => self.reconnect(*before_set),
+            Step::Reconnect { before_set, elsewhere } => self.reconnect(*before_set, *elsewhere),
         }
         self.receive();
     }
@@ -99,30 +107,19 @@ impl Envoy {
     }
 
     fn read(&mut self) {
-        let Some((of, DeltaResponse { resources, removed, .. })) = self.unread.pop_front() else {
-            return;
-        };
-        let added: Vec<_> = resources.iter().map(|r| Arc::clone(r.name())).collect();
-        match of {
+        let Some(push) = self.unread.pop_front() else { return };
+        match push.of {
             Cluster => {
                 assert_eq!(self.warming, None, "one push at a time");
-                let new: Vec<_> =
-                    added.iter().filter(|&name| self.subscribed.insert(Arc::clone(name))).collect();
-                if !new.is_empty() {
-                    let new: Vec<_> = new.into_iter().map(|name| &**name).collect();
-                    self.client.ask(Endpoint, &new);
-                }
-                let gone: Vec<_> =
-                    removed.iter().filter(|name| self.subscribed.remove(*name)).collect();
-                if !gone.is_empty() {
-                    let gone: Vec<_> = gone.into_iter().map(|name| &**name).collect();
-                    self.client.drop_names(Endpoint, &gone);
-                }
-                self.warming = Some(added.into_iter().collect());
+                let changed: BTreeSet<_> = push.news.iter().map(|r| Arc::clone(r.name())).collect();
+                self.follow(&changed, |name| push.takes_away(name));
+                self.warming = Some(changed);
             }
             Endpoint => {
+                let told = push.resources.iter().map(|resource| resource.name());
+                let told: BTreeSet<_> = told.chain(&push.removed).collect();
                 if let Some(warming) = &mut self.warming {
-                    warming.retain(|name| !added.contains(name) && !removed.contains(name));
+                    warming.retain(|name| !told.contains(name));
                 }
                 self.client.take(Endpoint);
             }
@@ -133,31 +130,46 @@ impl Envoy {
             self.client.take(Cluster);
             if !self.has_asked_for_listeners {
                 self.has_asked_for_listeners = true;
-                self.client.ask(Listener, &[]);
-                self.client.ask(Route, &["a", "b"]);
+                self.client.wants(Listener, &[]);
+                self.client.wants(Route, &["a", "b"]);
             }
         }
     }
 
-    fn reconnect(&mut self, before_set: usize) {
-        self.client.reconnect();
+    /// Subscribes to the endpoints of its clusters.
+    fn follow(&mut self, changed: &BTreeSet<Arc<str>>, is_gone: impl Fn(&Arc<str>) -> bool) {
+        let gone: Vec<_> = self.subscribed.iter().filter(|name| is_gone(name)).cloned().collect();
+        self.subscribed.retain(|name| !gone.contains(name));
+        let new: Vec<_> =
+            changed.iter().filter(|name| self.subscribed.insert(Arc::clone(name))).collect();
+        // Where it says all its names each time it asks again also where only the content of clusters
+        // has changed (R15).
+        let says_so = !new.is_empty() || !gone.is_empty();
+        if says_so || V::either(false, !changed.is_empty()) {
+            let new: Vec<_> = new.into_iter().map(|name| &**name).collect();
+            let gone: Vec<_> = gone.iter().map(|name| &**name).collect();
+            self.client.change(Endpoint, &new, &gone);
+        }
+    }
+
+    fn reconnect(&mut self, before_set: usize, elsewhere: bool) {
+        if elsewhere {
+            self.client.reconnect_elsewhere();
+        } else {
+            self.client.reconnect();
+        }
         self.unread.clear();
         self.warming = None;
-        let subscribed: Vec<_> = self.subscribed.iter().map(|name| &**name).collect();
-        let mut requests = vec![(Cluster, &[][..])];
-        if !subscribed.is_empty() {
-            requests.push((Endpoint, &subscribed));
-        }
-        if self.has_asked_for_listeners {
-            requests.extend([(Listener, &[][..]), (Route, &["a", "b"])]);
-        }
-        for (at, (of, names)) in requests.iter().enumerate() {
+        let mut types = vec![Cluster];
+        types.extend((!self.subscribed.is_empty()).then_some(Endpoint));
+        types.extend([Listener, Route].into_iter().filter(|_| self.has_asked_for_listeners));
+        for (at, of) in types.iter().enumerate() {
             if at == before_set {
                 self.client.give(&self.published);
             }
-            self.client.ask_again(*of, names);
+            self.client.come_back(*of);
         }
-        if before_set >= requests.len() {
+        if before_set >= types.len() {
             self.client.give(&self.published);
         }
     }
@@ -186,8 +198,11 @@ impl Envoy {
             .published
             .iter()
             .filter(|resource| is_wanted(resource.resource_type(), resource.name()))
-            .map(|r| ((r.resource_type(), Arc::clone(r.name())), r.version()))
+            .map(|r| ((r.resource_type(), Arc::clone(r.name())), Arc::clone(r)))
             .collect();
+        // In the state of the world it may have kept endpoints and routes that have gone (R37).
+        let may_keep = |of: ResourceType| V::either(false, !of.allows_wildcard());
+        self.client.has.retain(|key, _| wanted.contains_key(key) || !may_keep(key.0));
         assert_eq!(self.client.has, wanted);
     }
 }

@@ -1,0 +1,222 @@
+//! ACKs and NACKs, and what they change.
+
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Secret};
+use ironmesh_xds_wire::{Resource, ResourceSet};
+
+use super::client::Client;
+use super::dialect::Dialect;
+use crate::stream::REMOVAL_GRACE;
+use crate::test_resources::{cluster, endpoints, listener, resource, secret, set};
+
+in_both_variants! {
+    nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered,
+    an_ack_tells_what_the_client_has,
+    what_changes_while_a_push_is_under_way_goes_with_the_next_in_its_newest_version,
+    what_changes_back_while_a_push_is_under_way_is_not_sent_twice,
+    a_stale_nonce_answers_nothing_and_its_subscriptions_count,
+    a_nonce_counts_only_for_its_type,
+    after_a_refusal_of_several_each_is_tried_alone_and_the_guilty_no_more,
+    after_a_refusal_of_several_endpoints_each_comes_alone,
+    a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again,
+    a_refusal_of_one_type_does_not_stall_the_others,
+    a_refused_resource_can_still_be_removed,
+    names_in_doubt_that_change_or_go_meanwhile_end_as_they_are_now,
+}
+
+/// R21.
+fn nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered<V: Dialect>() {
+    let all = set([cluster("a", 1), endpoints("a", 1), listener("l", 1)]);
+    let mut client = Client::<V>::new();
+    client.give(&all);
+    client.subscribe_to(&all);
+    client.take_all();
+    assert_eq!(client.saw(), ["CDS +a", "EDS +a", "SDS", "RDS", "LDS +l"]);
+    client.give(&all);
+    client.give(&set([cluster("a", 1), endpoints("a", 1), listener("l", 1)]));
+    assert!(client.saw().is_empty());
+}
+
+/// R10, R16.
+fn an_ack_tells_what_the_client_has<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([secret("s", 1), cluster("a", 1), cluster("b", 1)]));
+    client.give(&set([secret("s", 2), cluster("b", 2)]));
+    assert!(client.heard().is_empty());
+    assert_eq!(client.stream.acked(Secret)["s"], secret("s", 1).version());
+    client.take(Secret);
+    assert_eq!(client.heard(), ["SDS s"]);
+    assert_eq!(client.stream.acked(Secret)["s"], secret("s", 2).version());
+    assert_eq!(client.stream.acked(Cluster)["b"], cluster("b", 1).version());
+    client.take(Cluster);
+    assert_eq!(client.heard(), ["CDS b"]);
+    assert_eq!(client.stream.acked(Cluster)["b"], cluster("b", 2).version());
+    assert!(client.stream.acked(Cluster).contains_key("a"), "it is still to be removed");
+    client.take(Cluster);
+    assert_eq!(client.heard(), ["CDS a"]);
+    assert!(!client.stream.acked(Cluster).contains_key("a"), "it is gone");
+}
+
+/// R43, and no queue of old states: one push of a type is under way.
+fn what_changes_while_a_push_is_under_way_goes_with_the_next_in_its_newest_version<V: Dialect>() {
+    for of in ResourceType::ALL {
+        let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
+        for content in 2..=5 {
+            client.give(&set([resource(of, "x", content)]));
+        }
+        let first = client.saw();
+        assert!(matches!(&first[..], [push] if push.ends_with("DS +x")), "{first:?}");
+        client.take(of);
+        assert_eq!(client.saw(), first);
+        assert_eq!(client.open[0].resources, [resource(of, "x", 5)]);
+        client.take(of);
+        assert!(client.saw().is_empty());
+    }
+}
+
+/// R21.
+fn what_changes_back_while_a_push_is_under_way_is_not_sent_twice<V: Dialect>() {
+    for of in ResourceType::ALL {
+        let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
+        for content in [2, 3, 2] {
+            client.give(&set([resource(of, "x", content)]));
+        }
+        client.take_all();
+        let saw = client.saw();
+        assert!(matches!(&saw[..], [push] if push.ends_with("DS +x")), "{saw:?}");
+    }
+}
+
+/// Rule 9, R13, R17: the push and the requests have crossed. (In the state of the world it is the
+/// request after the stale ones, with all names, that is answered: R14.)
+fn a_stale_nonce_answers_nothing_and_its_subscriptions_count<V: Dialect>() {
+    for (nonce, error) in [
+        ("", None),
+        ("1", Some("stale")),
+        ("999", Some("stale")),
+        ("999", None),
+        ("no number", None),
+    ] {
+        let mut client = Client::<V>::settled(&set([secret("s", 1), secret("t", 1)]));
+        client.give(&set([secret("s", 2), secret("t", 1), secret("u", 1)]));
+        assert_eq!(client.saw(), ["SDS +s"]);
+        for _ in 0..2 {
+            let request = V::change(&mut client, Secret, &["u"], &[]);
+            client.request(&V::answering(request, nonce, error));
+        }
+        assert!(client.saw().is_empty(), "the push of s is still under way, and not refused");
+        client.take(Secret);
+        assert_eq!(client.saw(), ["SDS +u"], "{nonce:?}");
+    }
+}
+
+/// R4, A32.
+fn a_nonce_counts_only_for_its_type<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([cluster("a", 1), listener("l", 1)]));
+    client.give(&set([cluster("a", 2), listener("l", 2)]));
+    let nonce = client.open[0].nonce.to_string();
+    client.answer(Listener, &nonce, None);
+    assert_eq!(client.saw(), ["CDS +a"], "the clusters are not taken");
+}
+
+/// Rule 5, R19: which of several is refused is not known.
+fn after_a_refusal_of_several_each_is_tried_alone_and_the_guilty_no_more<V: Dialect>() {
+    let all =
+        |bad, c| set([cluster("old", 1), cluster("a", 1), cluster("bad", bad), cluster("c", c)]);
+    let mut client = Client::<V>::settled(&set([cluster("old", 1), cluster("c", 1)]));
+    client.give(&all(1, 2));
+    client.refuse(Cluster, "one is bad");
+    client.take(Cluster);
+    client.refuse(Cluster, "this one");
+    client.take(Cluster);
+    assert_eq!(
+        client.saw(),
+        [
+            "CDS +a +bad +c",
+            "CDS in doubt: a bad c (one is bad)",
+            "CDS +a",
+            "CDS +bad",
+            "CDS refused: bad (this one)",
+            "CDS +c",
+        ]
+    );
+    assert_eq!(client.has[&(Cluster, "c".into())], cluster("c", 2));
+    client.give(&all(1, 3));
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["CDS +c"]);
+    client.give(&all(2, 3));
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["CDS +bad"], "it has changed");
+}
+
+/// Rule 5, R19.
+fn after_a_refusal_of_several_endpoints_each_comes_alone<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
+    client.give(&set([endpoints("a", 2), endpoints("b", 2)]));
+    client.refuse(Endpoint, "one is bad");
+    client.refuse(Endpoint, "this one");
+    client.take(Endpoint);
+    assert_eq!(
+        client.saw(),
+        [
+            "EDS +a +b",
+            "EDS in doubt: a b (one is bad)",
+            "EDS +a",
+            "EDS refused: a (this one)",
+            "EDS +b",
+        ]
+    );
+}
+
+/// Rule 5: what Envoy has taken of a refused push it does not tell, so it is sent again.
+fn a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again<V: Dialect>() {
+    for of in ResourceType::ALL {
+        let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
+        client.give(&set([resource(of, "x", 2)]));
+        client.refuse(of, "no");
+        assert!(client.open.is_empty());
+        client.give(&set([resource(of, "x", 1)]));
+        assert_eq!(client.open[0].resources, [resource(of, "x", 1)]);
+    }
+}
+
+/// R20.
+fn a_refusal_of_one_type_does_not_stall_the_others<V: Dialect>() {
+    let all = |n| set([cluster("a", n), listener("l", n), secret("s", n)]);
+    let mut client = Client::<V>::settled(&all(1));
+    client.give(&all(2));
+    client.refuse(Secret, "no");
+    client.refuse(Cluster, "no");
+    assert_eq!(
+        client.saw(),
+        ["SDS +s", "CDS +a", "SDS refused: s (no)", "CDS refused: a (no)", "LDS +l"]
+    );
+}
+
+/// R47: a refusal is of a version, and not of the name.
+fn a_refused_resource_can_still_be_removed<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
+    client.give(&set([cluster("a", 2)]));
+    client.refuse(Cluster, "no");
+    client.saw();
+    client.give(&ResourceSet::default());
+    client.take_all();
+    // What goes last is as it was before until then.
+    assert_eq!(client.saw(), V::either(&["CDS -a"][..], &["CDS", "CDS -a"]));
+    assert!(client.has.is_empty());
+}
+
+/// Rule 5, R63: whatever the client has taken of the push that it refused.
+fn names_in_doubt_that_change_or_go_meanwhile_end_as_they_are_now<V: Dialect>() {
+    let takes_nothing = |_: &Resource| true;
+    let takes_what_is_good = |one: &Resource| *one == *cluster("b", 1);
+    for is_bad in [takes_nothing, takes_what_is_good] {
+        let mut client = Client::<V>::settled(&ResourceSet::default());
+        client.give(&set([cluster("a", 1), cluster("b", 1), cluster("c", 1)]));
+        client.give(&set([cluster("b", 2), cluster("c", 1)]));
+        client.refuse_in_part(Cluster, is_bad);
+        client.take_all();
+        client.pass(REMOVAL_GRACE);
+        client.take_all();
+        let has: Vec<_> = client.has.into_values().collect();
+        assert_eq!(has, [cluster("b", 2), cluster("c", 1)]);
+    }
+}

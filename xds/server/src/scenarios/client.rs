@@ -1,0 +1,233 @@
+//! A model of a client: it subscribes, takes or refuses what it is sent, and remembers what it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
+use ironmesh_xds_wire::{Resource, ResourceSet, Version};
+use tokio::time::Instant;
+
+use super::wanted::Wanted;
+use crate::scenarios::dialect::{Dialect, Push};
+use crate::stream::REMOVAL_GRACE;
+
+mod sight;
+
+/// The types in the order in which Envoy asks for them.
+pub(crate) const ENVOYS_ORDER: [ResourceType; 5] = [Cluster, Endpoint, Secret, Listener, Route];
+
+pub(crate) type Key = (ResourceType, Arc<str>);
+
+pub(crate) struct Client<V: Dialect> {
+    pub(crate) stream: V,
+    pub(crate) now: Instant,
+    /// What it has taken: the newest version of each.
+    pub(crate) has: BTreeMap<Key, Arc<Resource>>,
+    /// What it wants, of the types that it has asked for.
+    pub(crate) wanted: BTreeMap<ResourceType, Wanted>,
+    /// What it has not answered yet, oldest first.
+    pub(crate) open: Vec<Push>,
+    /// What it knows to be refused, by the final words of the server.
+    pub(crate) refused: BTreeMap<Key, Version>,
+    /// The same, also of names of which it has taken another version since.
+    pub(crate) ever_refused: BTreeMap<Key, Version>,
+    /// In the state of the world: the versions that it has taken last.
+    pub(crate) versions: BTreeMap<ResourceType, Version>,
+    /// The nonces that it has read last on this stream.
+    pub(crate) nonces_read: BTreeMap<ResourceType, u64>,
+    /// All that came on this stream, as long as nobody takes it out.
+    pub(crate) log: Vec<Push>,
+    saw: Vec<String>,
+    heard: Vec<String>,
+    nonces: BTreeSet<u64>,
+}
+
+impl<V: Dialect> Client<V> {
+    pub(crate) fn new() -> Self {
+        Self {
+            stream: V::fresh(),
+            now: Instant::now(),
+            has: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            open: Vec::new(),
+            refused: BTreeMap::new(),
+            ever_refused: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            nonces_read: BTreeMap::new(),
+            log: Vec::new(),
+            saw: Vec::new(),
+            heard: Vec::new(),
+            nonces: BTreeSet::new(),
+        }
+    }
+
+    /// A client that was given `set`, has subscribed to all of it as Envoy does, and has taken it.
+    pub(crate) fn settled(set: &ResourceSet) -> Self {
+        let mut client = Self::new();
+        client.give(set);
+        client.subscribe_to(set);
+        client.take_all();
+        client.pass(REMOVAL_GRACE);
+        client.saw.clear();
+        client.heard.clear();
+        client
+    }
+
+    /// Subscribes to all of `set` as Envoy does: wildcards for clusters and listeners, names otherwise.
+    pub(crate) fn subscribe_to(&mut self, set: &ResourceSet) {
+        for of in ENVOYS_ORDER {
+            let names: Vec<_> = set.of(of).keys().map(|name| &**name).collect();
+            self.wants(of, if of.allows_wildcard() { &[] } else { &names });
+        }
+    }
+
+    /// The stream is lost, and a new one opened at the same server. What is not answered yet is not
+    /// taken.
+    pub(crate) fn reconnect(&mut self) {
+        self.stream = V::again(self);
+        self.forget_stream();
+    }
+
+    /// The same at a server that knows nothing of it.
+    pub(crate) fn reconnect_elsewhere(&mut self) {
+        self.stream = V::fresh();
+        self.refused.clear();
+        self.ever_refused.clear();
+        self.forget_stream();
+    }
+
+    fn forget_stream(&mut self) {
+        self.open.clear();
+        self.log.clear();
+        self.saw.clear();
+        self.heard.clear();
+        self.nonces.clear();
+        self.nonces_read.clear();
+    }
+
+    /// Asks for a type on a new stream: for what it wanted on the one before, and says what it has.
+    pub(crate) fn come_back(&mut self, of: ResourceType) {
+        let request = V::coming_back(self, of);
+        self.request(&request);
+    }
+
+    /// Wants these names, too.
+    pub(crate) fn wants(&mut self, of: ResourceType, names: &[&str]) {
+        self.change(of, names, &[]);
+    }
+
+    /// Wants these names no more.
+    pub(crate) fn drops(&mut self, of: ResourceType, names: &[&str]) {
+        self.change(of, &[], names);
+    }
+
+    /// Both in one request: what is dropped and wanted is wanted.
+    pub(crate) fn change(&mut self, of: ResourceType, wants: &[&str], drops: &[&str]) {
+        let request = V::change(self, of, wants, drops);
+        self.forget_unwanted();
+        self.request(&request);
+    }
+
+    /// Answers a response.
+    pub(crate) fn answer(&mut self, of: ResourceType, nonce: &str, error: Option<&str>) {
+        let request = V::change(self, of, &[], &[]);
+        self.request(&V::answering(request, nonce, error));
+    }
+
+    pub(crate) fn request(&mut self, request: &V::Request) {
+        let outputs = self.stream.on_request(request, self.now);
+        self.see(outputs);
+    }
+
+    /// The server wants it to have `set`.
+    pub(crate) fn give(&mut self, set: &ResourceSet) {
+        let outputs = self.stream.on_set(set.clone(), self.now);
+        self.see(outputs);
+    }
+
+    /// Time passes; the stream is woken whenever it asked to be.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(deadline) = self.stream.deadline().filter(|deadline| *deadline <= end) {
+            self.now = deadline;
+            let outputs = self.stream.on_timeout(self.now);
+            self.see(outputs);
+            let next = self.stream.deadline();
+            assert_ne!(next, Some(self.now), "it asks to be woken again and again");
+        }
+        self.now = end;
+    }
+
+    /// Takes the oldest push of a type.
+    pub(crate) fn take(&mut self, of: ResourceType) {
+        let push = self.read_oldest(of);
+        self.has.retain(|(has, name), _| *has != of || !push.takes_away(name));
+        for resource in &push.resources {
+            let key = (of, Arc::clone(resource.name()));
+            let had = self.has.insert(key.clone(), Arc::clone(resource));
+            if !V::still_refuses(had.as_ref(), resource) {
+                self.refused.remove(&key);
+            }
+        }
+        self.versions.extend(push.version.map(|version| (of, version)));
+        self.forget_unwanted();
+        self.answer(of, &push.nonce.to_string(), None);
+    }
+
+    /// Takes whatever comes, until nothing comes any more.
+    pub(crate) fn take_all(&mut self) {
+        for _ in 0..1000 {
+            let Some(push) = self.open.first() else { return };
+            self.take(push.of);
+        }
+        panic!("pushes without end: {:?}", self.open);
+    }
+
+    /// Refuses the oldest push of a type, as a whole.
+    pub(crate) fn refuse(&mut self, of: ResourceType, why: &str) {
+        let push = self.read_oldest(of);
+        self.answer(of, &push.nonce.to_string(), Some(why));
+    }
+
+    /// Refuses the oldest push of a type, and takes all of it but what is bad, as Envoy does where the
+    /// mistake is one of meaning.
+    pub(crate) fn refuse_in_part(&mut self, of: ResourceType, is_bad: impl Fn(&Resource) -> bool) {
+        let push = self.open.iter().find(|push| push.of == of).unwrap().clone();
+        self.has.retain(|(has, name), _| *has != of || !push.takes_away(name));
+        for resource in push.resources.iter().filter(|resource| !is_bad(resource)) {
+            self.has.insert((of, Arc::clone(resource.name())), Arc::clone(resource));
+        }
+        self.forget_unwanted();
+        self.refuse(of, "in part");
+    }
+
+    /// Whether it wants `name`.
+    pub(crate) fn covers(&self, of: ResourceType, name: &str) -> bool {
+        self.wanted.get(&of).is_some_and(|wanted| wanted.covers(name))
+    }
+
+    /// What has come since the last look, and what the server made of our answers. Of each push: what
+    /// the client is sent that it has not (+), and what it is to lose (-).
+    pub(crate) fn saw(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.saw)
+    }
+
+    /// What the server has learned, since the last look, of what the client has.
+    pub(crate) fn heard(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.heard)
+    }
+
+    fn read_oldest(&mut self, of: ResourceType) -> Push {
+        let at = self.open.iter().position(|push| push.of == of);
+        let at = at.unwrap_or_else(|| panic!("no push of {of} waits for an answer"));
+        let push = self.open.remove(at);
+        self.nonces_read.insert(of, push.nonce);
+        push
+    }
+
+    pub(crate) fn forget_unwanted(&mut self) {
+        let wanted = &self.wanted;
+        self.has.retain(|(of, name), _| wanted.get(of).is_some_and(|wanted| wanted.covers(name)));
+    }
+}

@@ -1,0 +1,105 @@
+//! How a client sees what comes. It holds some rules in each test that has a client.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
+use ironmesh_xds_wire::{Resource, Version};
+
+use super::Client;
+use crate::scenarios::dialect::{Dialect, Push, Response};
+use crate::stream::{Output, Refused, Taken};
+
+impl<V: Dialect> Client<V> {
+    pub(super) fn see(&mut self, outputs: Vec<Output<V::Response>>) {
+        for output in outputs {
+            let line = match output {
+                Output::Send(response) => self.receive(response),
+                Output::Acked(Taken { resource_type, names }) => {
+                    let mut line = short(resource_type).to_owned();
+                    line.extend(names.iter().flat_map(|name| [" ", name]));
+                    self.heard.push(line);
+                    continue;
+                }
+                Output::Nacked(refused) => self.hear_of_refusal(refused),
+                Output::Late(of) => format!("{} late", short(of)),
+                Output::Close(reason) => format!("closed: {reason}"),
+            };
+            self.saw.push(line);
+        }
+    }
+
+    fn hear_of_refusal(&mut self, refused: Refused) -> String {
+        let Refused { resource_type: of, resources, error, is_final } = refused;
+        let names: Vec<_> = resources.iter().map(|(name, _)| &**name).collect();
+        let verdict = if is_final { "refused" } else { "in doubt" };
+        let line = format!("{} {verdict}: {} ({})", short(of), names.join(" "), error.message);
+        if is_final && self.stream.can_blame(of) {
+            self.refused.extend(resources.into_iter().map(|(name, version)| ((of, name), version)));
+            self.ever_refused.extend(self.refused.clone());
+        }
+        line
+    }
+
+    fn receive(&mut self, response: V::Response) -> String {
+        let of = V::response_type(&response);
+        let Response { nonce, version, resources, mut removed, is_whole } = V::read(response);
+        // R9.
+        assert!(nonce > 0 && self.nonces.insert(nonce), "nonces are unique");
+        let names: BTreeSet<_> = resources.iter().map(|r| Arc::clone(r.name())).collect();
+        let gone: BTreeSet<_> = removed.iter().cloned().collect();
+        // R44, R46.
+        assert_eq!(names.len(), resources.len(), "a name twice: {resources:?}");
+        assert_eq!(gone.len(), removed.len(), "a name twice: {removed:?}");
+        assert!(names.is_disjoint(&gone), "both there and removed: {names:?}, {gone:?}");
+        let Some(of) = of else { return line("unknown", &resources, &gone) };
+        for resource in &resources {
+            // R6.
+            assert_eq!(resource.resource_type(), of);
+            let refused = self.refused.get(&(of, Arc::clone(resource.name())));
+            // R19.
+            assert_ne!(refused, Some(&resource.version()), "sent what was refused: {resource:?}");
+        }
+        let mut news = resources.clone();
+        if is_whole {
+            // R41: what is sent is what is there.
+            assert_eq!(version, Some(Version::of_all(&resources)));
+            let known = self.known(of);
+            news.retain(|resource| known.get(resource.name()) != Some(resource));
+            removed = known.into_keys().filter(|name| !names.contains(name)).collect();
+        }
+        let line = line(short(of), &news, &removed.iter().cloned().collect());
+        let push = Push { of, nonce, version, resources, news, removed, is_whole };
+        self.log.push(push.clone());
+        self.open.push(push);
+        line
+    }
+
+    /// What it has of a type of which it is sent all, and what it is being sent.
+    fn known(&self, of: ResourceType) -> BTreeMap<Arc<str>, Arc<Resource>> {
+        if let Some(push) = self.open.iter().rfind(|push| push.of == of) {
+            let resources = push.resources.iter().filter(|r| self.covers(of, r.name()));
+            return resources.map(|r| (Arc::clone(r.name()), Arc::clone(r))).collect();
+        }
+        let has = self.has.iter().filter(|((has, _), _)| *has == of);
+        has.map(|((_, name), resource)| (Arc::clone(name), Arc::clone(resource))).collect()
+    }
+}
+
+fn line(what: &str, news: &[Arc<Resource>], removed: &BTreeSet<Arc<str>>) -> String {
+    let mut line = what.to_owned();
+    let news: BTreeSet<_> = news.iter().map(|resource| resource.name()).collect();
+    line.extend(news.into_iter().flat_map(|name| [" +", name]));
+    line.extend(removed.iter().flat_map(|name| [" -", name]));
+    line
+}
+
+fn short(of: ResourceType) -> &'static str {
+    match of {
+        Secret => "SDS",
+        Cluster => "CDS",
+        Endpoint => "EDS",
+        Listener => "LDS",
+        Route => "RDS",
+    }
+}

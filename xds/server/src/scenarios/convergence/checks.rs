@@ -1,0 +1,118 @@
+//! What must hold after each step, and at the end.
+
+use std::sync::Arc;
+
+use ironmesh_xds_wire::Resource;
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
+
+use super::{Walk, poison_of};
+use crate::scenarios::dialect::{Dialect, Push};
+
+impl<V: Dialect> Walk<V> {
+    /// Looks at what has come.
+    pub(super) fn look(&mut self) {
+        self.was_late |= self.client.saw().iter().any(|line| line.ends_with("late"));
+        for push in std::mem::take(&mut self.client.log) {
+            self.check_order(&push);
+            for resource in &push.resources {
+                self.check_resource(resource, push.news.contains(resource));
+            }
+            for name in &push.removed {
+                let key = (push.of, Arc::clone(name));
+                self.excused.remove(&key);
+                self.brought.remove(&key);
+                if push.of == Endpoint {
+                    self.owed.remove(name);
+                }
+            }
+        }
+        for ((of, name), version) in &self.client.refused {
+            assert_eq!(*version, poison_of(*of, name), "{of} {name} is blamed");
+        }
+    }
+
+    /// Make before break.
+    fn check_order(&self, push: &Push) {
+        if self.was_late {
+            return;
+        }
+        let open = self.client.open.iter();
+        let before: Vec<_> = open.filter(|open| open.nonce < push.nonce).collect();
+        if matches!(push.of, Listener | Route) {
+            let clusters = before.iter().find(|open| open.of == Cluster);
+            assert!(clusters.is_none(), "clusters are not taken: {before:?}");
+        }
+        // In the state of the world only a cluster waits, and it is known to be there when it was
+        // taken on this stream.
+        let is_last = |name: &&Arc<str>| {
+            V::either(
+                !self.excused.contains(&(push.of, Arc::clone(name))),
+                push.of == Cluster
+                    && self.taken.contains(*name)
+                    && !self.published.contains(Cluster, name),
+            )
+        };
+        if let Some(gone) = push.removed.iter().find(is_last) {
+            assert!(before.is_empty(), "{gone} is removed, and that is not last: {before:?}");
+        }
+    }
+
+    fn check_resource(&mut self, resource: &Arc<Resource>, is_news: bool) {
+        let (of, name) = (resource.resource_type(), resource.name());
+        assert!(self.client.covers(of, name), "not asked for: {resource:?}");
+        let key = (of, Arc::clone(name));
+        let is_excused = self.excused.remove(&key);
+        let before = self.brought.insert(key, Arc::clone(resource));
+        // A whole state has all that there is; and what nobody has answered in time is brought again.
+        let may_repeat = V::either(false, of.allows_wildcard() || self.was_late);
+        let is_first = is_excused || before.as_ref() != Some(resource);
+        assert!(is_first || may_repeat, "sent twice: {resource:?}");
+        match of {
+            Cluster => {
+                // A cluster of a whole state may be asked for, or in doubt, though it is no news.
+                self.excused.insert((Endpoint, Arc::clone(name)));
+                if is_news && self.client.covers(Endpoint, name) {
+                    self.owed.insert(Arc::clone(name));
+                }
+            }
+            Endpoint => {
+                self.owed.remove(name);
+                let cluster = (Cluster, Arc::clone(name));
+                let target = self.published.of(Cluster).get(name).map(|cluster| cluster.version());
+                let is_refused = self.client.refused.get(&cluster).copied() == target;
+                let is_excused = is_refused || self.client.stream.is_stuck(Cluster);
+                if self.client.covers(Cluster, name) && !is_excused {
+                    assert!(self.brought.contains_key(&cluster), "before its cluster: {name}");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn check_end(&self) {
+        let client = &self.client;
+        for resource in self.published.iter() {
+            let (of, name) = (resource.resource_type(), resource.name());
+            let key = (of, Arc::clone(name));
+            if !client.covers(of, name)
+                || client.stream.is_stuck(of)
+                || V::may_lack(client, &key, resource.version())
+            {
+                continue;
+            }
+            assert_eq!(client.has.get(&key), Some(resource), "it lacks {resource:?}");
+            assert_eq!(client.stream.acked(of).get(name), Some(&resource.version()));
+        }
+        for (of, name) in client.has.keys() {
+            let may_keep = V::either(false, !of.allows_wildcard() || client.stream.is_stuck(*of));
+            assert!(may_keep || self.published.contains(*of, name), "it still has {of} {name}");
+        }
+        // In the state of the world it cannot be told that there are none.
+        let can_be_told =
+            |name: &Arc<str>| V::either(true, self.published.contains(Endpoint, name));
+        let waits = |name: &&Arc<str>| {
+            !client.refused.contains_key(&(Endpoint, Arc::clone(name))) && can_be_told(name)
+        };
+        assert_eq!(self.owed.iter().find(waits), None, "a cluster waits for its endpoints");
+    }
+}

@@ -1,0 +1,65 @@
+//! Everything is bounded (invariant 10): what a client can make us hold.
+
+use ironmesh_xds_wire::ResourceSet;
+use ironmesh_xds_wire::ResourceType::{Cluster, Listener};
+
+use super::client::Client;
+use super::dialect::Dialect;
+use crate::test_resources::{cluster, set};
+
+in_both_variants! {
+    an_unknown_type_does_not_end_the_stream,
+    a_client_that_asks_for_too_many_unknown_types_is_dropped,
+    a_client_that_asks_for_a_type_of_a_huge_name_is_dropped,
+    a_client_that_subscribes_to_too_many_names_is_dropped,
+}
+
+/// A request of a type that is called so.
+fn ask_for_type<V: Dialect>(client: &mut Client<V>, type_url: &str) {
+    let mut request = V::Request::from(V::Message::default());
+    type_url.clone_into(V::type_url(&mut request));
+    client.request(&request);
+}
+
+/// R7.
+fn an_unknown_type_does_not_end_the_stream<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
+    ask_for_type(&mut client, "type.googleapis.com/envoy.config.route.v3.VirtualHost");
+    assert_eq!(client.saw(), V::either(&["unknown"][..], &[]));
+    client.give(&set([cluster("a", 2)]));
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["CDS +a"]);
+}
+
+/// A25.
+fn a_client_that_asks_for_too_many_unknown_types_is_dropped<V: Dialect>() {
+    let mut client = Client::<V>::settled(&ResourceSet::default());
+    for n in 0..32 {
+        ask_for_type(&mut client, &n.to_string());
+        assert_eq!(client.saw(), V::either(&["unknown"][..], &[]), "{n}");
+    }
+    ask_for_type(&mut client, "32");
+    assert_eq!(client.saw(), ["closed: the client asks for too many unknown resource types"]);
+}
+
+/// A25.
+fn a_client_that_asks_for_a_type_of_a_huge_name_is_dropped<V: Dialect>() {
+    let mut client = Client::<V>::settled(&ResourceSet::default());
+    ask_for_type(&mut client, &"x".repeat(1000));
+    assert_eq!(client.saw(), ["closed: the client asks for a resource type of too long a name"]);
+}
+
+/// A26.
+fn a_client_that_subscribes_to_too_many_names_is_dropped<V: Dialect>() {
+    let mut client = Client::<V>::settled(&ResourceSet::default());
+    let name = |n: usize| format!("{n}{}", "x".repeat(1 << 20));
+    for n in 0..15 {
+        client.wants(Listener, &[&name(n)]);
+        client.wants(Listener, &[&name(0)]);
+        client.drops(Listener, &[&name(n)]);
+        client.wants(Listener, &[&name(n)]);
+    }
+    assert!(!client.saw().iter().any(|line| line.starts_with("closed")), "the same name is one");
+    client.wants(Listener, &[&name(15)]);
+    assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
+}

@@ -1,0 +1,204 @@
+//! Make before break: in which order the types are told.
+
+use std::time::Duration;
+
+use ironmesh_xds_wire::ResourceSet;
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
+
+use super::client::Client;
+use super::dialect::Dialect;
+use crate::stream::ACK_DEADLINE;
+use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
+
+in_both_variants! {
+    an_added_or_changed_cluster_is_followed_by_its_endpoints_unprompted,
+    endpoints_never_come_before_their_cluster,
+    endpoints_of_a_known_cluster_do_not_wait_for_its_next_change,
+    endpoints_do_not_wait_for_clusters_that_the_client_does_not_want_or_that_have_gone,
+    endpoints_that_are_none_are_a_resource_and_no_removal,
+    listeners_and_routes_wait_until_the_clusters_are_taken,
+    what_waits_for_an_answer_goes_on_without_it_after_15_seconds,
+    a_cluster_that_has_gone_stays_until_listeners_and_routes_are_taken,
+    a_removal_that_is_not_answered_delays_the_next_by_15_seconds,
+    a_cluster_that_has_gone_stays_for_15_seconds_where_nobody_answers,
+    what_comes_back_before_it_was_removed_is_not_removed,
+    secrets_wait_for_nothing,
+    a_listener_waits_for_the_secrets_that_it_may_name,
+}
+
+/// Rule 1, R55: Envoy warms for 15 s otherwise.
+fn an_added_or_changed_cluster_is_followed_by_its_endpoints_unprompted<V: Dialect>() {
+    let both = |a| [cluster("a", a), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)];
+    let mut client = Client::<V>::settled(&set(both(1)));
+    client.wants(Endpoint, &["c"]);
+    assert_eq!(client.saw(), V::either(&["EDS -c"][..], &[]), "that c is not there (R37)");
+    client.take_all();
+    let mut all = set(both(2));
+    all.insert(cluster("c", 1));
+    all.insert(endpoints("c", 1));
+    client.give(&all);
+    assert_eq!(client.saw(), ["CDS +a +c", "EDS +a +c"]);
+}
+
+/// Rule 2, R51: they would be taken and dropped.
+fn endpoints_never_come_before_their_cluster<V: Dialect>() {
+    let mut client = Client::<V>::settled(&ResourceSet::default());
+    client.wants(Endpoint, &["b"]);
+    assert_eq!(client.saw(), V::either(&["EDS -b"][..], &[]));
+    client.take_all();
+    client.give(&set([cluster("a", 1)]));
+    assert_eq!(client.saw(), ["CDS +a"]);
+    client.give(&set([cluster("a", 1), cluster("b", 1), endpoints("b", 1)]));
+    assert!(
+        client.saw().is_empty(),
+        "cluster b waits for the answer about a, and so do its endpoints"
+    );
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["CDS +b", "EDS +b"]);
+}
+
+/// Rule 2, rule 10: Envoy takes a push of clusters when they are warm, so their endpoints must not wait
+/// for that.
+fn endpoints_of_a_known_cluster_do_not_wait_for_its_next_change<V: Dialect>() {
+    let mut client = Client::<V>::settled(&ResourceSet::default());
+    client.give(&set([cluster("a", 1), endpoints("a", 1)]));
+    client.give(&set([cluster("a", 2), endpoints("a", 2)]));
+    assert_eq!(client.saw(), ["CDS +a"]);
+    client.wants(Endpoint, &["a"]);
+    assert_eq!(client.saw(), ["EDS +a"]);
+    client.take(Endpoint);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
+}
+
+/// Rule 2 is about clusters that are to come, and about no others.
+fn endpoints_do_not_wait_for_clusters_that_the_client_does_not_want_or_that_have_gone<
+    V: Dialect,
+>() {
+    let mut client = Client::<V>::new();
+    client.wants(Endpoint, &["a"]);
+    client.give(&set([cluster("a", 1), endpoints("a", 1)]));
+    assert_eq!(client.saw(), ["EDS +a"], "it asks for endpoints only");
+
+    let mut client = Client::<V>::settled(&set([cluster("a", 1), endpoints("a", 1)]));
+    client.give(&set([endpoints("a", 2)]));
+    assert_eq!(client.saw(), ["EDS +a"]);
+    client.take(Endpoint);
+    assert_eq!(client.saw(), ["CDS -a"]);
+}
+
+/// Rule 4: a removal of endpoints is ignored.
+fn endpoints_that_are_none_are_a_resource_and_no_removal<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([cluster("a", 1), endpoints("a", 1)]));
+    client.give(&set([cluster("a", 1), endpoints("a", 0)]));
+    assert_eq!(client.saw(), ["EDS +a"]);
+    client.take(Endpoint);
+    assert!(client.saw().is_empty());
+    assert_eq!(client.has[&(Endpoint, "a".into())], endpoints("a", 0));
+}
+
+/// Rule 6, R52, R54: routes are not warmed.
+fn listeners_and_routes_wait_until_the_clusters_are_taken<V: Dialect>() {
+    let all = |n| set([cluster("a", n), endpoints("a", 1), listener("l", n), route("r", n)]);
+    let mut client = Client::<V>::settled(&all(1));
+    client.give(&all(2));
+    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
+    client.take(Endpoint);
+    assert!(client.saw().is_empty());
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["LDS +l", "RDS +r"]);
+}
+
+/// Rule 8, rule 10, invariant 6.
+fn what_waits_for_an_answer_goes_on_without_it_after_15_seconds<V: Dialect>() {
+    let all = |n| set([cluster("a", n), listener("l", n), route("r", n)]);
+    let mut client = Client::<V>::settled(&all(1));
+    client.give(&all(2));
+    client.pass(Duration::from_millis(14_999));
+    assert_eq!(client.saw(), ["CDS +a"]);
+    client.pass(Duration::from_millis(1));
+    assert_eq!(client.saw(), ["CDS late", "LDS +l", "RDS +r"]);
+    client.take_all();
+    client.pass(ACK_DEADLINE * 10);
+    assert!(client.saw().is_empty(), "it is told once, and a late answer is taken");
+    assert!(client.stream.acked(Cluster).contains_key("a"));
+    assert_eq!(client.stream.deadline(), None);
+}
+
+/// R53.
+fn a_cluster_that_has_gone_stays_until_listeners_and_routes_are_taken<V: Dialect>() {
+    let old = set([cluster("a", 1), cluster("b", 1), listener("l", 1), route("r", 1)]);
+    let mut client = Client::<V>::settled(&old);
+    client.give(&set([cluster("b", 2), listener("l", 2), route("r", 2)]));
+    assert_eq!(client.saw(), ["CDS +b"]);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["LDS +l", "RDS +r"]);
+    client.take(Listener);
+    assert!(client.saw().is_empty());
+    client.take(Route);
+    assert_eq!(client.saw(), ["CDS -a"]);
+}
+
+/// R53, rule 10.
+fn a_removal_that_is_not_answered_delays_the_next_by_15_seconds<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([cluster("a", 1), listener("l", 1)]));
+    client.give(&ResourceSet::default());
+    client.pass(ACK_DEADLINE);
+    assert_eq!(client.saw(), ["LDS -l", "LDS late", "CDS -a"]);
+}
+
+/// R53, rule 10.
+fn a_cluster_that_has_gone_stays_for_15_seconds_where_nobody_answers<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1)]));
+    client.give(&set([route("r", 2)]));
+    client.pass(ACK_DEADLINE);
+    assert_eq!(client.saw(), ["RDS +r", "RDS late", "CDS -a"]);
+}
+
+/// R53, R57: a removal is no promise.
+fn what_comes_back_before_it_was_removed_is_not_removed<V: Dialect>() {
+    let both = set([cluster("a", 1), listener("l", 1)]);
+    let mut client = Client::<V>::settled(&both);
+    client.give(&ResourceSet::default());
+    client.give(&set([cluster("a", 1)]));
+    client.take(Listener);
+    assert_eq!(client.saw(), ["LDS -l"]);
+    client.give(&both);
+    assert_eq!(client.saw(), ["LDS +l"]);
+
+    let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1)]));
+    client.give(&set([route("r", 2)]));
+    client.give(&set([cluster("a", 1), route("r", 2)]));
+    client.take(Route);
+    assert_eq!(client.saw(), ["RDS +r"]);
+}
+
+/// R56: what needs a secret must find it.
+fn secrets_wait_for_nothing<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([cluster("a", 1), secret("s", 1)]));
+    client.give(&set([cluster("a", 2), secret("s", 1)]));
+    client.give(&set([cluster("a", 2), secret("s", 2)]));
+    assert_eq!(client.saw(), ["CDS +a", "SDS +s"]);
+}
+
+/// Rule 6, R56: a chain that is made anew because somebody was withdrawn must not begin with the list on
+/// which he still was.
+fn a_listener_waits_for_the_secrets_that_it_may_name<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([secret("s", 1), listener("l", 1), route("r", 1)]));
+    client.give(&set([secret("s", 2), listener("l", 1), route("r", 1)]));
+    assert_eq!(client.saw(), ["SDS +s"]);
+    // Before that is answered: another list, and the chain anew.
+    client.give(&set([secret("s", 3), listener("l", 2), route("r", 2)]));
+    assert_eq!(client.saw(), ["RDS +r"], "who may request what waits for nothing of this");
+    client.take(Route);
+    client.take(Secret);
+    assert_eq!(client.saw(), ["SDS +s"]);
+    client.take(Secret);
+    assert_eq!(client.saw(), ["LDS +l"]);
+    // A client that does not answer holds nothing up for ever.
+    client.give(&set([secret("s", 4), listener("l", 3), route("r", 2)]));
+    client.take(Listener);
+    assert_eq!(client.saw(), ["SDS +s"]);
+    client.pass(ACK_DEADLINE);
+    assert_eq!(client.saw(), ["SDS late", "LDS +l"]);
+}

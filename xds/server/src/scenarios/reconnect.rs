@@ -1,0 +1,182 @@
+//! A client that comes back, and says what it has: of each resource in delta, else one version of all.
+
+use ironmesh_xds_wire::ResourceSet;
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
+
+use super::client::{Client, ENVOYS_ORDER};
+use super::dialect::Dialect;
+use crate::stream::REMOVAL_GRACE;
+use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
+
+in_both_variants! {
+    what_a_client_has_and_can_say_is_not_sent_again,
+    a_client_is_sent_what_changed_and_told_what_vanished_in_the_meantime,
+    a_cluster_that_vanished_in_the_meantime_goes_when_nothing_refers_to_it,
+    endpoints_follow_a_cluster_that_changed_before_they_were_asked_for,
+    what_was_refused_on_an_earlier_stream_is_not_sent,
+    a_client_that_may_have_taken_a_part_is_sent_what_it_lacks,
+    what_the_client_says_that_it_has_is_news,
+}
+
+fn everything() -> ResourceSet {
+    set([
+        secret("s", 1),
+        cluster("a", 1),
+        endpoints("a", 1),
+        cluster("b", 1),
+        endpoints("b", 1),
+        listener("l", 1),
+        route("r", 1),
+    ])
+}
+
+/// A client that has taken [`everything`] and comes back: to a server that has a set already, or not yet.
+fn come_back<V: Dialect>(client: &mut Client<V>, set: &ResourceSet, has_set_first: bool) {
+    if has_set_first {
+        client.give(set);
+    }
+    for of in ENVOYS_ORDER {
+        client.come_back(of);
+    }
+    if !has_set_first {
+        client.give(set);
+    }
+}
+
+/// What has come, in any order.
+fn saw_sorted<V: Dialect>(client: &mut Client<V>) -> Vec<String> {
+    let mut saw = client.saw();
+    saw.sort();
+    saw
+}
+
+/// Rule 7 (a), (d); R12, R23; invariants 4 and 8. Also at a server that has been restarted.
+fn what_a_client_has_and_can_say_is_not_sent_again<V: Dialect>() {
+    for is_restarted in [false, true] {
+        for has_set_first in [false, true] {
+            let mut client = Client::<V>::settled(&everything());
+            if is_restarted {
+                client.reconnect_elsewhere();
+            } else {
+                client.reconnect();
+            }
+            come_back(&mut client, &everything(), has_set_first);
+            // Of types that come in parts one version says too little.
+            let sotw = &["EDS +a +b", "RDS +r", "SDS +s"];
+            assert_eq!(saw_sorted(&mut client), V::either(&[][..], sotw));
+            client.take_all();
+            client.pass(REMOVAL_GRACE);
+            assert!(client.saw().is_empty());
+            assert!(client.stream.acked(Cluster).contains_key("a"), "it is known to have it");
+            assert!(client.stream.acked(Listener).contains_key("l"));
+        }
+    }
+}
+
+/// Rule 7 (b), (c); R43, R57.
+fn a_client_is_sent_what_changed_and_told_what_vanished_in_the_meantime<V: Dialect>() {
+    let now = set([
+        secret("s", 1),
+        cluster("a", 2),
+        endpoints("a", 1),
+        cluster("c", 1),
+        endpoints("c", 1),
+        listener("l", 2),
+        route("r", 1),
+    ]);
+    for has_set_first in [true, false] {
+        let mut client = Client::<V>::settled(&everything());
+        client.reconnect();
+        come_back(&mut client, &now, has_set_first);
+        let (delta, sotw) = (["CDS +a +c", "EDS +a"], ["CDS +a +c", "EDS +a", "SDS +s"]);
+        assert_eq!(saw_sorted(&mut client), V::either(&delta[..], &sotw));
+        client.take_all();
+        assert_eq!(saw_sorted(&mut client), V::either(&["LDS +l"][..], &["LDS +l", "RDS +r"]));
+        client.pass(REMOVAL_GRACE);
+        client.take_all();
+        assert_eq!(client.saw(), V::either(&["CDS -b", "EDS -b"][..], &["CDS -b"]));
+    }
+}
+
+/// Rule 7, R53, R57: also when it has not been asked for all types.
+fn a_cluster_that_vanished_in_the_meantime_goes_when_nothing_refers_to_it<V: Dialect>() {
+    let mut client = Client::<V>::settled(&everything());
+    client.reconnect();
+    client.give(&set([cluster("a", 2), endpoints("a", 1), listener("l", 1), route("r", 2)]));
+    for of in [Cluster, Endpoint, Listener, Route] {
+        client.come_back(of);
+    }
+    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
+    client.take(Endpoint);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["RDS +r"]);
+    client.pass(REMOVAL_GRACE);
+    assert!(client.saw().is_empty());
+    client.take(Route);
+    assert_eq!(client.saw(), ["CDS -b"]);
+}
+
+/// Rule 1, R57: Envoy warms a changed cluster also after a reconnect, with an old subscription.
+fn endpoints_follow_a_cluster_that_changed_before_they_were_asked_for<V: Dialect>() {
+    let mut client = Client::<V>::settled(&everything());
+    client.reconnect();
+    client.give(&set([cluster("a", 2), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]));
+    client.come_back(Cluster);
+    client.come_back(Endpoint);
+    assert_eq!(client.saw(), V::either(["CDS +a", "EDS +a"], ["CDS +a", "EDS +a +b"]));
+}
+
+/// R19, invariant 7.
+fn what_was_refused_on_an_earlier_stream_is_not_sent<V: Dialect>() {
+    let mut client = Client::<V>::settled(&everything());
+    let mut bad = everything();
+    bad.insert(cluster("a", 2));
+    bad.insert(secret("s", 2));
+    client.give(&bad);
+    client.refuse(Cluster, "no");
+    client.refuse(Secret, "no");
+    client.reconnect();
+    come_back(&mut client, &bad, true);
+    // Only a first request is answered in any case.
+    let sotw = &["EDS +a +b", "RDS +r", "SDS"];
+    assert_eq!(saw_sorted(&mut client), V::either(&[][..], sotw));
+    client.take_all();
+    bad.insert(cluster("b", 2));
+    client.give(&bad);
+    // What was refused of a whole state may have been taken in part, and a is as it was before again.
+    assert_eq!(client.saw(), V::either(["CDS +b", "EDS +b"], ["CDS +b", "EDS +a +b"]));
+    client.take_all();
+    assert_eq!(client.has[&(Cluster, "a".into())], cluster("a", 1));
+    bad.insert(cluster("a", 3));
+    client.give(&bad);
+    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
+}
+
+/// Rule 5: in the state of the world its version does not say what it has taken of a push that it
+/// refused.
+fn a_client_that_may_have_taken_a_part_is_sent_what_it_lacks<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
+    client.give(&set([cluster("a", 2), cluster("bad", 1)]));
+    client.refuse_in_part(Cluster, |resource| &**resource.name() == "bad");
+    client.reconnect();
+    client.give(&set([cluster("a", 1)]));
+    client.come_back(Cluster);
+    client.take_all();
+    assert_eq!(client.saw(), ["CDS +a"]);
+    assert_eq!(client.has[&(Cluster, "a".into())], cluster("a", 1));
+}
+
+/// Invariant 4: a control plane that has been restarted knows what its clients have.
+fn what_the_client_says_that_it_has_is_news<V: Dialect>() {
+    for of in [Cluster, Listener] {
+        let mut client = Client::<V>::settled(&everything());
+        client.reconnect_elsewhere();
+        client.give(&everything());
+        client.come_back(of);
+        let heard = client.heard();
+        assert!(matches!(&heard[..], [news] if news.ends_with("DS")), "{heard:?}");
+        assert!(client.saw().is_empty());
+        let has = client.stream.acked(of);
+        assert_eq!(has.len(), everything().of(of).len());
+    }
+}

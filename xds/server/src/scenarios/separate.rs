@@ -1,0 +1,105 @@
+//! Streams of one type each, which cannot see each other.
+
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Route};
+use ironmesh_xds_wire::{ResourceSet, ResourceType};
+use tokio::time::Instant;
+
+use super::client::Client;
+use super::dialect::Dialect;
+use crate::separate::{SEPARATE_DELAY, Separate};
+use crate::stream::{Output, REMOVAL_GRACE};
+use crate::test_resources::{cluster, endpoints, route, set};
+
+in_both_variants! {
+    endpoints_follow_a_changed_cluster_on_a_stream_of_their_own,
+    endpoints_follow_a_cluster_that_changed_back_within_the_delay,
+    endpoints_alone_do_not_wait,
+    routes_give_new_clusters_a_moment,
+    clusters_go_a_moment_later,
+}
+
+/// A stream of one type, whose client has asked for a and b and has taken the first push.
+fn stream<V: Dialect>(only: ResourceType, first: ResourceSet, now: Instant) -> Separate<V> {
+    let mut stream = Separate::new(V::fresh(), Some(only));
+    stream.on_set(first, now);
+    let mut client = Client::new();
+    stream.on_request(&V::change(&mut client, only, &["a", "b"], &[]), now);
+    let again = V::change(&mut client, only, &[], &[]);
+    stream.on_request(&V::answering(again, "1", None), now);
+    stream
+}
+
+/// The names in what is sent.
+fn sent<V: Dialect>(outputs: Vec<Output<V::Response>>) -> Vec<String> {
+    let mut names = Vec::new();
+    for output in outputs {
+        if let Output::Send(response) = output {
+            let response = V::read(response);
+            names.extend(response.resources.iter().map(|resource| format!("+{}", resource.name())));
+            names.extend(response.removed.iter().map(|name| format!("-{name}")));
+        }
+    }
+    names
+}
+
+/// What comes when the stream is given a set, at once and after the delay.
+fn pushed<V: Dialect>(
+    stream: &mut Separate<V>,
+    set: ResourceSet,
+    now: &mut Instant,
+) -> [Vec<String>; 2] {
+    let at_once = sent::<V>(stream.on_set(set, *now));
+    *now += SEPARATE_DELAY;
+    [at_once, sent::<V>(stream.on_timeout(*now))]
+}
+
+/// Rule 1, R55: the stream cannot see that the cluster was sent.
+fn endpoints_follow_a_changed_cluster_on_a_stream_of_their_own<V: Dialect>() {
+    let mut now = Instant::now();
+    let all = |a| set([cluster("a", a), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]);
+    let mut stream = stream::<V>(Endpoint, all(1), now);
+    let [at_once, later] = pushed(&mut stream, all(2), &mut now);
+    assert_eq!((at_once, later), (vec![], vec!["+a".to_owned()]));
+}
+
+/// Rule 1: also where the cluster is by now what it was. Envoy may have been told of both changes.
+fn endpoints_follow_a_cluster_that_changed_back_within_the_delay<V: Dialect>() {
+    let mut now = Instant::now();
+    let all = |a| set([cluster("a", a), endpoints("a", 1)]);
+    let mut stream = stream::<V>(Endpoint, all(1), now);
+    assert!(stream.on_set(all(2), now).is_empty());
+    let [at_once, later] = pushed(&mut stream, all(1), &mut now);
+    assert_eq!((at_once, later), (vec![], vec!["+a".to_owned()]));
+}
+
+/// R51, as far as it goes.
+fn endpoints_alone_do_not_wait<V: Dialect>() {
+    let mut now = Instant::now();
+    let all = |content| set([cluster("a", 1), endpoints("a", content)]);
+    let mut stream = stream::<V>(Endpoint, all(1), now);
+    let [at_once, later] = pushed(&mut stream, all(2), &mut now);
+    assert_eq!((at_once, later), (vec!["+a".to_owned()], vec![]));
+    assert_ne!(stream.deadline(), Some(now));
+}
+
+/// R54, as far as it goes.
+fn routes_give_new_clusters_a_moment<V: Dialect>() {
+    let mut now = Instant::now();
+    let mut stream = stream::<V>(Route, set([route("a", 1)]), now);
+    let with_cluster = set([cluster("c", 1), route("a", 2)]);
+    let [at_once, later] = pushed(&mut stream, with_cluster, &mut now);
+    assert_eq!((at_once, later), (vec![], vec!["+a".to_owned()]));
+}
+
+/// R53, as far as it goes.
+fn clusters_go_a_moment_later<V: Dialect>() {
+    let mut now = Instant::now();
+    let mut stream = stream::<V>(Cluster, set([cluster("a", 1), cluster("b", 1)]), now);
+    now += REMOVAL_GRACE;
+    stream.on_timeout(now);
+    let [at_once, later] = pushed(&mut stream, set([cluster("b", 1)]), &mut now);
+    assert_eq!((at_once, later), (vec![], vec![]));
+    now += REMOVAL_GRACE;
+    let gone = sent::<V>(stream.on_timeout(now));
+    assert_eq!(gone, [V::either("-a", "+b")], "one says what goes, the other what stays");
+}

@@ -1,0 +1,242 @@
+//! What a client may ask for, and what it is told then.
+
+use ironmesh_xds_wire::ResourceSet;
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
+
+use super::client::Client;
+use super::dialect::Dialect;
+use crate::test_resources::{cluster, endpoints, listener, resource, set};
+
+in_both_variants! {
+    every_first_request_of_a_type_is_answered_even_by_nothing,
+    first_requests_are_answered_when_there_is_a_set,
+    a_name_that_is_not_there_is_remembered_and_pushed_when_it_appears,
+    a_dropped_name_is_updated_no_more_and_dropping_it_is_not_answered,
+    a_name_dropped_while_a_push_is_under_way_is_neither_counted_nor_tried_again,
+    a_name_that_is_dropped_and_wanted_again_is_sent_again,
+    a_first_request_without_names_or_with_a_star_asks_for_all_clusters_or_listeners,
+    a_star_and_a_name_are_a_union,
+    there_is_no_wildcard_for_secrets_endpoints_and_routes,
+    a_later_request_without_names_is_no_wildcard,
+    a_wildcard_added_to_names_brings_the_rest,
+    a_dropped_wildcard_leaves_the_names,
+    a_name_dropped_together_with_the_wildcard_is_not_answered,
+    names_are_compared_byte_by_byte,
+}
+
+/// Rule 3.
+fn every_first_request_of_a_type_is_answered_even_by_nothing<V: Dialect>() {
+    let mut client = Client::<V>::new();
+    client.give(&ResourceSet::default());
+    client.subscribe_to(&ResourceSet::default());
+    assert_eq!(client.saw(), ["CDS", "EDS", "SDS"], "listeners wait until the clusters are taken");
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["LDS", "RDS"]);
+}
+
+/// Rule 3, R24: what is asked for before it is known what the client is to have.
+fn first_requests_are_answered_when_there_is_a_set<V: Dialect>() {
+    let mut client = Client::<V>::new();
+    let set = set([cluster("a", 1), endpoints("a", 1)]);
+    client.subscribe_to(&set);
+    assert!(client.saw().is_empty());
+    client.give(&set);
+    assert_eq!(client.saw(), ["SDS", "CDS +a", "EDS +a"]);
+}
+
+/// R36, R37: delta can say that it is not there.
+fn a_name_that_is_not_there_is_remembered_and_pushed_when_it_appears<V: Dialect>() {
+    for of in ResourceType::ALL {
+        let mut client = Client::<V>::new();
+        client.give(&ResourceSet::default());
+        client.wants(of, &["a"]);
+        let [saw] = &client.saw()[..] else { panic!("a first request is answered") };
+        assert!(saw.ends_with(V::either("DS -a", "DS")), "{saw}");
+        client.take(of);
+        client.give(&set([resource(of, "a", 1)]));
+        let saw = client.saw();
+        assert!(matches!(&saw[..], [push] if push.ends_with("DS +a")), "{saw:?}");
+
+        let mut client = Client::<V>::new();
+        client.give(&set([resource(of, "b", 1)]));
+        client.wants(of, &["b"]);
+        client.take(of);
+        client.saw();
+        client.wants(of, &["a"]);
+        let saw = client.saw();
+        assert_eq!(saw.len(), V::either(1, 0), "{saw:?}");
+        assert!(saw.iter().all(|push| push.ends_with("DS -a")), "{saw:?}");
+        client.take_all();
+        client.give(&set([resource(of, "a", 1), resource(of, "b", 1)]));
+        let saw = client.saw();
+        assert!(matches!(&saw[..], [push] if push.ends_with("DS +a")), "{saw:?}");
+    }
+}
+
+/// R25, R29, R38.
+fn a_dropped_name_is_updated_no_more_and_dropping_it_is_not_answered<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([endpoints("a", 1)]));
+    client.drops(Endpoint, &["a", "never wanted"]);
+    assert!(!client.stream.acked(Endpoint).contains_key("a"));
+    client.give(&set([endpoints("a", 2)]));
+    client.give(&ResourceSet::default());
+    assert!(client.saw().is_empty());
+}
+
+/// R38: also where a push of it is under way.
+fn a_name_dropped_while_a_push_is_under_way_is_neither_counted_nor_tried_again<V: Dialect>() {
+    for is_refused in [false, true] {
+        let mut client = Client::<V>::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
+        client.give(&set([endpoints("a", 2), endpoints("b", 2)]));
+        client.drops(Endpoint, &["a"]);
+        assert_eq!(client.saw(), ["EDS +a +b"]);
+        if is_refused {
+            client.refuse(Endpoint, "no");
+            assert_eq!(client.saw(), ["EDS in doubt: a b (no)", "EDS +b"]);
+        } else {
+            client.take(Endpoint);
+            assert!(client.saw().is_empty());
+        }
+        assert!(!client.stream.acked(Endpoint).contains_key("a"));
+    }
+}
+
+/// R13, R26, R27: also where it was dropped and wanted again while a push was under way.
+fn a_name_that_is_dropped_and_wanted_again_is_sent_again<V: Dialect>() {
+    for of in [Endpoint, Secret, Route] {
+        let all = |b| set([resource(of, "a", 1), resource(of, "b", b)]);
+        let mut client = Client::<V>::settled(&all(1));
+        client.drops(of, &["a"]);
+        client.wants(of, &["a"]);
+        client.take(of);
+        let [a] = &client.saw()[..] else { panic!("one push") };
+        assert!(a.ends_with("DS +a"), "{a}");
+        client.give(&all(2));
+        client.drops(of, &["a"]);
+        client.wants(of, &["a"]);
+        let [b] = &client.saw()[..] else { panic!("one push") };
+        assert!(b.ends_with("DS +b"), "{b}");
+        client.take(of);
+        assert_eq!(client.saw(), [a.as_str()]);
+    }
+}
+
+/// R31.
+fn a_first_request_without_names_or_with_a_star_asks_for_all_clusters_or_listeners<V: Dialect>() {
+    let all = set([cluster("a", 1), cluster("b", 1), listener("l", 1), listener("m", 1)]);
+    for (of, seen) in [(Cluster, "CDS +a +b"), (Listener, "LDS +l +m")] {
+        for names in [&[][..], &["*"]] {
+            let mut client = Client::<V>::new();
+            client.give(&all);
+            client.wants(of, names);
+            client.take(of);
+            client.wants(of, names);
+            assert_eq!(client.saw(), [seen], "{names:?}");
+        }
+    }
+}
+
+/// R33.
+fn a_star_and_a_name_are_a_union<V: Dialect>() {
+    let all = set([cluster("a", 1), cluster("b", 1), listener("l", 1), listener("m", 1)]);
+    for (of, delta, sotw) in
+        [(Cluster, "CDS +a +b -x", "CDS +a +b"), (Listener, "LDS +l +m -x", "LDS +l +m")]
+    {
+        let mut client = Client::<V>::new();
+        client.give(&all);
+        client.wants(of, &["*", "x"]);
+        assert_eq!(client.saw(), [V::either(delta, sotw)]);
+        client.take(of);
+        client.wants(of, &["*"]);
+        assert!(client.saw().is_empty());
+    }
+}
+
+/// R35: above all never all secrets.
+fn there_is_no_wildcard_for_secrets_endpoints_and_routes<V: Dialect>() {
+    let all = |content| set([Secret, Endpoint, Route].map(|of| resource(of, "a", content)));
+    for (of, words) in [(Secret, "SDS"), (Endpoint, "EDS"), (Route, "RDS")] {
+        let mut client = Client::<V>::new();
+        client.give(&all(1));
+        client.wants(of, &[]);
+        assert_eq!(client.saw(), [words]);
+        client.take(of);
+        client.wants(of, &["*"]);
+        let delta = [format!("{words} -*")];
+        assert_eq!(client.saw(), V::either(&delta[..], &[]), "a name as any other, and not there");
+        client.take_all();
+        client.give(&all(2));
+        client.wants(of, &[]);
+        client.drops(of, &["*"]);
+        client.give(&all(3));
+        assert!(client.saw().is_empty(), "nor when it changes");
+    }
+}
+
+/// R32.
+fn a_later_request_without_names_is_no_wildcard<V: Dialect>() {
+    let both = |content| set([cluster("a", content), cluster("b", content)]);
+    let mut client = Client::<V>::new();
+    client.give(&both(1));
+    client.wants(Cluster, &["a"]);
+    client.take(Cluster);
+    client.wants(Cluster, &[]);
+    client.drops(Cluster, &["a"]);
+    client.wants(Cluster, &[]);
+    client.give(&both(2));
+    assert_eq!(client.saw(), ["CDS +a"], "it wants none");
+    client.wants(Cluster, &["*"]);
+    assert_eq!(client.saw(), ["CDS +a +b"]);
+}
+
+/// R33: "on demand" first, then all: what the client has already is not sent again.
+fn a_wildcard_added_to_names_brings_the_rest<V: Dialect>() {
+    let mut client = Client::<V>::new();
+    client.give(&set([cluster("a", 1), cluster("b", 1)]));
+    client.wants(Cluster, &["a"]);
+    client.take(Cluster);
+    client.wants(Cluster, &["*"]);
+    assert_eq!(client.saw(), ["CDS +a", "CDS +b"]);
+}
+
+/// R33.
+fn a_dropped_wildcard_leaves_the_names<V: Dialect>() {
+    let mut client = Client::<V>::settled(&set([cluster("a", 1), cluster("b", 1)]));
+    client.wants(Cluster, &["a"]);
+    client.take(Cluster);
+    client.drops(Cluster, &["*", "*"]);
+    client.saw();
+    client.give(&set([cluster("a", 1), cluster("b", 2)]));
+    assert!(client.saw().is_empty());
+    client.give(&set([cluster("a", 2), cluster("b", 2), cluster("c", 1)]));
+    assert_eq!(client.saw(), ["CDS +a"]);
+    client.take(Cluster);
+    client.wants(Cluster, &["*"]);
+    assert_eq!(
+        client.saw(),
+        ["CDS +b +c"],
+        "the client has forgotten what only the wildcard wanted"
+    );
+}
+
+/// R30 is about a wildcard that stays.
+fn a_name_dropped_together_with_the_wildcard_is_not_answered<V: Dialect>() {
+    for order in [["a", "*"], ["*", "a"]] {
+        let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
+        client.wants(Cluster, &["a"]);
+        client.take(Cluster);
+        client.saw();
+        client.drops(Cluster, &order);
+        assert!(client.saw().is_empty(), "{order:?}");
+    }
+}
+
+/// R40: also those that look like names of another kind.
+fn names_are_compared_byte_by_byte<V: Dialect>() {
+    let (name, turned) = ("xdstp://a/b?x=1&y=2", "xdstp://a/b?y=2&x=1");
+    let mut client = Client::<V>::new();
+    client.give(&set([endpoints(name, 1), endpoints("a", 1)]));
+    client.wants(Endpoint, &["A", "a ", turned, name]);
+    let missing = V::either(format!(" -A -a  -{turned}"), String::new());
+    assert_eq!(client.saw(), [format!("EDS +{name}{missing}")]);
+}

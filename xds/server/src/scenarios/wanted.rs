@@ -1,0 +1,64 @@
+//! What a client wants, of one type.
+
+use std::collections::BTreeSet;
+
+use ironmesh_xds_wire::ResourceType;
+
+/// What a client wants, of a type that it has asked for.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Wanted {
+    has_begun: bool,
+    /// Whether it has given a name on this stream, or the star.
+    has_named: bool,
+    /// Whether it wants all that there is.
+    pub(crate) all: bool,
+    pub(crate) names: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// Wants these names no more.
+    pub(crate) fn drops(&mut self, of: ResourceType, names: &[&str]) {
+        for name in names {
+            self.all &= !is_star(of, name);
+            self.names.remove(*name);
+        }
+    }
+
+    /// Wants these names, too. A first request without names asks for all (R31).
+    pub(crate) fn wants(&mut self, of: ResourceType, names: &[&str]) {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        self.all |= is_first && names.is_empty() && of.allows_wildcard();
+        self.all |= names.iter().any(|name| is_star(of, name));
+        let names = names.iter().map(|&name| name.to_owned());
+        self.has_named |= names.len() > 0;
+        self.names.extend(names.filter(|name| !is_star(of, name)));
+    }
+
+    /// All of it in one list, as it is said at the beginning of a stream, and in the state of the world
+    /// each time. Who has never named anything asks for all by naming nothing.
+    pub(crate) fn said(&self) -> Vec<String> {
+        let star = (self.all && self.has_named).then(|| "*".to_owned());
+        star.into_iter().chain(self.names.iter().cloned()).collect()
+    }
+
+    /// Has said this list, and nothing else counts.
+    pub(crate) fn say(&mut self, of: ResourceType, names: &[String]) {
+        self.has_begun = true;
+        self.has_named |= !names.is_empty();
+        self.all = of.allows_wildcard() && !self.has_named;
+        self.all |= names.iter().any(|name| is_star(of, name));
+        self.names = names.iter().filter(|name| !is_star(of, name)).cloned().collect();
+    }
+
+    pub(crate) fn covers(&self, name: &str) -> bool {
+        self.all || self.names.contains(name)
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        !self.all && self.names.is_empty()
+    }
+}
+
+fn is_star(of: ResourceType, name: &str) -> bool {
+    of.allows_wildcard() && name == "*"
+}
