@@ -4,17 +4,85 @@
 //! to have ([`Hub::publish`]); the engine keeps each client at that, by the letter of the xDS
 //! protocol, and tells what the clients have taken and refused ([`Hub::status`]).
 //!
-//! Inside is a state machine per stream, without sockets and clocks: [`delta::DeltaStream`] or
-//! [`sotw::SotwStream`]. Around it is a task per stream that moves its inputs and outputs.
-//!
 //! Served are the aggregated service and those of clusters, endpoints, listeners, routes and secrets,
-//! each in both variants.
+//! each in both variants, over mutual TLS.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use ironmesh_xds_server::wire::pb::envoy::config::cluster::v3::Cluster;
+//! use ironmesh_xds_server::wire::{Node, Resource, ResourceSet};
+//! use ironmesh_xds_server::{Admission, ClientKey, Hub, Peer, Refusal, serve};
+//! use tokio::net::TcpListener;
+//! use tokio::sync::watch;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! /// Whoever has a certificate may come, under the name that it gives itself.
+//! struct Everybody;
+//!
+//! impl Admission for Everybody {
+//!     fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+//!         Ok(node.id.as_str().into())
+//!     }
+//! }
+//!
+//! /// `tls` asks for client certificates and offers the protocol `h2`.
+//! async fn control_plane(tls: rustls::ServerConfig) -> Result<(), Box<dyn std::error::Error>> {
+//!     let hub = Arc::new(Hub::default());
+//!     let (_tls, current) = watch::channel(Arc::new(tls));
+//!     let listener = TcpListener::bind("127.0.0.1:18000").await?;
+//!     let (admission, shutdown) = (Arc::new(Everybody), CancellationToken::new());
+//!     tokio::spawn(serve(listener, current, Arc::clone(&hub), admission, shutdown));
+//!
+//!     let mut set = ResourceSet::default();
+//!     set.insert(Resource::new(&Cluster { name: "a".to_owned(), ..Cluster::default() }).into());
+//!     let mut changes = hub.changes();
+//!     loop {
+//!         // Who has come is given a set; who has one gets another whenever there is one.
+//!         for (client, status) in hub.take_changed() {
+//!             if status.streams > 0 && hub.published(&client).is_none() {
+//!                 hub.publish(&client, set.clone());
+//!             }
+//!         }
+//!         changes.changed().await?;
+//!     }
+//! }
+//! ```
+//!
+//! Inside is a state machine per stream, without sockets and clocks: [`delta::DeltaStream`] or
+//! [`sotw::SotwStream`]. Around it is a task per stream that moves its inputs and outputs. Who has other
+//! transports can drive it:
+//!
+//! ```
+//! use ironmesh_xds_server::delta::DeltaStream;
+//! use ironmesh_xds_server::stream::Output;
+//! use ironmesh_xds_server::wire::pb::envoy::config::cluster::v3::Cluster;
+//! use ironmesh_xds_server::wire::{DeltaRequest, Resource, ResourceSet, ResourceType};
+//! use tokio::time::Instant;
+//!
+//! let mut set = ResourceSet::default();
+//! set.insert(Resource::new(&Cluster { name: "a".to_owned(), ..Cluster::default() }).into());
+//!
+//! let (mut stream, now) = (DeltaStream::new(&Default::default()), Instant::now());
+//! assert!(stream.on_set(set, now).is_empty(), "nobody has asked yet");
+//!
+//! let type_url = ResourceType::Cluster.url().to_owned();
+//! let all_clusters = DeltaRequest { type_url, ..DeltaRequest::default() };
+//! let outputs = stream.on_request(&all_clusters, now);
+//! let [Output::Send(response)] = &outputs[..] else { panic!("{outputs:?}") };
+//! assert_eq!(&**response.resources[0].name(), "a");
+//!
+//! let ack = DeltaRequest { nonce: response.nonce.to_string(), ..all_clusters };
+//! let outputs = stream.on_request(&ack, now);
+//! assert!(matches!(&outputs[..], [Output::Acked(taken)] if taken.names == ["a".into()]));
+//! ```
 
 mod body;
 mod counters;
 pub mod delta;
 mod hub;
 mod listener;
+mod references;
 #[cfg(test)]
 mod scenarios;
 mod separate;
@@ -24,9 +92,12 @@ pub mod stream;
 mod subscription;
 #[cfg(test)]
 mod test_resources;
+mod trials;
 mod variant;
 
 pub use counters::Counters;
 pub use hub::{ClientKey, ClientStatus, Hub, Nack};
+/// The resources, sets and messages that the engine is given and gives.
+pub use ironmesh_xds_wire as wire;
 pub use listener::{Peer, serve};
 pub use service::{Admission, Refusal};

@@ -8,8 +8,8 @@ use ironmesh_xds_wire::pb::envoy::config::core::v3::{DataSource, data_source::Sp
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LocalityLbEndpoints,
 };
-use ironmesh_xds_wire::pb::envoy::config::listener::v3::Listener;
-use ironmesh_xds_wire::pb::envoy::config::route::v3::RouteConfiguration;
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Listener, ListenerFilter};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
     GenericSecret, Secret, secret,
 };
@@ -46,17 +46,32 @@ pub(crate) fn large_endpoints(cluster: &str, size: usize) -> Arc<Resource> {
 }
 
 pub(crate) fn listener(name: &str, content: u32) -> Arc<Resource> {
+    listener_of(name, content, &[])
+}
+
+/// A listener that names other resources.
+pub(crate) fn listener_of(name: &str, content: u32, others: &[&str]) -> Arc<Resource> {
+    let filter =
+        |name: &&str| ListenerFilter { name: (*name).to_owned(), ..ListenerFilter::default() };
     Arc::new(Resource::new(&Listener {
         name: name.to_owned(),
         stat_prefix: content.to_string(),
+        listener_filters: others.iter().map(filter).collect(),
         ..Listener::default()
     }))
 }
 
 pub(crate) fn route(name: &str, content: u32) -> Arc<Resource> {
+    route_to(name, content, &[])
+}
+
+/// Routes to these clusters.
+pub(crate) fn route_to(name: &str, content: u32, clusters: &[&str]) -> Arc<Resource> {
+    let host = |name: &&str| VirtualHost { name: (*name).to_owned(), ..VirtualHost::default() };
     Arc::new(Resource::new(&RouteConfiguration {
         name: name.to_owned(),
         internal_only_headers: vec![content.to_string()],
+        virtual_hosts: clusters.iter().map(host).collect(),
         ..RouteConfiguration::default()
     }))
 }

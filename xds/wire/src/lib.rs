@@ -16,6 +16,7 @@ mod node;
 mod resource;
 mod set;
 mod sotw;
+mod texts;
 
 pub use delta::{DeltaRequest, DeltaResponse};
 pub use envoy_types::pb;

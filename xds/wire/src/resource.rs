@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::canonical::canonicalize;
 use crate::descriptors::pool;
+use crate::texts::any_text;
 
 /// The resource types that we serve, in the order in which a proxy must be told of them: what
 /// something refers to comes before it (invariant 6).
@@ -204,6 +205,12 @@ impl Resource {
     pub fn mentions(&self, text: &str) -> bool {
         let text = text.as_bytes();
         self.entry.windows(text.len().max(1)).any(|window| window == text)
+    }
+
+    /// Whether one of the texts in it is `wanted`, such as the name of a cluster that a route leads to.
+    /// Also asked about bytes that happen to look like a text.
+    pub fn has_text(&self, mut wanted: impl FnMut(&str) -> bool) -> bool {
+        any_text(&self.sotw_entry, &mut wanted)
     }
 
     /// What is in it; `None` where that is no such message.

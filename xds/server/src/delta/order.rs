@@ -1,24 +1,25 @@
 //! In which order the types of a stream are pushed: make before break (invariant 6).
 //!
-//! Clusters, then their endpoints, then listeners, then routes; removals last, and in the order in
-//! which things refer to each other. Secrets wait for nothing. A listener or route waits until the
-//! clusters that it may name are taken, because routes are not warmed: one that names a missing
-//! cluster answers 503. A listener waits for secrets as well: a chain that is made anew because
-//! somebody was withdrawn must not begin with the list on which he still was.
+//! Clusters, then their endpoints, then listeners, then routes; secrets wait for nothing. Routes are not
+//! warmed: one that names a missing cluster answers 503. So what names a cluster waits until that is
+//! taken, however long it takes, and nothing else does: a route that withdraws access must not wait
+//! because some cluster warms. A listener waits for its routes as well, and for the secrets that it
+//! names: a chain that is made anew because somebody was withdrawn must not begin with the list on which
+//! he still was.
+//!
+//! Only the first answer of a type waits for all clusters, since a client that begins takes itself for
+//! ready with it; but no longer than for one that is late.
+//!
+//! Removals come last, and in the order in which things refer to each other.
+
+use std::collections::BTreeMap;
 
 use ironmesh_xds_wire::{ResourceSet, ResourceType};
 use tokio::time::Instant;
 
+use super::type_stream::TypeStream;
 use super::{DeltaStream, Output};
-
-/// The order of removals: first what refers, then what is referred to.
-const REMOVALS: [ResourceType; 5] = [
-    ResourceType::Listener,
-    ResourceType::Route,
-    ResourceType::Cluster,
-    ResourceType::Endpoint,
-    ResourceType::Secret,
-];
+use crate::references::{Has, REMOVALS, must_wait};
 
 impl DeltaStream {
     /// Sends all that may be sent now.
@@ -30,27 +31,31 @@ impl DeltaStream {
         for resource_type in ResourceType::ALL {
             self.push_updates(resource_type, &target, now, outputs);
         }
-        let is_settled =
-            self.types.values_mut().all(|stream| !stream.is_busy() && !stream.has_updates(&target));
-        if !is_settled || self.grace_ends.is_some() {
+        if self.grace_ends.is_some() {
             return;
         }
-        for resource_type in REMOVALS {
+        let clusters = self.types.get(&ResourceType::Cluster);
+        let is_lagging = clusters.is_some_and(TypeStream::is_lagging);
+        for (resource_type, referrers) in REMOVALS {
+            if !referrers.iter().all(|referrer| self.is_settled(*referrer, &target)) {
+                continue;
+            }
             let nonce = self.last_nonce + 1;
             let Some(stream) = self.types.get_mut(&resource_type) else { continue };
-            if stream.has_removals(&target) {
-                let response = stream.next_removals(&target, nonce);
-                stream.sent(&response, now);
-                self.last_nonce = nonce;
-                if let (ResourceType::Cluster, Some(endpoints)) =
-                    (resource_type, self.types.get_mut(&ResourceType::Endpoint))
-                {
-                    endpoints.release(&response.removed);
-                }
-                outputs.push(Output::Send(response));
-                // The next type waits for this one's ACK.
-                return;
+            // What is left to be sent is held, and may be to take the place of what has gone.
+            let is_replaced = is_lagging || !stream.has_updates(&target);
+            if stream.is_busy() || !is_replaced || !stream.has_removals(&target) {
+                continue;
             }
+            let response = stream.next_removals(&target, nonce);
+            stream.sent(&response, now);
+            self.last_nonce = nonce;
+            if let (ResourceType::Cluster, Some(endpoints)) =
+                (resource_type, self.types.get_mut(&ResourceType::Endpoint))
+            {
+                endpoints.release(&response.removed);
+            }
+            outputs.push(Output::Send(response));
         }
     }
 
@@ -62,27 +67,15 @@ impl DeltaStream {
         outputs: &mut Vec<Output>,
     ) {
         let needs_clusters = matches!(resource_type, ResourceType::Listener | ResourceType::Route);
-        if needs_clusters && self.are_coming(ResourceType::Cluster, target) {
-            return;
-        }
-        let has_listeners = resource_type == ResourceType::Listener
-            && self.types.get_mut(&resource_type).is_some_and(|stream| stream.has_updates(target));
-        if has_listeners && self.are_coming(ResourceType::Secret, target) {
-            return;
-        }
+        let are_coming = needs_clusters && self.are_clusters_coming(target);
         let nonce = self.last_nonce + 1;
         let Some(mut stream) = self.types.remove(&resource_type) else { return };
         let mut response = None;
-        if stream.subscription.has_begun && !stream.is_busy() {
+        let is_free = stream.subscription.has_begun && !stream.is_busy();
+        if is_free && !(are_coming && stream.owes_answer) {
             stream.has_updates(target);
-            // Endpoints before their cluster are taken and dropped, and the cluster then waits 15 s.
-            // Those of a cluster that the client knows never wait, not even for a change of it:
-            // they may be what the client needs to take the push of clusters that is under way.
-            let clusters = self.types.get(&ResourceType::Cluster);
-            let hold = |name: &str| {
-                resource_type == ResourceType::Endpoint
-                    && clusters.is_some_and(|clusters| clusters.is_to_come(name, target))
-            };
+            let others = Others { types: &self.types, target };
+            let hold = |name: &str| others.hold(resource_type, name);
             response = stream.next_updates(target, nonce, hold);
         }
         if let Some(response) = &response {
@@ -103,10 +96,62 @@ impl DeltaStream {
         outputs.push(Output::Send(response));
     }
 
-    /// Whether resources of a type are still to be sent or to be taken.
-    fn are_coming(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
-        self.types.get_mut(&resource_type).is_some_and(|stream| {
-            stream.is_busy() || (stream.subscription.has_begun && stream.has_updates(target))
+    /// Whether clusters are still to be sent or to be taken, by a client that takes them in time.
+    fn are_clusters_coming(&mut self, target: &ResourceSet) -> bool {
+        self.types.get_mut(&ResourceType::Cluster).is_some_and(|clusters| {
+            !clusters.is_lagging()
+                && (clusters.is_busy()
+                    || (clusters.subscription.has_begun && clusters.has_updates(target)))
         })
+    }
+
+    /// Whether the client has taken all that it is to have of a type, and let go what it is not.
+    fn is_settled(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
+        self.types.get_mut(&resource_type).is_none_or(|stream| {
+            !stream.is_busy() && !stream.has_updates(target) && !stream.has_removals(target)
+        })
+    }
+}
+
+/// The other types, seen from one.
+struct Others<'a> {
+    types: &'a BTreeMap<ResourceType, TypeStream>,
+    target: &'a ResourceSet,
+}
+
+impl Others<'_> {
+    fn is(&self, of: ResourceType, is_so: impl Fn(&TypeStream) -> bool) -> bool {
+        self.types.get(&of).is_some_and(is_so)
+    }
+
+    /// Whether `name` is not to be sent yet.
+    fn hold(&self, resource_type: ResourceType, name: &str) -> bool {
+        match resource_type {
+            // Endpoints before their cluster are taken and dropped, and the cluster then waits 15 s.
+            // Those of a cluster that the client knows never wait, not even for a change of it: they
+            // may be what the client needs to take the push of clusters that is under way.
+            ResourceType::Endpoint => {
+                self.is(ResourceType::Cluster, |clusters| clusters.is_to_come(name, self.target))
+            }
+            ResourceType::Listener | ResourceType::Route => {
+                let resource = self.target.of(resource_type).get(name);
+                resource.is_some_and(|resource| must_wait(resource, self.target, self))
+            }
+            ResourceType::Secret | ResourceType::Cluster => false,
+        }
+    }
+}
+
+impl Has for Others<'_> {
+    fn lacks_cluster(&self, name: &str) -> bool {
+        self.is(ResourceType::Cluster, |clusters| clusters.is_lacking(name, self.target))
+    }
+
+    fn lacks_routes(&self, name: &str) -> bool {
+        !self.is(ResourceType::Route, |routes| routes.acked.contains_key(name))
+    }
+
+    fn lacks_secret(&self, name: &str) -> bool {
+        self.is(ResourceType::Secret, |secrets| secrets.is_outdated(name, self.target))
     }
 }

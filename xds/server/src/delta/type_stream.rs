@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::stream::{ACK_DEADLINE, FULL_RESPONSE};
 use crate::subscription::Subscription;
+use crate::trials::Trials;
 
 mod answer;
 
@@ -54,10 +55,10 @@ pub(crate) struct TypeStream {
     asked: BTreeSet<Arc<str>>,
     /// Names to be sent with the answer to the type's first request, also where the client has them.
     owed: BTreeSet<Arc<str>>,
-    /// Names to be sent one by one, because a push that had them all was refused.
-    singly: VecDeque<Arc<str>>,
+    /// Names to be sent in parts, because a push that had them all was refused.
+    trials: Trials,
     /// Whether an answer is due even if it is empty.
-    owes_answer: bool,
+    pub(crate) owes_answer: bool,
     pushes: VecDeque<Push>,
 }
 
@@ -73,7 +74,7 @@ impl TypeStream {
             dirty: BTreeSet::new(),
             asked: BTreeSet::new(),
             owed: BTreeSet::new(),
-            singly: VecDeque::new(),
+            trials: Trials::default(),
             owes_answer: false,
             pushes: VecDeque::new(),
         }
@@ -147,7 +148,7 @@ impl TypeStream {
         self.doubtful.remove(name);
         self.asked.remove(name);
         self.dirty.remove(name);
-        self.singly.retain(|one| one != name);
+        self.trials.retain(|one| one != name);
     }
 
     /// Marks all names as perhaps different from what is known.
@@ -192,7 +193,7 @@ impl TypeStream {
                     None => known.contains_key(name),
                 }
         });
-        self.singly.retain(|name| {
+        self.trials.retain(|name| {
             let version = resources.get(name).map(|resource| resource.version());
             version.is_some()
                 && subscription.covers(name)
@@ -200,7 +201,7 @@ impl TypeStream {
                 && refused.get(name).copied() != version
         });
         let has_changed = self.dirty.iter().any(|name| resources.contains_key(name));
-        has_changed || !self.asked.is_empty() || !self.singly.is_empty()
+        has_changed || !self.asked.is_empty() || !self.trials.is_empty()
     }
 
     /// What the client may have and is to have no more, it is told to be gone.
@@ -227,6 +228,27 @@ impl TypeStream {
             && self.refused.get(name).copied() != version
     }
 
+    /// Whether the client is to have `name` and has not taken it in any version.
+    pub(crate) fn is_lacking(&self, name: &str, target: &ResourceSet) -> bool {
+        let resource = target.of(self.resource_type).get(name);
+        resource.is_some_and(|resource| {
+            self.subscription.covers(name)
+                && !self.acked.contains_key(name)
+                && self.refused.get(name) != Some(&resource.version())
+        })
+    }
+
+    /// Whether the client is to have `name` in a version that it has not taken.
+    pub(crate) fn is_outdated(&self, name: &str, target: &ResourceSet) -> bool {
+        let resource = target.of(self.resource_type).get(name);
+        resource.is_some_and(|resource| {
+            let version = resource.version();
+            self.subscription.covers(name)
+                && self.acked.get(name) != Some(&version)
+                && self.refused.get(name) != Some(&version)
+        })
+    }
+
     /// The names that have gone from the target and that the client still has.
     pub(crate) fn has_removals(&self, target: &ResourceSet) -> bool {
         let resources = target.of(self.resource_type);
@@ -243,10 +265,9 @@ impl TypeStream {
     ) -> Option<DeltaResponse> {
         let resources = target.of(self.resource_type);
         let mut response = DeltaResponse::new(self.resource_type, nonce);
-        let names: Vec<_> = match self.singly.iter().find(|name| !hold(name)) {
-            Some(name) => vec![Arc::clone(name)],
-            None => self.asked.union(&self.dirty).filter(|name| !hold(name)).cloned().collect(),
-        };
+        let names = self.trials.next_of(|name| !hold(name)).unwrap_or_else(|| {
+            self.asked.union(&self.dirty).filter(|name| !hold(name)).cloned().collect()
+        });
         let mut size = 0;
         for name in names {
             match resources.get(&name) {
@@ -254,7 +275,7 @@ impl TypeStream {
                     size += resource.delta_entry().len();
                     response.resources.push(Arc::clone(resource));
                     self.dirty.remove(&name);
-                    self.singly.retain(|one| *one != name);
+                    self.trials.retain(|one| *one != name);
                 }
                 // Asked for, and not there, or refused without an older one: that is told at once, so
                 // that it does not wait for it. What has merely gone waits.
@@ -322,6 +343,11 @@ impl TypeStream {
         if self.pushes.len() > MAX_UNANSWERED {
             self.pushes.pop_front();
         }
+    }
+
+    /// Whether a push is not answered though its time is over.
+    pub(crate) fn is_lagging(&self) -> bool {
+        self.pushes.iter().any(|push| push.is_late)
     }
 
     /// Gives up waiting for pushes that are late. Says whether there was one.

@@ -6,7 +6,7 @@ use ironmesh_xds_wire::{Resource, ResourceSet};
 use super::client::Client;
 use super::dialect::Dialect;
 use crate::stream::REMOVAL_GRACE;
-use crate::test_resources::{cluster, endpoints, listener, resource, secret, set};
+use crate::test_resources::{cluster, endpoints, listener, listener_of, resource, secret, set};
 
 in_both_variants! {
     nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered,
@@ -15,7 +15,7 @@ in_both_variants! {
     what_changes_back_while_a_push_is_under_way_is_not_sent_twice,
     a_stale_nonce_answers_nothing_and_its_subscriptions_count,
     a_nonce_counts_only_for_its_type,
-    after_a_refusal_of_several_each_is_tried_alone_and_the_guilty_no_more,
+    after_a_refusal_of_several_halves_are_tried_and_the_guilty_no_more,
     after_a_refusal_of_several_endpoints_each_comes_alone,
     a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again,
     a_refusal_of_one_type_does_not_stall_the_others,
@@ -30,7 +30,7 @@ fn nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered<V: Dialect>(
     client.give(&all);
     client.subscribe_to(&all);
     client.take_all();
-    assert_eq!(client.saw(), ["CDS +a", "EDS +a", "SDS", "RDS", "LDS +l"]);
+    assert_eq!(client.saw(), ["CDS +a", "EDS +a", "SDS", "LDS +l", "RDS"]);
     client.give(&all);
     client.give(&set([cluster("a", 1), endpoints("a", 1), listener("l", 1)]));
     assert!(client.saw().is_empty());
@@ -111,19 +111,20 @@ fn a_stale_nonce_answers_nothing_and_its_subscriptions_count<V: Dialect>() {
 /// R4, A32.
 fn a_nonce_counts_only_for_its_type<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), listener("l", 1)]));
-    client.give(&set([cluster("a", 2), listener("l", 2)]));
+    client.give(&set([cluster("a", 2), cluster("b", 1), listener_of("l", 2, &["b"])]));
     let nonce = client.open[0].nonce.to_string();
     client.answer(Listener, &nonce, None);
-    assert_eq!(client.saw(), ["CDS +a"], "the clusters are not taken");
+    assert_eq!(client.saw(), ["CDS +a +b"], "the clusters are not taken");
 }
 
-/// Rule 5, R19: which of several is refused is not known.
-fn after_a_refusal_of_several_each_is_tried_alone_and_the_guilty_no_more<V: Dialect>() {
+/// Rule 5, R19: which of several is refused is not known, and found by halves.
+fn after_a_refusal_of_several_halves_are_tried_and_the_guilty_no_more<V: Dialect>() {
     let all =
         |bad, c| set([cluster("old", 1), cluster("a", 1), cluster("bad", bad), cluster("c", c)]);
     let mut client = Client::<V>::settled(&set([cluster("old", 1), cluster("c", 1)]));
     client.give(&all(1, 2));
     client.refuse(Cluster, "one is bad");
+    client.refuse(Cluster, "here");
     client.take(Cluster);
     client.refuse(Cluster, "this one");
     client.take(Cluster);
@@ -132,6 +133,8 @@ fn after_a_refusal_of_several_each_is_tried_alone_and_the_guilty_no_more<V: Dial
         [
             "CDS +a +bad +c",
             "CDS in doubt: a bad c (one is bad)",
+            "CDS +a +bad",
+            "CDS in doubt: a bad (here)",
             "CDS +a",
             "CDS +bad",
             "CDS refused: bad (this one)",
@@ -180,14 +183,27 @@ fn a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again<V: Di
 
 /// R20.
 fn a_refusal_of_one_type_does_not_stall_the_others<V: Dialect>() {
-    let all = |n| set([cluster("a", n), listener("l", n), secret("s", n)]);
-    let mut client = Client::<V>::settled(&all(1));
-    client.give(&all(2));
+    let all = |n| [cluster("a", n), listener_of("l", n, &["b", "s"]), secret("s", n)];
+    let mut client = Client::<V>::settled(&set(all(1)));
+    let mut new = set(all(2));
+    new.insert(cluster("b", 1));
+    client.give(&new);
+    assert_eq!(client.saw(), ["SDS +s", "CDS +a +b"]);
     client.refuse(Secret, "no");
+    client.refuse(Cluster, "one is bad");
+    client.take(Cluster);
     client.refuse(Cluster, "no");
+    // It has the secret of before, and there is no hope for the cluster.
     assert_eq!(
         client.saw(),
-        ["SDS +s", "CDS +a", "SDS refused: s (no)", "CDS refused: a (no)", "LDS +l"]
+        [
+            "SDS refused: s (no)",
+            "CDS in doubt: a b (one is bad)",
+            "CDS +a",
+            "CDS +b",
+            "CDS refused: b (no)",
+            "LDS +l"
+        ]
     );
 }
 

@@ -8,7 +8,9 @@ use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret
 use super::client::Client;
 use super::dialect::Dialect;
 use crate::stream::ACK_DEADLINE;
-use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
+use crate::test_resources::{
+    cluster, endpoints, listener, listener_of, route, route_to, secret, set,
+};
 
 in_both_variants! {
     an_added_or_changed_cluster_is_followed_by_its_endpoints_unprompted,
@@ -16,14 +18,17 @@ in_both_variants! {
     endpoints_of_a_known_cluster_do_not_wait_for_its_next_change,
     endpoints_do_not_wait_for_clusters_that_the_client_does_not_want_or_that_have_gone,
     endpoints_that_are_none_are_a_resource_and_no_removal,
-    listeners_and_routes_wait_until_the_clusters_are_taken,
+    listeners_and_routes_wait_until_the_clusters_that_they_name_are_taken,
+    what_names_nothing_that_is_to_come_does_not_wait,
+    clusters_that_are_never_taken_hold_up_nothing_that_does_not_name_them,
+    endpoints_hold_up_no_removal,
     what_waits_for_an_answer_goes_on_without_it_after_15_seconds,
     a_cluster_that_has_gone_stays_until_listeners_and_routes_are_taken,
     a_removal_that_is_not_answered_delays_the_next_by_15_seconds,
     a_cluster_that_has_gone_stays_for_15_seconds_where_nobody_answers,
     what_comes_back_before_it_was_removed_is_not_removed,
     secrets_wait_for_nothing,
-    a_listener_waits_for_the_secrets_that_it_may_name,
+    a_listener_waits_for_the_secrets_that_it_names,
 }
 
 /// Rule 1, R55: Envoy warms for 15 s otherwise.
@@ -82,9 +87,7 @@ fn endpoints_do_not_wait_for_clusters_that_the_client_does_not_want_or_that_have
 
     let mut client = Client::<V>::settled(&set([cluster("a", 1), endpoints("a", 1)]));
     client.give(&set([endpoints("a", 2)]));
-    assert_eq!(client.saw(), ["EDS +a"]);
-    client.take(Endpoint);
-    assert_eq!(client.saw(), ["CDS -a"]);
+    assert_eq!(client.saw(), ["EDS +a", "CDS -a"]);
 }
 
 /// Rule 4: a removal of endpoints is ignored.
@@ -97,32 +100,85 @@ fn endpoints_that_are_none_are_a_resource_and_no_removal<V: Dialect>() {
     assert_eq!(client.has[&(Endpoint, "a".into())], endpoints("a", 0));
 }
 
-/// Rule 6, R52, R54: routes are not warmed.
-fn listeners_and_routes_wait_until_the_clusters_are_taken<V: Dialect>() {
-    let all = |n| set([cluster("a", n), endpoints("a", 1), listener("l", n), route("r", n)]);
-    let mut client = Client::<V>::settled(&all(1));
-    client.give(&all(2));
-    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
+/// Rule 6, R52, R54: routes are not warmed. A listener warms until it has its routes.
+fn listeners_and_routes_wait_until_the_clusters_that_they_name_are_taken<V: Dialect>() {
+    let old = [cluster("a", 1), endpoints("a", 1), listener("l", 1), route_to("r", 1, &["a"])];
+    let mut client = Client::<V>::settled(&set(old));
+    client.give(&set([
+        cluster("a", 2),
+        endpoints("a", 1),
+        cluster("b", 1),
+        listener_of("l", 2, &["b"]),
+        listener_of("m", 1, &["s"]),
+        route_to("r", 2, &["a", "b"]),
+        route_to("s", 1, &["b"]),
+    ]));
+    assert_eq!(client.saw(), ["CDS +a +b", "EDS +a"]);
+    client.wants(Route, &["s"]);
     client.take(Endpoint);
     assert!(client.saw().is_empty());
     client.take(Cluster);
-    assert_eq!(client.saw(), ["LDS +l", "RDS +r"]);
+    assert_eq!(client.saw(), ["LDS +l +m", "RDS +r +s"]);
 }
 
-/// Rule 8, rule 10, invariant 6.
+/// Rule 10: what withdraws access must not wait until some cluster is warm.
+fn what_names_nothing_that_is_to_come_does_not_wait<V: Dialect>() {
+    let all = |n| [cluster("a", n), listener_of("l", n, &["a"]), route_to("r", n, &["a"])];
+    let mut client = Client::<V>::settled(&set(all(1)));
+    let mut new = set(all(2));
+    new.insert(cluster("b", 1));
+    client.give(&new);
+    assert_eq!(client.saw(), ["CDS +a +b", "LDS +l", "RDS +r"], "it has a, in some version");
+}
+
+/// Rule 8, rule 10, invariant 6: after 15 s only that waits which names what is not taken.
 fn what_waits_for_an_answer_goes_on_without_it_after_15_seconds<V: Dialect>() {
-    let all = |n| set([cluster("a", n), listener("l", n), route("r", n)]);
-    let mut client = Client::<V>::settled(&all(1));
-    client.give(&all(2));
+    let all = set([cluster("a", 1), listener("l", 1), route("r", 1), route_to("s", 1, &["a"])]);
+    let mut client = Client::<V>::new();
+    client.give(&all);
+    client.subscribe_to(&all);
     client.pass(Duration::from_millis(14_999));
-    assert_eq!(client.saw(), ["CDS +a"]);
+    assert_eq!(client.saw(), ["CDS +a", "EDS", "SDS"], "with its first answers it is ready");
+    client.take(Endpoint);
+    client.take(Secret);
     client.pass(Duration::from_millis(1));
     assert_eq!(client.saw(), ["CDS late", "LDS +l", "RDS +r"]);
-    client.take_all();
+    client.take(Listener);
+    client.take(Route);
     client.pass(ACK_DEADLINE * 10);
-    assert!(client.saw().is_empty(), "it is told once, and a late answer is taken");
-    assert!(client.stream.acked(Cluster).contains_key("a"));
+    assert!(client.saw().is_empty(), "it is told once");
     assert_eq!(client.stream.deadline(), None);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["RDS +s"], "a late answer is taken");
+    assert!(client.stream.acked(Cluster).contains_key("a"));
+}
+
+/// Rule 10: a client that answers nothing about clusters, while they go on changing.
+fn clusters_that_are_never_taken_hold_up_nothing_that_does_not_name_them<V: Dialect>() {
+    let all = |n| set([cluster("a", n), route("r", n), route_to("s", n, &["b"]), cluster("b", n)]);
+    let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1), route("s", 1)]));
+    for n in 2..9 {
+        client.give(&all(n));
+        client.pass(ACK_DEADLINE * 2 / 3);
+        client.saw();
+        client.take(Route);
+        assert_eq!(client.has[&(Route, "r".into())], route("r", n));
+        assert_eq!(client.has[&(Route, "s".into())], route("s", 1));
+    }
+    // Nor each other.
+    let newest = client.open.iter().rfind(|push| push.of == Cluster).unwrap();
+    assert!(newest.resources.contains(&cluster("a", 7)), "{newest:?}");
+}
+
+/// R53: endpoints change all the time.
+fn endpoints_hold_up_no_removal<V: Dialect>() {
+    let all = |n| [cluster("a", 1), endpoints("a", n)];
+    let mut old = set(all(1));
+    old.insert(cluster("b", 1));
+    let mut client = Client::<V>::settled(&old);
+    client.give(&set([cluster("a", 1), endpoints("a", 2), cluster("b", 1)]));
+    client.give(&set(all(3)));
+    assert_eq!(client.saw(), ["EDS +a", "CDS -b"]);
 }
 
 /// R53.
@@ -130,9 +186,8 @@ fn a_cluster_that_has_gone_stays_until_listeners_and_routes_are_taken<V: Dialect
     let old = set([cluster("a", 1), cluster("b", 1), listener("l", 1), route("r", 1)]);
     let mut client = Client::<V>::settled(&old);
     client.give(&set([cluster("b", 2), listener("l", 2), route("r", 2)]));
-    assert_eq!(client.saw(), ["CDS +b"]);
+    assert_eq!(client.saw(), ["CDS +b", "LDS +l", "RDS +r"]);
     client.take(Cluster);
-    assert_eq!(client.saw(), ["LDS +l", "RDS +r"]);
     client.take(Listener);
     assert!(client.saw().is_empty());
     client.take(Route);
@@ -183,22 +238,27 @@ fn secrets_wait_for_nothing<V: Dialect>() {
 
 /// Rule 6, R56: a chain that is made anew because somebody was withdrawn must not begin with the list on
 /// which he still was.
-fn a_listener_waits_for_the_secrets_that_it_may_name<V: Dialect>() {
-    let mut client = Client::<V>::settled(&set([secret("s", 1), listener("l", 1), route("r", 1)]));
-    client.give(&set([secret("s", 2), listener("l", 1), route("r", 1)]));
+fn a_listener_waits_for_the_secrets_that_it_names<V: Dialect>() {
+    let all = |s, l, m, r| {
+        set([secret("s", s), listener_of("l", l, &["s"]), listener("m", m), route("r", r)])
+    };
+    let mut client = Client::<V>::settled(&all(1, 1, 1, 1));
+    client.give(&all(2, 1, 1, 1));
     assert_eq!(client.saw(), ["SDS +s"]);
     // Before that is answered: another list, and the chain anew.
-    client.give(&set([secret("s", 3), listener("l", 2), route("r", 2)]));
-    assert_eq!(client.saw(), ["RDS +r"], "who may request what waits for nothing of this");
+    client.give(&all(3, 2, 2, 2));
+    assert_eq!(client.saw(), ["LDS +m", "RDS +r"], "the others wait for nothing of this");
     client.take(Route);
+    client.take(Listener);
     client.take(Secret);
     assert_eq!(client.saw(), ["SDS +s"]);
     client.take(Secret);
     assert_eq!(client.saw(), ["LDS +l"]);
-    // A client that does not answer holds nothing up for ever.
-    client.give(&set([secret("s", 4), listener("l", 3), route("r", 2)]));
     client.take(Listener);
-    assert_eq!(client.saw(), ["SDS +s"]);
+    // As long as it takes.
+    client.give(&all(4, 3, 3, 2));
     client.pass(ACK_DEADLINE);
-    assert_eq!(client.saw(), ["SDS late", "LDS +l"]);
+    assert_eq!(client.saw(), ["SDS +s", "LDS +m", "SDS late", "LDS late"]);
+    client.take_all();
+    assert_eq!(client.saw(), ["LDS +l"]);
 }

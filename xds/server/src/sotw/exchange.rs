@@ -12,6 +12,10 @@ use crate::subscription::{Change, Subscription};
 pub(crate) struct Exchange {
     pub(crate) subscription: Subscription,
     last: Option<Last>,
+    /// Whether the client began with nothing.
+    pub(crate) is_fresh: bool,
+    /// Whether an answer was late and none has come since.
+    pub(crate) is_lagging: bool,
 }
 
 /// The last response. Only this one can be answered: a request with the nonce of another was written
@@ -48,12 +52,18 @@ pub(crate) enum Verdict {
 
 impl Exchange {
     pub(crate) fn new(resource_type: ResourceType) -> Self {
-        Self { subscription: Subscription::new(resource_type), last: None }
+        Self {
+            subscription: Subscription::new(resource_type),
+            last: None,
+            is_fresh: false,
+            is_lagging: false,
+        }
     }
 
     /// Takes a request.
     pub(crate) fn on_request(&mut self, request: &SotwRequest) -> Said {
         let is_first = !self.subscription.has_begun;
+        self.is_fresh |= is_first && request.version_info.is_empty();
         let nonce = self.last.as_ref().map_or("", |last| &last.nonce);
         // The first request may have a nonce of an earlier stream, which means nothing.
         if !is_first && request.nonce != nonce {
@@ -68,6 +78,7 @@ impl Exchange {
         if let Some(last) = &mut self.last {
             was_answered = std::mem::replace(&mut last.is_answered, true);
             if !was_answered {
+                self.is_lagging = false;
                 verdict = Some(request.error.clone().map_or(Verdict::Taken, Verdict::Refused));
             }
         }
@@ -106,6 +117,7 @@ impl Exchange {
         let is_busy = self.is_busy();
         let Some(last) = self.last.as_mut().filter(|_| is_busy) else { return false };
         last.is_late = now >= last.sent_at + ACK_DEADLINE;
+        self.is_lagging |= last.is_late;
         last.is_late
     }
 

@@ -1,16 +1,17 @@
 //! In which order the types of a stream are pushed: make before break (invariant 6).
 //!
-//! As in delta: clusters, then their endpoints, then listeners, then routes; secrets wait for nothing,
-//! and listeners for them.
-//! A cluster that has gone stays in the state that is sent until all else is taken or late, because
-//! listeners and routes may still name it. Nothing refers to a listener: that goes with the next push.
+//! As in delta: clusters, then their endpoints, then listeners, then routes; secrets wait for nothing;
+//! listeners and routes wait for what they name, and for nothing else but with their first answer.
+//! A cluster that has gone stays in the state that is sent until listeners and routes are taken, because
+//! they may still name it. Nothing refers to a listener: that goes with the next push.
 
-use ironmesh_xds_wire::{ResourceSet, SotwResponse};
+use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, SotwResponse};
 use tokio::time::Instant;
 
 use super::partial::Partial;
 use super::whole::Whole;
 use super::{Output, SotwStream};
+use crate::references::{Has, must_wait};
 
 impl SotwStream {
     /// Sends all that may be sent now.
@@ -26,29 +27,53 @@ impl SotwStream {
         self.send(response, outputs);
         self.push_clusters(&target, true, now, outputs);
         self.push_endpoints(&target, now, outputs);
-        // Routes are not warmed: one that names a missing cluster answers 503.
-        let clusters_are_coming =
-            self.clusters.exchange.is_busy() || self.clusters.due(&target, true).is_some();
-        if !clusters_are_coming {
-            // A chain that is made anew must not begin with the secret of before.
-            let secrets_are_coming =
-                self.secrets.exchange.is_busy() || self.secrets.has_updates(&target);
-            if !self.listeners.exchange.is_busy()
-                && let Some(state) = self.listeners.due(&target, false)
-                && (state.is_empty() || !secrets_are_coming)
-            {
-                let (response, _) = self.listeners.push(state, self.last_nonce + 1, now);
-                self.send(Some(response), outputs);
-                self.secrets.allow_to_ask_again();
-                self.routes.allow_to_ask_again();
-            }
-            let response = self.routes.next(&target, self.last_nonce + 1, now, |_| false);
-            self.send(response, outputs);
-        }
+        self.push_listeners(&target, now, outputs);
+        self.push_routes(&target, now, outputs);
         if self.grace_ends.is_none() && self.is_settled(&target) {
             self.push_clusters(&target, false, now, outputs);
             self.push_endpoints(&target, now, outputs);
         }
+    }
+
+    fn push_listeners(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+        if self.listeners.exchange.is_busy()
+            || (self.listeners.owes_answer
+                && self.listeners.exchange.is_fresh
+                && self.are_clusters_coming(target))
+        {
+            return;
+        }
+        let (clusters, secrets, routes) = (&self.clusters, &self.secrets, &self.routes);
+        let client = Others { clusters, secrets, routes, target };
+        let hold = |listener: &Resource| must_wait(listener, target, &client);
+        let Some(state) = self.listeners.due(target, false, hold) else { return };
+        let (response, _) = self.listeners.push(state, self.last_nonce + 1, now);
+        self.send(Some(response), outputs);
+        self.secrets.allow_to_ask_again();
+        self.routes.allow_to_ask_again();
+    }
+
+    fn push_routes(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+        if self.routes.owes_answer
+            && self.routes.exchange.is_fresh
+            && self.are_clusters_coming(target)
+        {
+            return;
+        }
+        let clusters = &self.clusters;
+        let hold = |name: &str| {
+            let routes = target.of(ResourceType::Route).get(name);
+            routes.is_some_and(|routes| routes.has_text(|name| clusters.is_lacking(name, target)))
+        };
+        let response = self.routes.next(target, self.last_nonce + 1, now, hold);
+        self.send(response, outputs);
+    }
+
+    /// Whether clusters are still to be sent or to be taken, by a client that takes them in time.
+    fn are_clusters_coming(&mut self, target: &ResourceSet) -> bool {
+        let clusters = &mut self.clusters;
+        !clusters.exchange.is_lagging
+            && (clusters.exchange.is_busy() || clusters.due(target, true, |_| false).is_some())
     }
 
     fn push_clusters(
@@ -61,7 +86,7 @@ impl SotwStream {
         if self.clusters.exchange.is_busy() {
             return;
         }
-        let Some(state) = self.clusters.due(target, keeps_gone) else { return };
+        let Some(state) = self.clusters.due(target, keeps_gone, |_| false) else { return };
         let (response, changed) = self.clusters.push(state, self.last_nonce + 1, now);
         self.send(Some(response), outputs);
         // Envoy warms an added or changed cluster until it is told its endpoints (rule 1).
@@ -87,16 +112,34 @@ impl SotwStream {
         }
     }
 
+    /// Whether nothing that the client has can refer to a cluster that has gone.
     fn is_settled(&mut self, target: &ResourceSet) -> bool {
-        let is_settled =
-            |partial: &mut Partial| !partial.exchange.is_busy() && !partial.has_updates(target);
-        let is_whole_settled = |whole: &mut Whole, keeps_gone| {
-            !whole.exchange.is_busy() && whole.due(target, keeps_gone).is_none()
-        };
-        is_settled(&mut self.secrets)
-            && is_settled(&mut self.endpoints)
-            && is_settled(&mut self.routes)
-            && is_whole_settled(&mut self.clusters, true)
-            && is_whole_settled(&mut self.listeners, false)
+        !self.routes.exchange.is_busy()
+            && !self.routes.has_updates(target)
+            && !self.listeners.exchange.is_busy()
+            && self.listeners.held.is_empty()
+            && self.clusters.due(target, true, |_| false).is_none()
+    }
+}
+
+/// The other types, seen from that of listeners.
+struct Others<'a> {
+    clusters: &'a Whole,
+    secrets: &'a Partial,
+    routes: &'a Partial,
+    target: &'a ResourceSet,
+}
+
+impl Has for Others<'_> {
+    fn lacks_cluster(&self, name: &str) -> bool {
+        self.clusters.is_lacking(name, self.target)
+    }
+
+    fn lacks_routes(&self, name: &str) -> bool {
+        !self.routes.acked.contains_key(name)
+    }
+
+    fn lacks_secret(&self, name: &str) -> bool {
+        self.secrets.is_outdated(name, self.target)
     }
 }

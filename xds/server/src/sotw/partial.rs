@@ -1,7 +1,7 @@
 //! Endpoints, routes or secrets of a stream: a response has some of them, and what it has not stays as
 //! it is (R42).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::Answer;
 use super::exchange::{Exchange, Verdict};
 use crate::stream::{FULL_RESPONSE, Refused, Taken};
+use crate::trials::Trials;
 
 #[derive(Debug)]
 pub(crate) struct Partial {
@@ -32,13 +33,13 @@ pub(crate) struct Partial {
     dirty: BTreeSet<Arc<str>>,
     /// Names that are to be sent whatever the client has.
     asked: BTreeSet<Arc<str>>,
-    /// Names to be sent one by one, because a push that had them all was refused.
-    singly: VecDeque<Arc<str>>,
+    /// Names to be sent in parts, because a push that had them all was refused.
+    trials: Trials,
     /// Whether the client may ask once more for what it has had. Envoy does when what refers to that
     /// is pushed; others do so with every answer, and each would bring them a push.
     may_ask_again: bool,
     /// Whether an answer is due even if it is empty.
-    owes_answer: bool,
+    pub(crate) owes_answer: bool,
     /// What the last push brought.
     push: Vec<Arc<Resource>>,
 }
@@ -54,7 +55,7 @@ impl Partial {
             refused: BTreeMap::new(),
             dirty: BTreeSet::new(),
             asked: BTreeSet::new(),
-            singly: VecDeque::new(),
+            trials: Trials::default(),
             may_ask_again: false,
             owes_answer: false,
             push: Vec::new(),
@@ -78,7 +79,7 @@ impl Partial {
             self.acked.remove(name);
         }
         self.asked.retain(|name| !is_dropped(name));
-        self.singly.retain(|name| !is_dropped(name));
+        self.trials.retain(|name| !is_dropped(name));
         let answer = match said.verdict {
             Some(Verdict::Taken) => Answer::Acked(self.on_ack(target)),
             Some(Verdict::Refused(error)) => Answer::Nacked(self.on_nack(error, target)),
@@ -119,14 +120,16 @@ impl Partial {
     fn on_nack(&mut self, error: ErrorDetail, target: Option<&ResourceSet>) -> Refused {
         let push = std::mem::take(&mut self.push);
         let is_final = push.len() == 1;
+        if !is_final {
+            let wanted = |name: &&Arc<str>| self.exchange.subscription.covers(name);
+            let names = push.iter().map(|resource| resource.name());
+            self.trials.split(names.filter(wanted).cloned().collect());
+        }
         for resource in &push {
             let name = resource.name();
             self.sent.remove(name);
             self.acked.remove(name);
             if !is_final {
-                if self.exchange.subscription.covers(name) {
-                    self.singly.push_back(Arc::clone(name));
-                }
                 continue;
             }
             if self.in_force.get(name).is_some_and(|r| r.version() == resource.version()) {
@@ -179,10 +182,21 @@ impl Partial {
         (is_asked || !is_sent).then_some(wanted)
     }
 
+    /// Whether the client is to have `name` in a version that it has not taken.
+    pub(crate) fn is_outdated(&self, name: &str, target: &ResourceSet) -> bool {
+        let resource = target.of(self.resource_type).get(name);
+        resource.is_some_and(|resource| {
+            let version = resource.version();
+            self.exchange.subscription.covers(name)
+                && self.acked.get(name) != Some(&version)
+                && self.refused.get(name) != Some(&version)
+        })
+    }
+
     /// Drops what need not be looked at any more, and says whether something is left to be sent.
     pub(crate) fn has_updates(&mut self, target: &ResourceSet) -> bool {
         let all: BTreeSet<_> =
-            self.asked.iter().chain(&self.dirty).chain(&self.singly).cloned().collect();
+            self.asked.iter().chain(&self.dirty).chain(self.trials.names()).cloned().collect();
         for name in all {
             if self.due(&name, target).is_some() {
                 continue;
@@ -192,9 +206,9 @@ impl Partial {
                 self.sent.remove(&name);
             }
             self.dirty.remove(&name);
-            self.singly.retain(|one| *one != name);
+            self.trials.retain(|one| *one != name);
         }
-        !self.asked.is_empty() || !self.dirty.is_empty() || !self.singly.is_empty()
+        !self.asked.is_empty() || !self.dirty.is_empty() || !self.trials.is_empty()
     }
 
     /// The next push, or `None` where there is nothing to say. `hold` says which names are to wait.
@@ -209,10 +223,9 @@ impl Partial {
             return None;
         }
         self.has_updates(target);
-        let mut names: Vec<_> = match self.singly.iter().find(|name| !hold(name)) {
-            Some(name) => vec![Arc::clone(name)],
-            None => self.asked.union(&self.dirty).filter(|name| !hold(name)).cloned().collect(),
-        };
+        let mut names = self.trials.next_of(|name| !hold(name)).unwrap_or_else(|| {
+            self.asked.union(&self.dirty).filter(|name| !hold(name)).cloned().collect()
+        });
         if names.is_empty() && !self.owes_answer {
             return None;
         }
@@ -223,7 +236,7 @@ impl Partial {
                 if self.exchange.subscription.covers(resource.name()) {
                     self.sent.remove(resource.name());
                     self.dirty.insert(Arc::clone(resource.name()));
-                    let is_next = self.singly.is_empty() && !hold(resource.name());
+                    let is_next = self.trials.is_empty() && !hold(resource.name());
                     if is_next && !names.contains(resource.name()) {
                         names.push(Arc::clone(resource.name()));
                     }
@@ -236,7 +249,7 @@ impl Partial {
             let due = self.due(&name, target).cloned();
             self.asked.remove(&name);
             self.dirty.remove(&name);
-            self.singly.retain(|one| *one != name);
+            self.trials.retain(|one| *one != name);
             let Some(resource) = due else { continue };
             size += resource.sotw_entry().len();
             self.sent.insert(name, Arc::clone(&resource));

@@ -1,16 +1,17 @@
 //! Clusters or listeners of a stream: a response has all of them, and what it has not is gone (R41).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_xds_wire::{
-    ResourceMap, ResourceSet, ResourceType, SotwRequest, SotwResponse, Version,
+    Resource, ResourceMap, ResourceSet, ResourceType, SotwRequest, SotwResponse, Version,
 };
 use tokio::time::Instant;
 
 use super::Answer;
 use super::exchange::{Exchange, Verdict};
+use crate::trials::Trials;
 
 mod answer;
 mod claim;
@@ -41,13 +42,15 @@ pub(crate) struct Whole {
     refused_state: Option<Version>,
     /// Whether it is that state which the client is to have.
     pub(super) is_blocked: bool,
-    /// Names that are tried one by one, on top of what is in force, because a push that changed them
-    /// all was refused.
-    suspects: VecDeque<Arc<str>>,
+    /// Names that are tried in parts, on top of what is in force, because a push that changed them all
+    /// was refused.
+    trials: Trials,
+    /// Names that wait for what they refer to.
+    pub(super) held: Vec<Arc<str>>,
     /// Names that are to be sent, if they are there, whatever the client has.
     asked: BTreeSet<Arc<str>>,
     /// Whether an answer is due even if nothing has changed.
-    owes_answer: bool,
+    pub(super) owes_answer: bool,
     /// What an earlier stream of the client left.
     kept: Option<InForce>,
     /// The version that the client says it has from an earlier stream, as long as it is not judged.
@@ -70,7 +73,8 @@ impl Whole {
             refused: BTreeMap::new(),
             refused_state: None,
             is_blocked: false,
-            suspects: VecDeque::new(),
+            trials: Trials::default(),
+            held: Vec::new(),
             asked: BTreeSet::new(),
             owes_answer: false,
             kept,
@@ -116,7 +120,7 @@ impl Whole {
             }
         }
         self.in_doubt.retain(|name| !is_dropped(name));
-        self.suspects.retain(|name| !is_dropped(name));
+        self.trials.retain(|name| !is_dropped(name));
         self.asked.retain(|name| !is_dropped(name));
     }
 
@@ -150,15 +154,37 @@ impl Whole {
     }
 
     /// The state that is to be sent next. Where `keeps_gone`, what the client has and is to have no
-    /// more is still in it, because something may refer to it.
-    fn next_state(&self, target: &ResourceSet, keeps_gone: bool) -> ResourceMap {
+    /// more is still in it, because something may refer to it. In place of what is to wait there is
+    /// what is in force.
+    fn next_state(
+        &mut self,
+        target: &ResourceSet,
+        keeps_gone: bool,
+        hold: impl Fn(&Resource) -> bool,
+    ) -> ResourceMap {
         let resources = target.of(self.resource_type);
-        let suspect = self.suspects.front().and_then(|name| resources.get(name));
-        if let Some(suspect) = suspect {
-            return self.in_force.update(Arc::clone(suspect.name()), Arc::clone(suspect));
+        let tried = self.trials.next().into_iter().flatten();
+        let mut state = self.in_force.clone();
+        let mut is_trial = false;
+        for resource in tried.filter_map(|name| resources.get(name)) {
+            state.insert(Arc::clone(resource.name()), Arc::clone(resource));
+            is_trial = true;
         }
-        let mut state = self.goal(target);
-        if keeps_gone {
+        if !is_trial {
+            state = self.goal(target);
+        }
+        self.held.clear();
+        for name in differing(&self.in_force, &state) {
+            if !state.get(&name).is_some_and(|resource| hold(resource)) {
+                continue;
+            }
+            match self.in_force.get(&name) {
+                Some(resource) => state.insert(Arc::clone(&name), Arc::clone(resource)),
+                None => state.remove(&name),
+            };
+            self.held.push(name);
+        }
+        if keeps_gone && !is_trial {
             let sent = self.sent.as_ref().unwrap_or(&self.in_force);
             for name in differing(&state, sent) {
                 if let (false, Some(gone)) = (resources.contains_key(&name), sent.get(&name)) {
@@ -169,21 +195,24 @@ impl Whole {
         state
     }
 
-    /// The state that is to be sent now, if one is.
-    pub(crate) fn due(&mut self, target: &ResourceSet, keeps_gone: bool) -> Option<ResourceMap> {
+    /// The state that is to be sent now, if one is. `hold` says what is to wait.
+    pub(crate) fn due(
+        &mut self,
+        target: &ResourceSet,
+        keeps_gone: bool,
+        hold: impl Fn(&Resource) -> bool,
+    ) -> Option<ResourceMap> {
         if !self.exchange.subscription.has_begun {
             return None;
         }
         let resources = target.of(self.resource_type);
-        while let Some(name) = self.suspects.front() {
+        let (in_force, refused) = (&self.in_force, &self.refused);
+        self.trials.retain(|name| {
             let wanted = resources.get(name).map(|resource| resource.version());
-            let has = self.in_force.get(name).map(|resource| resource.version());
-            if wanted.is_some() && wanted != has && !self.is_refused(name, Some(target)) {
-                break;
-            }
-            self.suspects.pop_front();
-        }
-        let state = self.next_state(target, keeps_gone);
+            let has = in_force.get(name).map(|resource| resource.version());
+            wanted.is_some() && wanted != has && refused.get(name).copied() != wanted
+        });
+        let state = self.next_state(target, keeps_gone, hold);
         self.asked.retain(|name| state.contains_key(name));
         let is_doubtful = |name: &Arc<str>| !self.is_refused(name, Some(target));
         let is_due = self.owes_answer
@@ -202,6 +231,15 @@ impl Whole {
             && target.of(self.resource_type).contains_key(name)
             && !self.is_refused(name, Some(target))
             && !self.sent.as_ref().is_some_and(|sent| sent.contains_key(name))
+    }
+
+    /// Whether the client is to have `name` and has not taken it in any version.
+    pub(crate) fn is_lacking(&self, name: &str, target: &ResourceSet) -> bool {
+        !self.is_blocked
+            && self.exchange.subscription.covers(name)
+            && target.of(self.resource_type).contains_key(name)
+            && !self.is_refused(name, Some(target))
+            && !self.in_force.contains_key(name)
     }
 
     /// Whether the client may have `name`.
@@ -226,7 +264,7 @@ impl Whole {
         changed.extend(self.sent.iter().flat_map(|sent| differing(sent, &state)));
         changed.extend(self.in_doubt.iter().cloned());
         changed.retain(|name| state.contains_key(name));
-        self.suspects.pop_front();
+        self.trials.begin();
         (self.owes_answer, self.is_blocked) = (false, false);
         self.exchange.sent(nonce, now);
         let response = SotwResponse {

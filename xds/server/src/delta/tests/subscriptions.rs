@@ -6,7 +6,7 @@ use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Secret};
 
 use super::client::{Client, answer, subscribe};
 use crate::stream::REMOVAL_GRACE;
-use crate::test_resources::{cluster, endpoints, listener, secret, set};
+use crate::test_resources::{cluster, endpoints, listener_of, secret, set};
 
 /// R27.
 #[test]
@@ -74,21 +74,23 @@ fn what_was_under_way_when_a_wildcard_was_renewed_is_removed_when_it_has_gone() 
 #[test]
 fn what_was_under_way_when_a_wildcard_was_renewed_is_removed_when_it_goes_later() {
     let mut client = Client::new();
-    client.give(&set([listener("d", 1)]));
+    client.give(&set([cluster("a", 1), listener_of("d", 1, &["a"])]));
     client.wants(Listener, &[]);
     client.wants(Cluster, &[]);
-    assert_eq!(client.saw(), ["LDS +d", "CDS"]);
+    assert_eq!(client.saw(), ["LDS +d", "CDS +a"]);
     client.request(&DeltaRequest {
         unsubscribe: vec!["*".to_owned()],
         ..subscribe(Listener, &["*"])
     });
-    // The answer about clusters is not taken yet, so no listener is sent.
+    // The cluster that it names is not taken yet, so the listener is not sent.
     client.take(Listener);
-    client.give(&ResourceSet::default());
+    client.give(&set([cluster("a", 1)]));
     client.take(Cluster);
     client.pass(REMOVAL_GRACE);
     client.take_all();
     assert_eq!(client.saw(), ["LDS -d"]);
+    client.give(&ResourceSet::default());
+    client.take_all();
     assert!(client.has.is_empty(), "{:?}", client.has);
 }
 

@@ -61,7 +61,7 @@ impl TypeStream {
         if is_final {
             self.refused.extend(push.resources.iter().cloned());
         } else {
-            self.singly.extend(push.resources.iter().map(|(name, _)| Arc::clone(name)));
+            self.trials.split(push.resources.iter().map(|(name, _)| Arc::clone(name)).collect());
         }
         let (resource_type, resources) = (self.resource_type, push.resources);
         Some(Answer::Nacked(Refused { resource_type, resources, error, is_final }))

@@ -6,6 +6,7 @@ use ironmesh_xds_wire::Resource;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
 
 use super::{Walk, poison_of};
+use crate::references::REMOVALS;
 use crate::scenarios::dialect::{Dialect, Push};
 
 impl<V: Dialect> Walk<V> {
@@ -33,15 +34,18 @@ impl<V: Dialect> Walk<V> {
 
     /// Make before break.
     fn check_order(&self, push: &Push) {
+        if matches!(push.of, Listener | Route) {
+            for resource in &push.news {
+                self.check_references(resource);
+            }
+        }
         if self.was_late {
             return;
         }
         let open = self.client.open.iter();
-        let before: Vec<_> = open.filter(|open| open.nonce < push.nonce).collect();
-        if matches!(push.of, Listener | Route) {
-            let clusters = before.iter().find(|open| open.of == Cluster);
-            assert!(clusters.is_none(), "clusters are not taken: {before:?}");
-        }
+        let referrers = REMOVALS.iter().find(|(of, _)| *of == push.of).unwrap().1;
+        let is_before = |open: &&Push| open.nonce < push.nonce && referrers.contains(&open.of);
+        let before: Vec<_> = open.filter(is_before).collect();
         // In the state of the world only a cluster waits, and it is known to be there when it was
         // taken on this stream.
         let is_last = |name: &&Arc<str>| {
@@ -54,6 +58,20 @@ impl<V: Dialect> Walk<V> {
         };
         if let Some(gone) = push.removed.iter().find(is_last) {
             assert!(before.is_empty(), "{gone} is removed, and that is not last: {before:?}");
+        }
+    }
+
+    /// What a listener or a route configuration names is there, if it can be.
+    fn check_references(&self, resource: &Resource) {
+        let client = &self.client;
+        for cluster in self.published.of(Cluster).values() {
+            let key = (Cluster, Arc::clone(cluster.name()));
+            let is_to_have = client.covers(Cluster, cluster.name())
+                && client.refused.get(&key) != Some(&cluster.version())
+                && !client.stream.is_stuck(Cluster);
+            if is_to_have && resource.has_text(|text| text == &**cluster.name()) {
+                assert!(client.has.contains_key(&key), "{resource:?} names {cluster:?}");
+            }
         }
     }
 
@@ -79,8 +97,10 @@ impl<V: Dialect> Walk<V> {
                 self.owed.remove(name);
                 let cluster = (Cluster, Arc::clone(name));
                 let target = self.published.of(Cluster).get(name).map(|cluster| cluster.version());
-                let is_refused = self.client.refused.get(&cluster).copied() == target;
-                let is_excused = is_refused || self.client.stream.is_stuck(Cluster);
+                // Rule 2 is about clusters that are to come.
+                let refused = self.client.refused.get(&cluster).copied();
+                let is_to_come = target.is_some() && refused != target;
+                let is_excused = !is_to_come || self.client.stream.is_stuck(Cluster);
                 if self.client.covers(Cluster, name) && !is_excused {
                     assert!(self.brought.contains_key(&cluster), "before its cluster: {name}");
                 }

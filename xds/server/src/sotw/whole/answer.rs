@@ -67,7 +67,7 @@ impl Whole {
                 self.sent = Some(self.in_force.clone());
             }
             several => {
-                self.suspects = several.iter().map(|(name, _)| Arc::clone(name)).collect();
+                self.trials.split(several.iter().map(|(name, _)| Arc::clone(name)).collect());
                 self.sent = Some(self.in_force.clone());
             }
         }

@@ -1,0 +1,96 @@
+//! How the guilty one is found among resources that were refused together: by halves.
+//!
+//! A client that refuses a push does not say which resource of it is the reason. So the halves of it
+//! are pushed one after the other, the halves of a half that is refused again, and so on. One guilty
+//! among n is found with about 2 log n pushes, and all the others are in force then (rule 5).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The names that are still to be tried, in groups.
+#[derive(Debug, Default)]
+pub(crate) struct Trials(VecDeque<Vec<Arc<str>>>);
+
+impl Trials {
+    /// These were refused together. Their halves are tried before all others.
+    pub(crate) fn split(&mut self, mut names: Vec<Arc<str>>) {
+        let second = names.split_off(names.len().div_ceil(2));
+        for half in [second, names] {
+            if !half.is_empty() {
+                self.0.push_front(half);
+            }
+        }
+    }
+
+    /// The group that is to be tried next.
+    pub(crate) fn next(&self) -> Option<&[Arc<str>]> {
+        self.0.front().map(Vec::as_slice)
+    }
+
+    /// The first group that has names which are `free` to be tried, and those.
+    pub(crate) fn next_of(&self, free: impl Fn(&str) -> bool) -> Option<Vec<Arc<str>>> {
+        let of = |group: &Vec<Arc<str>>| -> Vec<_> {
+            group.iter().filter(|name| free(name)).cloned().collect()
+        };
+        self.0.iter().map(of).find(|names| !names.is_empty())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All names that are to be tried.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().flatten()
+    }
+
+    /// Keeps those that `is_to_be_tried`.
+    pub(crate) fn retain(&mut self, mut is_to_be_tried: impl FnMut(&Arc<str>) -> bool) {
+        for group in &mut self.0 {
+            group.retain(&mut is_to_be_tried);
+        }
+        self.0.retain(|group| !group.is_empty());
+    }
+
+    /// The group that was next is being tried.
+    pub(crate) fn begin(&mut self) {
+        self.0.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many pushes it takes to find the guilty ones among `count`, and who is found.
+    fn search(count: usize, is_guilty: impl Fn(usize) -> bool) -> (usize, Vec<usize>) {
+        let (mut trials, mut pushes, mut found) = (Trials::default(), 0, Vec::new());
+        let all: Vec<Arc<str>> = (0..count).map(|number| number.to_string().into()).collect();
+        let number = |name: &Arc<str>| name.parse::<usize>().unwrap();
+        trials.split(all);
+        while let Some(group) = trials.next().map(<[_]>::to_vec) {
+            trials.begin();
+            pushes += 1;
+            match &group[..] {
+                [one] if is_guilty(number(one)) => found.push(number(one)),
+                several if several.iter().any(|one| is_guilty(number(one))) => trials.split(group),
+                _ => {}
+            }
+        }
+        (pushes, found)
+    }
+
+    #[test]
+    fn the_guilty_are_found_by_halves() {
+        assert_eq!(search(2, |number| number == 1), (2, vec![1]));
+        for guilty in [0, 333, 999] {
+            let (pushes, found) = search(1000, |number| number == guilty);
+            assert_eq!(found, [guilty]);
+            assert!(pushes <= 20, "{pushes} pushes");
+        }
+        let (pushes, found) = search(1000, |number| number % 500 == 7);
+        assert_eq!(found, [7, 507]);
+        assert!(pushes <= 40, "{pushes} pushes");
+        assert_eq!(search(5, |_| true).1, [0, 1, 2, 3, 4]);
+    }
+}
