@@ -9,6 +9,7 @@
 )]
 
 mod authority;
+mod bare_envoy;
 mod bystander;
 mod client;
 mod connections;
@@ -25,3 +26,4 @@ mod shutdown;
 mod sotw;
 mod strangers;
 mod streams;
+mod wholesale;

@@ -19,7 +19,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
 use ironmesh_xds_wire::{Resource, ResourceSet, any};
 use serde_json::json;
 
-use crate::authority::Identity;
+use crate::bare_envoy::bootstrap;
 use crate::hand_made::{cluster, endpoints, manager, routes, set_of, socket};
 use crate::server::Server;
 
@@ -43,52 +43,6 @@ fn source(api_type: ApiType) -> ConfigSource {
         resource_api_version: ApiVersion::V3.into(),
         ..ConfigSource::default()
     }
-}
-
-/// What tells Envoy where its control plane is, and how it asks for clusters and listeners.
-fn bootstrap(server: &Server, client: &Identity, host: SocketAddr, api_type: ApiType) -> String {
-    let socket = |address: SocketAddr| {
-        let (address, port) = (address.ip().to_string(), address.port());
-        json!({ "socket_address": { "address": address, "port_value": port } })
-    };
-    let source = json!({ "resource_api_version": "V3", "api_config_source": {
-        "api_type": api_type.as_str_name(),
-        "transport_api_version": "V3",
-        "grpc_services": [{ "envoy_grpc": { "cluster_name": "xds" } }],
-    }});
-    let tls = json!({
-        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-        "common_tls_context": {
-            "tls_params": { "tls_maximum_protocol_version": "TLSv1_3" },
-            "tls_certificates": [{
-                "certificate_chain": { "inline_string": client.chain },
-                "private_key": { "inline_string": client.key },
-            }],
-            "validation_context": {
-                "trusted_ca": { "inline_string": server.authority.roots_pem() },
-            },
-        },
-    });
-    json!({
-        "node": { "id": client.name(), "cluster": "separate" },
-        "admin": { "address": socket(host) },
-        "dynamic_resources": { "cds_config": source, "lds_config": source },
-        "static_resources": { "clusters": [{
-            "name": "xds",
-            "type": "STATIC",
-            "load_assignment": { "cluster_name": "xds", "endpoints": [{ "lb_endpoints": [{
-                "endpoint": { "address": socket(server.address) },
-            }]}]},
-            "typed_extension_protocol_options": {
-                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                    "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                    "explicit_http_config": { "http2_protocol_options": {} },
-                },
-            },
-            "transport_socket": { "name": "envoy.transport_sockets.tls", "typed_config": tls },
-        }]},
-    })
-    .to_string()
 }
 
 /// A listener with TLS whose calls go by `cluster` to `app`.
@@ -160,7 +114,13 @@ fn listener(address: SocketAddr, source: &ConfigSource) -> Listener {
 async fn every_type_comes_by_a_service_of_its_own(envoy: &Path, api_type: ApiType) {
     let (server, loopback) = (Server::start().await, Loopback::claim());
     let (client, folder) = (server.authority.proxy(), tempfile::tempdir().unwrap());
-    let text = bootstrap(&server, &client, loopback.socket(11, 15000), api_type);
+    let source = json!({ "resource_api_version": "V3", "api_config_source": {
+        "api_type": api_type.as_str_name(),
+        "transport_api_version": "V3",
+        "grpc_services": [{ "envoy_grpc": { "cluster_name": "xds" } }],
+    }});
+    let dynamic = json!({ "cds_config": source, "lds_config": source });
+    let text = bootstrap(&server, &client, loopback.socket(11, 15000), &dynamic);
     fs_err::write(folder.path().join("envoy.yaml"), text).unwrap();
     let a = App::http1("a", loopback.socket(21, 8080)).await;
     let b = App::http1("b", loopback.socket(22, 8080)).await;
