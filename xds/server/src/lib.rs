@@ -26,5 +26,5 @@ mod variant;
 
 pub use counters::Counters;
 pub use hub::{ClientKey, ClientStatus, Hub, Nack};
-pub use listener::{Peer, serve};
+pub use listener::{Peer, serve, serve_incoming};
 pub use service::{Admission, Refusal};
