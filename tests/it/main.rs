@@ -7,7 +7,6 @@
     reason = "test code: a panic is a failed test"
 )]
 
-mod authority;
 mod bystander;
 mod client;
 mod connections;
