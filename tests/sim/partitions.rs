@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint};
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Route, Secret};
 
 use crate::chance::in_both_variants;
 use crate::contents::Contents;
 use crate::mesh::Mesh;
+use crate::proxy::state::{BAD, Partly};
 
 #[test]
 fn a_proxy_that_is_cut_off_for_a_minute_delays_nobody_and_comes_back_to_the_same() {
@@ -36,5 +37,33 @@ fn a_proxy_that_is_cut_off_for_a_minute_delays_nobody_and_comes_back_to_the_same
         assert_eq!(mesh.state("near").streams, 1, "it was not touched");
         mesh.sim.repair("away", "server");
         mesh.converge();
+    });
+}
+
+// Invariant 7.
+#[test]
+fn what_a_proxy_refuses_stays_known_and_is_not_sent_again_however_often_it_comes_back() {
+    in_both_variants(|variant, seed| {
+        let mut contents = Contents::of_services(&["a"]);
+        let mut mesh = Mesh::of_two(seed, variant, &contents.set());
+        mesh.proxy("away").state.borrow_mut().refuses = Some(Partly::Refused);
+        // One of which it has another version, and one of which it has none.
+        contents.add_service("b", 1);
+        contents.change(Route, "b", BAD);
+        contents.change(Secret, "identity-of-a", BAD);
+        mesh.give_all(&contents.set());
+        mesh.converge_within(Duration::from_secs(3));
+        for _ in 0..3 {
+            mesh.forget_logs();
+            mesh.sim.partition("away", "server");
+            mesh.pass(Duration::from_secs(60));
+            mesh.sim.repair("away", "server");
+            // Its server has to know what it refuses.
+            mesh.converge_within(Duration::from_secs(5));
+            let log = &mesh.state("away").log;
+            for refused in ["route configuration +b", "secret +identity-of-a"] {
+                assert!(!log.contains(&refused.to_owned()), "{log:?}");
+            }
+        }
     });
 }
