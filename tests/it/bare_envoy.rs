@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::authority::Identity;
 use crate::server::Server;
+use ironmesh_tests::authority::Identity;
 
 /// A bootstrap of `client` with its admin port at `admin`, that asks the engine for what `dynamic` says
 /// (`dynamic_resources`), by the cluster `xds`.

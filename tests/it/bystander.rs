@@ -2,9 +2,9 @@
 
 use ironmesh_xds_wire::ResourceType::Cluster;
 
-use crate::authority::Identity;
 use crate::client::{Stream, names};
 use crate::server::{Server, cluster};
+use ironmesh_tests::authority::Identity;
 
 pub(crate) struct Bystander {
     client: Identity,

@@ -24,8 +24,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
-use crate::authority::Identity;
 use crate::server::Server;
+use ironmesh_tests::authority::Identity;
 
 /// A delta stream.
 pub(crate) struct Stream {

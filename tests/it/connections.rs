@@ -9,9 +9,9 @@ use rustls::version::{TLS12, TLS13};
 use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 
-use crate::authority::{Identity, TestAuthority};
 use crate::client::{Stream, clusters, config, connect, dial, names};
 use crate::server::{Server, cluster};
+use ironmesh_tests::authority::{Identity, TestAuthority};
 
 /// How the server turns a connection down. (In TLS 1.3 the client has done its part by then, and
 /// learns of it at its first read.)

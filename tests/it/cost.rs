@@ -4,9 +4,9 @@ use ironmesh_tests::eventually;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use ironmesh_xds_wire::{ResourceSet, ResourceType};
 
-use crate::authority::Identity;
 use crate::client::{Stream, clusters, connect};
 use crate::server::{Server, cluster};
+use ironmesh_tests::authority::Identity;
 
 /// How many clients there are, and how many of them a change is for.
 const CLIENTS: usize = 20;

@@ -8,7 +8,6 @@
     reason = "test code: a panic is a failed test"
 )]
 
-mod authority;
 mod bare_envoy;
 mod bystander;
 mod client;

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::authority::{Identity, TestAuthority};
+use ironmesh_tests::authority::{Identity, TestAuthority};
 
 pub(crate) struct Server {
     pub(crate) authority: TestAuthority,

@@ -18,9 +18,9 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status, Streaming, client::Grpc};
 use tonic_prost::ProstCodec;
 
-use crate::authority::Identity;
 use crate::client::connect;
 use crate::server::{Server, cluster};
+use ironmesh_tests::authority::Identity;
 
 /// Opens a stream of a method, with a first request; the others go into what is returned.
 async fn open<Q, R>(

@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use crate::authority::Identity;
 use crate::client::connect;
 use crate::server::{Server, cluster};
+use ironmesh_tests::authority::Identity;
 
 /// A state-of-the-world stream.
 pub(crate) struct SotwStream {

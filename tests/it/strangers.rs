@@ -8,11 +8,11 @@ use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType::Secret};
 use tonic::Code;
 
-use crate::authority::Identity;
 use crate::bystander::Bystander;
 use crate::client::{Stream, clusters, connect, names};
 use crate::server::Server;
 use crate::sotw::{self, SotwStream};
+use ironmesh_tests::authority::Identity;
 
 /// A set with one secret.
 fn secret(name: &str) -> ResourceSet {

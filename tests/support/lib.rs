@@ -20,6 +20,7 @@
 
 pub mod addresses;
 pub mod app;
+pub mod authority;
 pub mod client;
 pub mod envoy;
 pub mod eventually;

@@ -22,6 +22,7 @@ const PREFIXES: &[(&str, &str)] = &[
     ("wire", "xds/wire/src"),
     ("it", "tests/it"),
     ("envoy", "tests/envoy"),
+    ("sim", "tests/sim"),
 ];
 
 /// How a reason begins that stands in the place of a test.

@@ -262,10 +262,13 @@ impl Connection {
     pub(crate) fn acked(&self, taken: &Taken, acked: OrdMap<Arc<str>, Version>) {
         self.hub.with(&self.client, |client| {
             // What is taken now is refused no longer. (An older version that the client has kept
-            // says nothing about the one that it refuses.)
+            // says nothing about the one that it refuses. Nor does the news that it has none: to one
+            // who asks for what it refuses nothing else can be told.)
             client.status.nacks.retain(|(resource_type, name), nack| {
-                *resource_type != taken.resource_type
-                    || !(taken.names.contains(name) || acked.get(name) == Some(&nack.version))
+                let is_taken = acked
+                    .get(name)
+                    .is_some_and(|version| taken.names.contains(name) || *version == nack.version);
+                *resource_type != taken.resource_type || !is_taken
             });
             client.status.acked.insert((self.stream, taken.resource_type), acked);
         });
@@ -308,6 +311,8 @@ impl Drop for Connection {
 
 #[cfg(test)]
 mod tests {
+    use ironmesh_xds_wire::ErrorDetail;
+
     use super::*;
     use crate::test_resources::listener;
 
@@ -354,5 +359,26 @@ mod tests {
         assert!(!has(ResourceType::Listener, "l", one), "nobody is there");
         let _again = connect(&hub);
         assert!(!has(ResourceType::Listener, "l", one), "it has not said so");
+    }
+
+    // Invariant 7. A client that comes back asks for what it has not, and is told that it is not there.
+    #[test]
+    fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else() {
+        let [one, two] = [1, 2].map(|content| listener("l", content));
+        let hub = Arc::new(Hub::default());
+        let connection = connect(&hub);
+        let key = (ResourceType::Listener, Arc::from("l"));
+        connection.nacked(&Refused {
+            resource_type: key.0,
+            resources: vec![(Arc::clone(&key.1), one.version())],
+            error: ErrorDetail { code: 13, message: "no".to_owned() },
+            is_final: true,
+        });
+        let refuses = || hub.status_of("client").unwrap().nacks.contains_key(&key);
+        let taken = Taken { resource_type: key.0, names: vec![Arc::clone(&key.1)] };
+        connection.acked(&taken, OrdMap::new());
+        assert!(refuses(), "it was told that there is none, and has none");
+        connection.acked(&taken, OrdMap::unit(Arc::clone(&key.1), two.version()));
+        assert!(!refuses(), "it has taken another version");
     }
 }

@@ -99,5 +99,5 @@ pub use counters::Counters;
 pub use hub::{ClientKey, ClientStatus, Hub, Nack};
 /// The resources, sets and messages that the engine is given and gives.
 pub use ironmesh_xds_wire as wire;
-pub use listener::{Peer, serve};
+pub use listener::{Peer, serve, serve_incoming};
 pub use service::{Admission, Refusal};

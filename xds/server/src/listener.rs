@@ -1,4 +1,4 @@
-//! The listener: TCP connections in, mutual TLS, and on to the service.
+//! The listener: connections in, mutual TLS, and on to the service. TCP is what they usually are.
 //!
 //! tonic can neither swap its TLS configuration nor bound its handshakes, so both are done here: the
 //! configuration is read anew for every connection, and a handshake has a deadline and never stands
@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::transport::server::Connected;
@@ -30,6 +31,9 @@ use crate::service::{Admission, Discovery, Streams};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long nothing is accepted after an attempt that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How many handshakes may run at once.
 const MAX_HANDSHAKES: usize = 256;
@@ -68,11 +72,7 @@ impl Peer {
     }
 }
 
-/// Serves xDS on `listener` until `shutdown`, and returns when all streams have ended. A client that
-/// does not leave is not waited for.
-///
-/// `tls` must ask for client certificates; a connection without one is closed. A new configuration
-/// is used from the next connection on.
+/// Serves xDS on `listener`, as [`serve_incoming`] does.
 pub async fn serve(
     listener: TcpListener,
     tls: watch::Receiver<Arc<ServerConfig>>,
@@ -80,10 +80,31 @@ pub async fn serve(
     admission: Arc<dyn Admission>,
     shutdown: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
+    serve_incoming(Incoming(listener), tls, hub, admission, shutdown).await
+}
+
+/// Serves xDS on the connections of `incoming` until `shutdown`, and returns when all streams have
+/// ended. A client that does not leave is not waited for.
+///
+/// `incoming` gives what is accepted, and from where. After an error the next one is asked for a moment
+/// later; its end is a shutdown that waits for every client to leave.
+///
+/// `tls` must ask for client certificates; a connection without one is closed. A new configuration
+/// is used from the next connection on.
+pub async fn serve_incoming<IO>(
+    incoming: impl Stream<Item = io::Result<(IO, SocketAddr)>> + Send + 'static,
+    tls: watch::Receiver<Arc<ServerConfig>>,
+    hub: Arc<Hub>,
+    admission: Arc<dyn Admission>,
+    shutdown: CancellationToken,
+) -> Result<(), tonic::transport::Error>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let tasks = TaskTracker::new();
     let streams = Streams { hub, admission, shutdown: shutdown.clone(), tasks: tasks.clone() };
-    let (connections, incoming) = mpsc::channel(64);
-    let accepting = tokio::spawn(accept(listener, tls, connections, shutdown.clone()));
+    let (connections, accepted) = mpsc::channel(64);
+    let accepting = tokio::spawn(accept(incoming, tls, connections, shutdown.clone()));
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE.0))
         .http2_keepalive_timeout(Some(KEEPALIVE.1))
@@ -95,7 +116,7 @@ pub async fn serve(
         .add_service(Discovery::<Routes>::new(&streams))
         .add_service(Discovery::<Secrets>::new(&streams))
         .serve_with_incoming_shutdown(
-            ReceiverStream::new(incoming),
+            ReceiverStream::new(accepted),
             shutdown.clone().cancelled_owned(),
         );
     let result = tokio::select! {
@@ -114,32 +135,55 @@ async fn overdue(shutdown: &CancellationToken) {
     tokio::time::sleep(LEAVE_DEADLINE).await;
 }
 
-async fn accept(
-    listener: TcpListener,
+/// What a TCP listener accepts.
+struct Incoming(TcpListener);
+
+impl Stream for Incoming {
+    type Item = io::Result<(TcpStream, SocketAddr)>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_accept(context).map(|accepted| {
+            if let Ok((tcp, address)) = &accepted
+                && let Err(error) = tcp.set_nodelay(true)
+            {
+                // It is only slower, or has gone.
+                tracing::debug!(%address, %error, "cannot send without delay");
+            }
+            Some(accepted)
+        })
+    }
+}
+
+async fn accept<IO>(
+    incoming: impl Stream<Item = io::Result<(IO, SocketAddr)>>,
     tls: watch::Receiver<Arc<ServerConfig>>,
-    connections: mpsc::Sender<io::Result<Connection>>,
+    connections: mpsc::Sender<io::Result<Connection<IO>>>,
     shutdown: CancellationToken,
-) {
+) where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let mut incoming = std::pin::pin!(incoming);
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = incoming.next() => accepted,
             () = shutdown.cancelled() => return,
         };
-        let (tcp, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
+        let (io, address) = match accepted {
+            Some(Ok(accepted)) => accepted,
+            Some(Err(error)) => {
                 // Such as too many open files: what is connected stays, and this may pass.
                 tracing::warn!(%error, "cannot accept an xDS connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
+            None => return,
         };
         let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
         let acceptor = TlsAcceptor::from(Arc::clone(&tls.borrow()));
         let connections = connections.clone();
         tokio::spawn(async move {
-            let connection = handshake(acceptor, tcp, address).await;
+            let connection = handshake(acceptor, io, address).await;
             drop(permit);
             match connection {
                 // Refused only when the server has gone.
@@ -150,13 +194,12 @@ async fn accept(
     }
 }
 
-async fn handshake(
+async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
     acceptor: TlsAcceptor,
-    tcp: TcpStream,
+    io: IO,
     address: SocketAddr,
-) -> io::Result<Connection> {
-    tcp.set_nodelay(true)?;
-    let stream = timeout(HANDSHAKE_DEADLINE, acceptor.accept(tcp)).await??;
+) -> io::Result<Connection<IO>> {
+    let stream = timeout(HANDSHAKE_DEADLINE, acceptor.accept(io)).await??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
     let certificate =
         certificate.ok_or_else(|| io::Error::other("the client shows no certificate"))?;
@@ -165,12 +208,12 @@ async fn handshake(
 }
 
 /// A connection whose client is known.
-struct Connection {
-    stream: TlsStream<TcpStream>,
+struct Connection<IO> {
+    stream: TlsStream<IO>,
     peer: Peer,
 }
 
-impl Connected for Connection {
+impl<IO> Connected for Connection<IO> {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
@@ -178,7 +221,7 @@ impl Connected for Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -191,7 +234,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Connection<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -220,3 +263,6 @@ impl AsyncWrite for Connection {
         self.stream.is_write_vectored()
     }
 }
+
+#[cfg(test)]
+mod tests;

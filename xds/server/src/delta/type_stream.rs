@@ -228,12 +228,17 @@ impl TypeStream {
             && self.refused.get(name).copied() != version
     }
 
-    /// Whether the client is to have `name` and has not taken it in any version.
+    /// Whether the client is to have `name` and does not have it in any version, or may have let it go
+    /// by the time that it reads what is sent now.
     pub(crate) fn is_lacking(&self, name: &str, target: &ResourceSet) -> bool {
         let resource = target.of(self.resource_type).get(name);
         resource.is_some_and(|resource| {
+            let is_being_removed = || {
+                let mut removed = self.pushes.iter().flat_map(|push| &push.removed);
+                removed.any(|removed| **removed == *name)
+            };
             self.subscription.covers(name)
-                && !self.acked.contains_key(name)
+                && (!self.acked.contains_key(name) || is_being_removed())
                 && self.refused.get(name) != Some(&resource.version())
         })
     }

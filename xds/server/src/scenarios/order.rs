@@ -20,6 +20,7 @@ in_both_variants! {
     endpoints_that_are_none_are_a_resource_and_no_removal,
     listeners_and_routes_wait_until_the_clusters_that_they_name_are_taken,
     what_names_nothing_that_is_to_come_does_not_wait,
+    what_names_a_cluster_that_is_being_removed_waits_until_it_is_back,
     clusters_that_are_never_taken_hold_up_nothing_that_does_not_name_them,
     endpoints_hold_up_no_removal,
     what_waits_for_an_answer_goes_on_without_it_after_15_seconds,
@@ -129,6 +130,28 @@ fn what_names_nothing_that_is_to_come_does_not_wait<V: Dialect>() {
     new.insert(cluster("b", 1));
     client.give(&new);
     assert_eq!(client.saw(), ["CDS +a +b", "LDS +l", "RDS +r"], "it has a, in some version");
+}
+
+/// R54, R57: a cluster that comes back while it is being removed is not there when the client reads what
+/// was sent meanwhile.
+fn what_names_a_cluster_that_is_being_removed_waits_until_it_is_back<V: Dialect>() {
+    let old = set([cluster("a", 1), route_to("r", 1, &["a"])]);
+    for answers_in_time in [true, false] {
+        let mut client = Client::<V>::settled(&old);
+        client.give(&set([route("r", 2)]));
+        client.take(Route);
+        assert_eq!(client.saw(), ["RDS +r", "CDS -a"]);
+        if !answers_in_time {
+            client.pass(ACK_DEADLINE);
+        }
+        client.give(&old);
+        let (late, in_time) = (["CDS late", "CDS +a"], []);
+        assert_eq!(client.saw(), if answers_in_time { &in_time[..] } else { &late });
+        client.take_all();
+        let saw = client.saw();
+        assert_eq!(saw.last().map(String::as_str), Some("RDS +r"), "{saw:?}");
+        assert_eq!(client.has[&(Route, "r".into())], route_to("r", 1, &["a"]));
+    }
 }
 
 /// Rule 8, rule 10, invariant 6: after 15 s only that waits which names what is not taken.

@@ -233,13 +233,16 @@ impl Whole {
             && !self.sent.as_ref().is_some_and(|sent| sent.contains_key(name))
     }
 
-    /// Whether the client is to have `name` and has not taken it in any version.
+    /// Whether the client is to have `name` and does not have it in any version, or may have let it go
+    /// by the time that it reads what is sent now.
     pub(crate) fn is_lacking(&self, name: &str, target: &ResourceSet) -> bool {
+        let may_have_gone = self.in_doubt.contains(name)
+            || (self.exchange.is_unanswered() && !self.push.contains_key(name));
         !self.is_blocked
             && self.exchange.subscription.covers(name)
             && target.of(self.resource_type).contains_key(name)
             && !self.is_refused(name, Some(target))
-            && !self.in_force.contains_key(name)
+            && (may_have_gone || !self.in_force.contains_key(name))
     }
 
     /// Whether the client may have `name`.

@@ -1,0 +1,84 @@
+//! What is random, and how it can be had again.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::proxy::Variant;
+
+/// Random numbers that follow from a seed. (SplitMix64.)
+#[derive(Debug, Clone)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Another one, which goes its own way.
+    pub(crate) fn split(&mut self) -> Self {
+        Self(self.next())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        let end = u64::try_from(end).unwrap();
+        usize::try_from(self.next() % end).unwrap()
+    }
+
+    /// True once in so many times.
+    pub(crate) fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    pub(crate) fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+
+    pub(crate) fn millis(&mut self, range: Range<usize>) -> Duration {
+        let millis = range.start + self.below(range.len());
+        Duration::from_millis(u64::try_from(millis).unwrap())
+    }
+}
+
+/// Runs a story in both variants.
+pub(crate) fn in_both_variants(story: impl Fn(Variant, u64)) {
+    with_seeds(1, |seed| {
+        for variant in [Variant::Delta, Variant::Sotw] {
+            story(variant, seed);
+        }
+    });
+}
+
+/// Runs a story with so many seeds, if nobody says otherwise.
+pub(crate) fn with_seeds(runs: u64, story: impl Fn(u64)) {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok()?;
+        Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
+    };
+    let (first, asked) = (number("SIM_SEED"), number("SIM_RUNS"));
+    let runs = asked.unwrap_or_else(|| if first.is_some() { 1 } else { runs });
+    let first = first.unwrap_or(1);
+    for seed in first..first + runs {
+        let told = TellSeed(seed);
+        story(seed);
+        drop(told);
+    }
+}
+
+/// Tells the seed of a story that fails.
+struct TellSeed(u64);
+
+impl Drop for TellSeed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("to run this story alone and again: SIM_SEED={}", self.0);
+        }
+    }
+}

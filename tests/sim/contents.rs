@@ -1,0 +1,229 @@
+//! Resources to test with: a number that stands for the content, and names of what they refer to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::iter;
+use std::sync::Arc;
+
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3 as cluster;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{
+    DataSource, Locality, data_source::Specifier,
+};
+use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, LocalityLbEndpoints,
+};
+use ironmesh_xds_wire::pb::envoy::config::listener::v3 as listener;
+use ironmesh_xds_wire::pb::envoy::config::route::v3::RouteConfiguration;
+use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
+use ironmesh_xds_wire::pb::google::protobuf::Any;
+use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet};
+
+/// A resource by its type and name.
+pub(crate) type Key = (ResourceType, String);
+
+pub(crate) fn key(resource: &Resource) -> Key {
+    (resource.resource_type(), resource.name().to_string())
+}
+
+/// What is in a resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) number: u32,
+    pub(crate) refers_to: BTreeSet<Key>,
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.number)?;
+        for (of, name) in &self.refers_to {
+            write!(f, " {}:{name}", ResourceType::ALL.iter().position(|one| one == of).unwrap())?;
+        }
+        Ok(())
+    }
+}
+
+impl Content {
+    /// What `resource` has in it.
+    pub(crate) fn of(resource: &Resource) -> Self {
+        let text = match resource.resource_type() {
+            Cluster => message::<cluster::Cluster>(resource).alt_stat_name,
+            Listener => message::<listener::Listener>(resource).stat_prefix,
+            Route => message::<RouteConfiguration>(resource).internal_only_headers.swap_remove(0),
+            Endpoint => {
+                let localities = message::<ClusterLoadAssignment>(resource).endpoints;
+                localities.into_iter().filter_map(|one| Some(one.locality?.zone)).collect()
+            }
+            Secret => match message::<tls::Secret>(resource).r#type {
+                Some(tls::secret::Type::GenericSecret(generic)) => {
+                    match generic.secret.and_then(|source| source.specifier) {
+                        Some(Specifier::InlineString(text)) => text,
+                        other => panic!("not what was published: {other:?}"),
+                    }
+                }
+                other => panic!("not what was published: {other:?}"),
+            },
+        };
+        let mut words = text.split(' ');
+        let number = words.next().unwrap().parse().unwrap();
+        let reference = |word: &str| {
+            let (of, name) = word.split_once(':').unwrap();
+            (ResourceType::ALL[of.parse::<usize>().unwrap()], name.to_owned())
+        };
+        Self { number, refers_to: words.map(reference).collect() }
+    }
+
+    /// The resource of this content.
+    fn resource(&self, of: ResourceType, name: &str) -> Resource {
+        let (name, text) = (name.to_owned(), self.to_string());
+        // The engine knows by them what refers to what: each is a text of its own.
+        let names = self.refers_to.iter().map(|(_, name)| name.clone());
+        let filter = |name| listener::ListenerFilter { name, ..Default::default() };
+        match of {
+            Cluster => Resource::new(&cluster::Cluster {
+                name,
+                alt_stat_name: text,
+                ..cluster::Cluster::default()
+            }),
+            Listener => Resource::new(&listener::Listener {
+                name,
+                stat_prefix: text,
+                listener_filters: names.map(filter).collect(),
+                ..listener::Listener::default()
+            }),
+            Route => Resource::new(&RouteConfiguration {
+                name,
+                internal_only_headers: iter::once(text).chain(names).collect(),
+                ..RouteConfiguration::default()
+            }),
+            Endpoint => {
+                let locality = Some(Locality { zone: text, ..Locality::default() });
+                let locality = LocalityLbEndpoints { locality, ..LocalityLbEndpoints::default() };
+                Resource::new(&ClusterLoadAssignment {
+                    cluster_name: name,
+                    endpoints: vec![locality],
+                    ..ClusterLoadAssignment::default()
+                })
+            }
+            Secret => {
+                let specifier = Some(Specifier::InlineString(text));
+                let secret = Some(DataSource { specifier, ..DataSource::default() });
+                let generic = tls::GenericSecret { secret, ..tls::GenericSecret::default() };
+                let r#type = Some(tls::secret::Type::GenericSecret(generic));
+                Resource::new(&tls::Secret { name, r#type })
+            }
+        }
+    }
+}
+
+fn message<M: Discoverable + Default>(resource: &Resource) -> M {
+    resource.message().unwrap()
+}
+
+/// What came over the wire.
+pub(crate) fn received(of: ResourceType, any: &Any) -> Arc<Resource> {
+    fn decode<M: Discoverable + Default>(any: &Any) -> Resource {
+        Resource::new(&M::decode(&*any.value).unwrap())
+    }
+    assert_eq!(any.type_url, of.url());
+    Arc::new(match of {
+        Cluster => decode::<cluster::Cluster>(any),
+        Listener => decode::<listener::Listener>(any),
+        Route => decode::<RouteConfiguration>(any),
+        Endpoint => decode::<ClusterLoadAssignment>(any),
+        Secret => decode::<tls::Secret>(any),
+    })
+}
+
+/// What a story edits and then publishes. What is in it refers to nothing that is not.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Contents(BTreeMap<Key, Content>);
+
+impl Contents {
+    /// Services of these names, each with one of everything.
+    pub(crate) fn of_services(names: &[&str]) -> Self {
+        let mut contents = Self::default();
+        for name in names {
+            contents.add_service(name, 1);
+        }
+        contents
+    }
+
+    /// Adds a service: a cluster with its endpoints and its secret, and a listener with its routes to
+    /// that cluster.
+    pub(crate) fn add_service(&mut self, name: &str, number: u32) {
+        let secret = (Secret, format!("identity-of-{name}"));
+        self.put(Cluster, name, number, [secret.clone()]);
+        self.put(Endpoint, name, number, []);
+        self.put(Listener, name, number, [secret.clone(), (Route, name.to_owned())]);
+        self.put(Route, name, number, [(Cluster, name.to_owned())]);
+        self.put(Secret, &secret.1, number, []);
+    }
+
+    /// Removes it, and all references to its cluster: what has no cluster left goes as well.
+    pub(crate) fn remove_service(&mut self, name: &str) {
+        self.0.remove(&(Listener, name.to_owned()));
+        self.0.remove(&(Route, name.to_owned()));
+        let cluster = (Cluster, name.to_owned());
+        self.0.remove(&cluster);
+        self.0.remove(&(Endpoint, name.to_owned()));
+        let mut gone = Vec::new();
+        for ((of, name), content) in &mut self.0 {
+            if content.refers_to.remove(&cluster) && content.refers_to.is_empty() {
+                gone.push((*of, name.clone()));
+            }
+        }
+        for (of, name) in gone {
+            self.0.remove(&(of, name.clone()));
+            self.0.remove(&(Listener, name));
+        }
+        self.0.remove(&(Secret, format!("identity-of-{name}")));
+    }
+
+    /// Gives a resource another content, and leaves what it refers to.
+    pub(crate) fn change(&mut self, of: ResourceType, name: &str, number: u32) {
+        self.0.get_mut(&(of, name.to_owned())).unwrap().number = number;
+    }
+
+    /// Lets the routes of a service lead to these clusters.
+    pub(crate) fn route(&mut self, name: &str, number: u32, clusters: &[&str]) {
+        let clusters = clusters.iter().map(|&cluster| (Cluster, cluster.to_owned()));
+        self.0.insert((Route, name.to_owned()), Content { number, refers_to: clusters.collect() });
+    }
+
+    /// Gives everything that has content like this another one.
+    pub(crate) fn change_where(&mut self, is_so: impl Fn(u32) -> bool, number: u32) {
+        for content in self.0.values_mut().filter(|content| is_so(content.number)) {
+            content.number = number;
+        }
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.0.keys().cloned().collect()
+    }
+
+    pub(crate) fn names(&self, of: ResourceType) -> Vec<&str> {
+        self.0.keys().filter(|(one, _)| *one == of).map(|(_, name)| &**name).collect()
+    }
+
+    /// All of it, as a set.
+    pub(crate) fn set(&self) -> ResourceSet {
+        let mut set = ResourceSet::default();
+        for ((of, name), content) in &self.0 {
+            assert!(content.refers_to.iter().all(|to| self.0.contains_key(to)), "{of} {name}");
+            set.insert(Arc::new(content.resource(*of, name)));
+        }
+        set
+    }
+
+    fn put(
+        &mut self,
+        of: ResourceType,
+        name: &str,
+        number: u32,
+        refers_to: impl IntoIterator<Item = Key>,
+    ) {
+        let content = Content { number, refers_to: refers_to.into_iter().collect() };
+        self.0.insert((of, name.to_owned()), content);
+    }
+}

@@ -1,0 +1,69 @@
+//! A network that is cut, in both directions or in one.
+
+use std::time::Duration;
+
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Route, Secret};
+
+use crate::chance::in_both_variants;
+use crate::contents::Contents;
+use crate::mesh::Mesh;
+use crate::proxy::state::{BAD, Partly};
+
+#[test]
+fn a_proxy_that_is_cut_off_for_a_minute_delays_nobody_and_comes_back_to_the_same() {
+    in_both_variants(|variant, seed| {
+        let mut contents = Contents::of_services(&["a", "b", "c"]);
+        let mut mesh = Mesh::of_two(seed, variant, &contents.set());
+        mesh.sim.partition("away", "server");
+        contents.change(Cluster, "a", 2);
+        contents.add_service("d", 1);
+        contents.remove_service("b");
+        mesh.give_all(&contents.set());
+        mesh.supply(&["near"], Duration::from_secs(3));
+        assert_eq!(mesh.status("server", "away").streams, 1, "nobody knows yet");
+        // 30 s of silence, and 20 s without an answer.
+        let cut =
+            mesh.until(Duration::from_secs(51), "the dead stream to be cut", |mesh| {
+                match mesh.status("server", "away").streams {
+                    0 => Ok(()),
+                    streams => Err(format!("{streams} streams")),
+                }
+            });
+        assert!(cut > Duration::from_secs(19), "{cut:?}");
+        contents.change(Endpoint, "c", 2);
+        mesh.give_all(&contents.set());
+        mesh.supply(&["near"], Duration::from_secs(1));
+        mesh.pass(Duration::from_secs(10));
+        assert_eq!(mesh.state("near").streams, 1, "it was not touched");
+        mesh.sim.repair("away", "server");
+        mesh.converge();
+    });
+}
+
+// Invariant 7.
+#[test]
+fn what_a_proxy_refuses_stays_known_and_is_not_sent_again_however_often_it_comes_back() {
+    in_both_variants(|variant, seed| {
+        let mut contents = Contents::of_services(&["a"]);
+        let mut mesh = Mesh::of_two(seed, variant, &contents.set());
+        mesh.proxy("away").state.borrow_mut().refuses = Some(Partly::Refused);
+        // One of which it has another version, and one of which it has none.
+        contents.add_service("b", 1);
+        contents.change(Route, "b", BAD);
+        contents.change(Secret, "identity-of-a", BAD);
+        mesh.give_all(&contents.set());
+        mesh.converge_within(Duration::from_secs(3));
+        for _ in 0..3 {
+            mesh.forget_logs();
+            mesh.sim.partition("away", "server");
+            mesh.pass(Duration::from_secs(60));
+            mesh.sim.repair("away", "server");
+            // Its server has to know what it refuses.
+            mesh.converge_within(Duration::from_secs(5));
+            let log = &mesh.state("away").log;
+            for refused in ["route configuration +b", "secret +identity-of-a"] {
+                assert!(!log.contains(&refused.to_owned()), "{log:?}");
+            }
+        }
+    });
+}

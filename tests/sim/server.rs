@@ -1,0 +1,84 @@
+//! A control plane of the simulation: the engine, and a reconciler that gives each client its set.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ironmesh_xds_server::{Admission, ClientKey, Hub, Peer, Refusal, serve_incoming};
+use ironmesh_xds_wire::{Node, ResourceSet};
+use rustls::ServerConfig;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use turmoil::net::TcpListener;
+
+pub(crate) const PORT: u16 = 15128;
+
+/// What each proxy is to have, by its id. All servers compile the same.
+pub(crate) type Sets = BTreeMap<String, ResourceSet>;
+
+/// One control plane. Its software may be started again: then it knows nothing of before.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) tls: Arc<ServerConfig>,
+    pub(crate) sets: Rc<watch::Sender<Sets>>,
+    /// The engine that runs now, or ran last.
+    pub(crate) hub: Rc<RefCell<Arc<Hub>>>,
+}
+
+impl Server {
+    /// From its start until it crashes.
+    pub(crate) async fn live(self) -> turmoil::Result {
+        let hub = Arc::new(Hub::default());
+        self.hub.replace(Arc::clone(&hub));
+        let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
+        let (incoming, accepted) = mpsc::channel(1);
+        tokio::spawn(async move { while incoming.send(listener.accept().await).await.is_ok() {} });
+        let (tls, admission) = (watch::Sender::new(self.tls), Arc::new(ByCertificate));
+        let serving = serve_incoming(
+            ReceiverStream::new(accepted),
+            tls.subscribe(),
+            Arc::clone(&hub),
+            admission,
+            CancellationToken::new(),
+        );
+        tokio::select! {
+            end = Box::pin(serving) => Err(format!("it ended by itself: {end:?}"))?,
+            () = reconcile(&hub, self.sets.subscribe()) => Ok(()),
+        }
+    }
+}
+
+/// Gives each client that is connected what it is to have, as soon as that differs from what it was
+/// given.
+async fn reconcile(hub: &Hub, mut sets: watch::Receiver<Sets>) {
+    let mut changes = hub.changes();
+    loop {
+        changes.mark_unchanged();
+        for (client, set) in &*sets.borrow_and_update() {
+            if !hub.published(client).is_some_and(|published| published.is_same_as(set)) {
+                hub.publish(client, set.clone());
+            }
+        }
+        tokio::select! {
+            changed = sets.changed() => if changed.is_err() { return },
+            changed = changes.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Lets in every proxy that calls itself as its certificate does.
+struct ByCertificate;
+
+impl Admission for ByCertificate {
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+        let identity = ironmesh_cert::peer::proxy_identity(&peer.certificate)
+            .map_err(|error| Refusal(error.to_string()))?;
+        let proxy = identity.proxy.to_string();
+        if node.id != proxy {
+            return Err(Refusal(format!("`{}` has the certificate of `{proxy}`", node.id)));
+        }
+        Ok(proxy.into())
+    }
+}

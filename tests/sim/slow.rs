@@ -1,0 +1,44 @@
+//! Those who do not do their part, and whom they harm.
+
+use std::time::Duration;
+
+use tonic::Code;
+
+use crate::chance::in_both_variants;
+use crate::contents::Contents;
+use crate::mesh::Mesh;
+
+// Invariant 10.
+#[test]
+fn one_who_does_not_read_is_cut_when_too_much_waits_for_it_and_delays_nobody() {
+    in_both_variants(|variant, seed| {
+        let mut contents = Contents::of_services(&["a", "b", "c", "d", "e", "f", "g", "h"]);
+        let mut mesh = Mesh::of_two(seed, variant, &contents.set());
+        mesh.proxy("away").reads.send_replace(false);
+        let mut number = 2;
+        let begin = mesh.sim.elapsed();
+        // After 15 s each push goes on without the answer to the one before; 16 may wait, for 60 s.
+        while mesh.status("server", "away").streams > 0 {
+            let since = mesh.sim.elapsed() - begin;
+            assert!(since < Duration::from_secs(240), "{:?}", mesh.pushes("server"));
+            contents.change_where(|_| true, number);
+            mesh.give_all(&contents.set());
+            mesh.supply(&["near"], Duration::from_secs(2));
+            mesh.pass(Duration::from_secs(2));
+            number += 1;
+        }
+        assert_eq!(mesh.state("near").streams, 1);
+        mesh.proxy("away").reads.send_replace(true);
+        let has_ended = |mesh: &Mesh| {
+            let end = mesh.state("away").last_end.clone();
+            end.map(drop).ok_or_else(|| "no end".to_owned())
+        };
+        mesh.until(Duration::from_secs(5), "it to be told", has_ended);
+        let end = mesh.state("away").last_end.clone().unwrap();
+        assert_eq!(
+            (end.code(), end.message()),
+            (Code::ResourceExhausted, "the client reads too slowly")
+        );
+        mesh.converge();
+    });
+}
