@@ -235,7 +235,7 @@ impl Reconciler {
             if let Some(old) = old {
                 compiled.resources = compiled.resources.sharing_with(&old.compiled.resources);
                 let status = self.hub.status_of(client);
-                self.refusals.replaced(&old.compiled, &compiled, status.as_ref());
+                self.refusals.replaced(old, &compiled, status.as_ref());
             }
             for finding in &compiled.findings {
                 if !old.is_some_and(|old| old.compiled.findings.contains(finding)) {
@@ -279,7 +279,7 @@ impl Reconciler {
     fn tell_not_in_force(&self, client: &ClientKey) {
         let Some(given) = self.clients.given(client) else { return };
         let told = NotInForce {
-            refused: self.refusals.of(client, &given.compiled.resources),
+            refused: self.refusals.of(client, given),
             withheld: self.refusals.withheld(client).to_vec(),
         };
         self.not_in_force.send_if_modified(|all| {
@@ -298,7 +298,7 @@ impl Reconciler {
         let condemned = self.refusals.condemned(&self.hub);
         for client in clients {
             let Some(given) = self.clients.given(client) else { continue };
-            let set = self.refusals.settle(client, &given.compiled.resources, &condemned);
+            let set = self.refusals.settle(client, given, &condemned);
             self.tell_not_in_force(client);
             let published = self.hub.published(client);
             let set = match (&published, self.moments.snapshot()) {

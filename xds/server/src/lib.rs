@@ -17,6 +17,8 @@ mod hub;
 mod listener;
 mod separate;
 mod service;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 pub mod sotw;
 pub mod stream;
 mod subscription;

@@ -24,7 +24,7 @@ pub(super) struct Given {
     pub(super) proxy: Proxy,
     pub(super) compiled: Compiled,
     /// As whom its calls go out.
-    account: Option<ServiceAccount>,
+    pub(super) account: Option<ServiceAccount>,
 }
 
 impl Clients {

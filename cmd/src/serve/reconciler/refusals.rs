@@ -5,11 +5,13 @@
 //! before must not stay in force: a stand-in takes its place that allows no more than is allowed now. And
 //! a version that nobody can take is withheld from those who come new.
 
+mod last_good;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use ironmesh_catalog::Snapshot;
+use ironmesh_catalog::{ServiceAccount, Snapshot};
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_compile::origin::{Origin, origins};
 use ironmesh_xds_compile::stand_in::{closed, narrowed};
@@ -17,6 +19,7 @@ use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
 use super::clients::Given;
+use last_good::LastGood;
 
 /// What a resource is called.
 type Name = (ResourceType, Arc<str>);
@@ -75,8 +78,7 @@ impl fmt::Display for Instead {
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     by_client: BTreeMap<ClientKey, OfClient>,
-    /// What was taken before the version that policy asks for now, of what clients share.
-    last_good: BTreeMap<Name, Arc<Resource>>,
+    last_good: LastGood,
     /// What is withheld from those who have not been asked.
     withheld: BTreeMap<ClientKey, Vec<Refusal>>,
 }
@@ -121,62 +123,33 @@ impl Refusals {
         self.withheld.get(client).map_or(&[], Vec::as_slice)
     }
 
-    /// What a client refuses.
-    pub(super) fn of(&self, client: &str, ideal: &ResourceSet) -> Vec<Refusal> {
+    /// What a client refuses, given what it is to have.
+    pub(super) fn of(&self, client: &str, given: &Given) -> Vec<Refusal> {
         let refused = self.by_client.get(client).into_iter().flat_map(|own| &own.names);
         let view = |(name, refused): (&Name, &Refused)| {
             // What policy asks for no longer is refused no longer.
-            let resource = ideal.of(name.0).get(&name.1)?;
-            Some(self.view(name, refused, resource, &refused.versions))
+            let resource = given.compiled.resources.of(name.0).get(&name.1)?;
+            let stand_in = self.stand_in(given.account.as_ref(), resource, &refused.versions);
+            Some(view(name, refused, resource, stand_in.as_ref()))
         };
         refused.filter_map(view).collect()
     }
 
-    /// What is refused, and what is in force instead where these `versions` are not to be had.
-    fn view(
-        &self,
-        (resource_type, name): &Name,
-        refused: &Refused,
-        resource: &Resource,
-        versions: &BTreeSet<Version>,
-    ) -> Refusal {
-        let stand_in = self.stand_in(resource, versions).map(|stand_in| stand_in.version());
-        let instead = match stand_in {
-            None => Instead::LastGood,
-            version if version == closed(resource).map(|closed| closed.version()) => {
-                Instead::Closed
-            }
-            Some(_) => Instead::Narrowed,
-        };
-        Refusal {
-            resource_type: *resource_type,
-            name: Arc::clone(name),
-            version: refused.ideal,
-            message: refused.message.clone(),
-            instead,
-            origins: refused.origins.clone(),
-        }
-    }
-
     /// Takes note of what a client is to have now in place of what it had: of what it has taken, the
     /// last good versions are remembered.
-    pub(super) fn replaced(
-        &mut self,
-        old: &Compiled,
-        new: &Compiled,
-        status: Option<&ClientStatus>,
-    ) {
+    pub(super) fn replaced(&mut self, old: &Given, new: &Compiled, status: Option<&ClientStatus>) {
         let Some(status) = status else { return };
+        let before = &old.compiled.resources;
         for resource_type in ResourceType::ALL {
-            for name in new.resources.changed_since(&old.resources, resource_type) {
+            for name in new.resources.changed_since(before, resource_type) {
                 if !is_shared(resource_type, &name) {
                     continue;
                 }
-                let before = old.resources.of(resource_type).get(&name);
+                let before = before.of(resource_type).get(&name);
                 if let Some(before) =
                     before.filter(|b| status.has(resource_type, &name, b.version()))
                 {
-                    self.last_good.insert((resource_type, name), Arc::clone(before));
+                    self.last_good.taken(old.account.as_ref(), before);
                 }
             }
         }
@@ -233,9 +206,10 @@ impl Refusals {
     pub(super) fn settle(
         &mut self,
         client: &ClientKey,
-        ideal: &ResourceSet,
+        given: &Given,
         condemned: &Condemned,
     ) -> ResourceSet {
+        let (ideal, account) = (&given.compiled.resources, given.account.as_ref());
         let mut given = ideal.clone();
         let own = self.by_client.get(client).map(|own| &own.names);
         for (name, refused) in own.into_iter().flatten() {
@@ -244,7 +218,7 @@ impl Refusals {
             let Some(resource) = resource.filter(|one| one.version() == refused.ideal) else {
                 continue;
             };
-            if let Some(stand_in) = self.stand_in(resource, &refused.versions) {
+            if let Some(stand_in) = self.stand_in(account, resource, &refused.versions) {
                 given.insert(Arc::new(stand_in));
             }
         }
@@ -256,8 +230,9 @@ impl Refusals {
                 continue;
             }
             let refused = BTreeSet::from([*version]);
-            withheld.push(self.view(name, by_others, resource, &refused));
-            match (self.stand_in(resource, &refused), self.last_good.get(name)) {
+            let stand_in = self.stand_in(account, resource, &refused);
+            withheld.push(view(name, by_others, resource, stand_in.as_ref()));
+            match (stand_in, self.last_good.of(account, resource)) {
                 (Some(stand_in), _) => given.insert(Arc::new(stand_in)),
                 (None, Some(last_good)) => given.insert(Arc::clone(last_good)),
                 (None, None) => given.remove(name.0, &name.1),
@@ -273,9 +248,13 @@ impl Refusals {
 
     /// The first that is not among the refused versions: narrowed, or else closed. `None` for what
     /// carries no authorization.
-    fn stand_in(&self, resource: &Resource, refused: &BTreeSet<Version>) -> Option<Resource> {
-        let name = (resource.resource_type(), Arc::clone(resource.name()));
-        let last_good = self.last_good.get(&name);
+    fn stand_in(
+        &self,
+        account: Option<&ServiceAccount>,
+        resource: &Resource,
+        refused: &BTreeSet<Version>,
+    ) -> Option<Resource> {
+        let last_good = self.last_good.of(account, resource);
         let narrowed = last_good.and_then(|last_good| narrowed(resource, last_good));
         narrowed.filter(|one| !refused.contains(&one.version())).or_else(|| closed(resource))
     }
@@ -306,6 +285,28 @@ impl Refusals {
             }
         }
         condemned
+    }
+}
+
+/// What is refused of what policy asks for, and what is in force instead.
+fn view(
+    (resource_type, name): &Name,
+    refused: &Refused,
+    resource: &Resource,
+    stand_in: Option<&Resource>,
+) -> Refusal {
+    let instead = match stand_in.map(Resource::version) {
+        None => Instead::LastGood,
+        version if version == closed(resource).map(|closed| closed.version()) => Instead::Closed,
+        Some(_) => Instead::Narrowed,
+    };
+    Refusal {
+        resource_type: *resource_type,
+        name: Arc::clone(name),
+        version: refused.ideal,
+        message: refused.message.clone(),
+        instead,
+        origins: refused.origins.clone(),
     }
 }
 

@@ -1,0 +1,50 @@
+//! What clients refuse, and what others are given.
+
+use ironmesh_xds_wire::ResourceType::{Cluster, Route};
+
+use super::place::Place;
+
+/// Two accounts that may call a service each, `one` and `two`, which have this port besides 80.
+fn policy(port: u16) -> String {
+    let pair = |caller: &str, called: &str| {
+        format!(
+            r#"
+[[service]]
+name = "{caller}"
+
+[[service]]
+name = "{called}"
+ports = [{{ name = "web", port = 80, protocol = "http" }}, {{ name = "other", port = {port}, protocol = "http" }}]
+
+[[traffic_target]]
+name = "{called}"
+destination = {{ name = "{called}" }}
+sources = [{{ name = "{caller}" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
+"#
+        )
+    };
+    let groups = "[[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"all\" }]\n";
+    [groups, &pair("x", "one"), &pair("y", "two")].concat()
+}
+
+// The table by host goes by one name for everybody, and is another for each account.
+#[test]
+fn a_newcomer_is_never_given_what_another_account_had() {
+    let mut place = Place::open(&policy(8080));
+    let mut x = place.proxy(1, &["x"]);
+    place.settle(&mut [&mut x]);
+    // Of this account the last good table is known, and none of the other, which comes now.
+    place.set_policy(&policy(8081));
+    x.take_all();
+    let y = place.proxy(2, &["y"]);
+    place.pass();
+    y.refuse(Route, "outbound-http", "no such thing");
+    let newcomer = place.proxy(3, &["y"]);
+    place.pass();
+    let set = newcomer.set();
+    assert_eq!(place.outlook.not_in_force.borrow().len(), 2, "one refuses, one was not asked");
+    assert!(set.contains(Cluster, "default/two|80"), "it has come and is served");
+    let table = set.of(Route).get("outbound-http");
+    assert!(table.is_none(), "{:#}", table.unwrap().to_json());
+}
