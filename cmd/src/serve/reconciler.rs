@@ -327,11 +327,16 @@ impl Reconciler {
     /// restarts. What they serve no longer they take part with no longer.
     fn record_participation(&mut self) {
         let (hub, register, clients) = (&self.hub, &self.register, &self.clients);
+        let order = &self.order;
         self.undecided.retain(|client| {
             let Some(given) = clients.given(client) else { return false };
             let (compiled, id) = (&given.compiled, given.proxy.record.id);
-            let is_in_force = !compiled.takes_part_with.is_empty()
-                && hub.has_all(client, &compiled.takes_part_with);
+            let needed = compiled.takes_part_with.iter().map(|(resource_type, name, version)| {
+                let given = order.given(client, *resource_type, name, *version);
+                (*resource_type, &**name, given)
+            });
+            let is_in_force =
+                !compiled.takes_part_with.is_empty() && hub.has_all(client, needed);
             let kept = if is_in_force {
                 register.participates(id, &compiled.serves)
             } else {

@@ -166,13 +166,12 @@ impl Hub {
     pub fn has_all<'a>(
         &self,
         client: &str,
-        resources: impl IntoIterator<Item = &'a (ResourceType, Arc<str>, Version)>,
+        resources: impl IntoIterator<Item = (ResourceType, &'a str, Version)>,
     ) -> bool {
         let clients = self.clients.lock();
         clients.by_key.get(client).is_some_and(|client| {
             let mut resources = resources.into_iter();
-            client.status.streams > 0
-                && resources.all(|(t, name, v)| client.status.has(*t, name, *v))
+            client.status.streams > 0 && resources.all(|(t, name, v)| client.status.has(t, name, v))
         })
     }
 
@@ -329,7 +328,7 @@ mod tests {
         let [one, two] = [1, 2].map(|content| listener("l", content).version());
         let hub = Arc::new(Hub::default());
         let has = |resource_type, name: &str, version| {
-            hub.has_all("client", [&(resource_type, name.into(), version)])
+            hub.has_all("client", [(resource_type, name, version)])
         };
         let (listeners, secrets) = (connect(&hub), connect(&hub));
         acked(&listeners, &[(ResourceType::Listener, "l", one)]);

@@ -1,5 +1,7 @@
 //! The reconciler as a whole, with clients that are simulated.
 
 mod clock;
+mod log;
+mod order;
 mod place;
 mod refusals;
