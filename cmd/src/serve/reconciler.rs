@@ -335,8 +335,8 @@ impl Reconciler {
                 let given = order.given(client, *resource_type, name, *version);
                 (*resource_type, &**name, given)
             });
-            let is_in_force =
-                !compiled.takes_part_with.is_empty() && hub.has_all(client, needed);
+            let serves_nothing = compiled.takes_part_with.is_empty();
+            let is_in_force = !serves_nothing && hub.has_all(client, needed);
             let kept = if is_in_force {
                 register.participates(id, &compiled.serves)
             } else {
@@ -345,7 +345,8 @@ impl Reconciler {
             if let Err(error) = &kept {
                 tracing::error!(%client, error = chain(error), "cannot keep that a proxy takes part");
             }
-            !(is_in_force && kept.is_ok())
+            // Of one that serves nothing there is nothing to wait for.
+            !((is_in_force || serves_nothing) && kept.is_ok())
         });
     }
 
