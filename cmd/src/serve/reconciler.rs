@@ -19,7 +19,7 @@ use ironmesh_cert::tls::{TlsError, server_config};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
 use ironmesh_store::Store;
-use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
+use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -171,9 +171,12 @@ impl Reconciler {
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
-        for (client, status) in &news {
-            if status.streams > 0 {
-                self.clients.connected(client, status.node.clone());
+        let mut unserved = Vec::new();
+        for (client, news) in &news {
+            if news.streams > 0 {
+                if !self.clients.connected(client, &news.node) || !news.is_supplied {
+                    unserved.push(Arc::clone(client));
+                }
             } else {
                 self.clients.left(client);
                 self.refusals.left(client);
@@ -189,8 +192,7 @@ impl Reconciler {
         self.tell_mesh_findings();
         let mut affected = self.clients.affected(&changes);
         let mut concerned = self.clients.put_endpoints(&changes, &affected);
-        affected
-            .extend(news.iter().map(|(client, _)| client).filter(|c| self.is_unserved(c)).cloned());
+        affected.extend(unserved);
         self.compile(&affected);
         concerned.extend(self.note_refusals(&news));
         concerned.extend(affected);
@@ -199,14 +201,6 @@ impl Reconciler {
         self.hand_over(&concerned);
         self.record_participation();
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
-    }
-
-    /// Whether a client has come, or says something else of itself than before.
-    fn is_unserved(&self, client: &ClientKey) -> bool {
-        let Some(proxy) = self.proxy(client) else { return false };
-        let given = self.clients.given(client);
-        given.is_none_or(|given| given.proxy.statement != proxy.statement)
-            || self.hub.published(client).is_none()
     }
 
     fn tell_mesh_findings(&self) {
@@ -234,8 +228,9 @@ impl Reconciler {
             let old = self.clients.given(client);
             if let Some(old) = old {
                 compiled.resources = compiled.resources.sharing_with(&old.compiled.resources);
-                let status = self.hub.status_of(client);
-                self.refusals.replaced(old, &compiled, status.as_ref());
+                let hub = &self.hub;
+                let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
+                self.refusals.replaced(old, &compiled, has);
             }
             for finding in &compiled.findings {
                 if !old.is_some_and(|old| old.compiled.findings.contains(finding)) {
@@ -264,14 +259,15 @@ impl Reconciler {
     }
 
     /// Takes note of what clients refuse; returns of whom there is news.
-    fn note_refusals(&mut self, news: &[(ClientKey, ClientStatus)]) -> Vec<ClientKey> {
+    fn note_refusals(&mut self, news: &[(ClientKey, ClientNews)]) -> Vec<ClientKey> {
         let Some(snapshot) = self.moments.snapshot() else { return Vec::new() };
-        let (clients, refusals) = (&self.clients, &mut self.refusals);
-        let mut is_news = |client: &ClientKey, status: &ClientStatus| {
+        let (clients, refusals, hub) = (&self.clients, &mut self.refusals, &self.hub);
+        let mut is_news = |client: &ClientKey, news: &ClientNews| {
+            let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
             let given = clients.given(client);
-            given.is_some_and(|given| refusals.note(client, status, given, snapshot))
+            given.is_some_and(|given| refusals.note(client, news, has, given, snapshot))
         };
-        let news = news.iter().filter(|(client, status)| is_news(client, status));
+        let news = news.iter().filter(|(client, news)| is_news(client, news));
         news.map(|(client, _)| Arc::clone(client)).collect()
     }
 

@@ -33,7 +33,7 @@ pub struct ClientStatus {
     /// How many streams it has open.
     pub streams: usize,
     /// What it said of itself when it last connected.
-    pub node: Node,
+    pub node: Arc<Node>,
     /// How often it has come with nothing, as a process that has just begun does. Such a one refuses
     /// nothing yet: what stood in the way of the one before may have been put right.
     pub beginnings: u64,
@@ -51,6 +51,21 @@ impl ClientStatus {
         let mut words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
         words.find_map(|(_, acked)| acked.get(name)) == Some(&version)
     }
+}
+
+/// What whoever keeps a client supplied must know when something has happened to it.
+#[derive(Debug, Clone)]
+pub struct ClientNews {
+    /// How many streams it has open.
+    pub streams: usize,
+    /// What it said of itself when it last connected: the same value for as long as it says no other.
+    pub node: Arc<Node>,
+    /// How often it has come with nothing ([`ClientStatus::beginnings`]).
+    pub beginnings: u64,
+    /// What it refuses now.
+    pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
+    /// Whether it has been published what it is to have since it has come.
+    pub is_supplied: bool,
 }
 
 impl ClientStatus {
@@ -177,14 +192,22 @@ impl Hub {
 
     /// The clients that have connected, disconnected or answered since the last call, as they are
     /// now. For whoever keeps them supplied: there is one such, so each change is taken once.
-    pub fn take_changed(&self) -> Vec<(ClientKey, ClientStatus)> {
+    pub fn take_changed(&self) -> Vec<(ClientKey, ClientNews)> {
         let mut clients = self.clients.lock();
         let changed = std::mem::take(&mut clients.changed);
-        let status = |key: ClientKey| {
-            let status = clients.by_key.get(&key)?.status.clone();
-            Some((key, status))
+        let news = |key: ClientKey| {
+            let client = clients.by_key.get(&key)?;
+            let status = &client.status;
+            let news = ClientNews {
+                streams: status.streams,
+                node: Arc::clone(&status.node),
+                beginnings: status.beginnings,
+                nacks: status.nacks.clone(),
+                is_supplied: client.set.borrow().is_some(),
+            };
+            Some((key, news))
         };
-        changed.into_iter().filter_map(status).collect()
+        changed.into_iter().filter_map(news).collect()
     }
 
     /// Tells when [`Hub::take_changed`] has something to take.
@@ -214,7 +237,9 @@ impl Hub {
             entry.in_force.clear();
         }
         entry.status.streams += 1;
-        entry.status.node = node;
+        if *entry.status.node != node {
+            entry.status.node = Arc::new(node);
+        }
         let sets = entry.set.subscribe();
         let nacks = &entry.status.nacks;
         let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
@@ -321,6 +346,24 @@ mod tests {
             let taken = Taken { resource_type: *resource_type, names: Vec::new() };
             connection.acked(&taken, acked);
         }
+    }
+
+    #[test]
+    fn what_a_client_says_of_itself_is_held_once_for_as_long_as_it_says_the_same() {
+        let hub = Arc::new(Hub::default());
+        let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
+        let mut connections = Vec::new();
+        let mut told = |id: &str| {
+            connections.push(hub.connect("client".into(), node(id), true));
+            let news = hub.take_changed();
+            let [(client, news)] = &news[..] else { panic!("{news:?}") };
+            assert_eq!(&**client, "client");
+            Arc::clone(&news.node)
+        };
+        let (first, same, another) = (told("a"), told("a"), told("b"));
+        assert!(Arc::ptr_eq(&first, &same));
+        assert_eq!(another.id, "b");
+        assert!(hub.take_changed().is_empty(), "each change is taken once");
     }
 
     #[test]

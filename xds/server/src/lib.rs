@@ -27,6 +27,6 @@ mod test_resources;
 mod variant;
 
 pub use counters::Counters;
-pub use hub::{ClientKey, ClientStatus, Hub, Nack};
+pub use hub::{ClientKey, ClientNews, ClientStatus, Hub, Nack};
 pub use listener::{Peer, serve};
 pub use service::{Admission, Refusal};

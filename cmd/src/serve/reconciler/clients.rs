@@ -12,25 +12,31 @@ use ironmesh_xds_wire::{Node, Resource};
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     /// What each last said of itself.
-    nodes: BTreeMap<ClientKey, Node>,
+    nodes: BTreeMap<ClientKey, Arc<Node>>,
     given: BTreeMap<ClientKey, Given>,
     by_account: BTreeMap<ServiceAccount, BTreeSet<ClientKey>>,
     by_service: BTreeMap<ServiceName, BTreeSet<ClientKey>>,
 }
 
-/// What a client was given, and what it had said of itself then.
+/// What a client was given, and what that follows from.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) proxy: Proxy,
+    node: Arc<Node>,
     pub(super) compiled: Compiled,
     /// As whom its calls go out.
     pub(super) account: Option<ServiceAccount>,
 }
 
 impl Clients {
-    /// A client is connected, and says this of itself.
-    pub(super) fn connected(&mut self, client: &ClientKey, node: Node) {
-        self.nodes.insert(Arc::clone(client), node);
+    /// A client is connected, and says this of itself. Says whether what it was given follows from
+    /// that: not so where it was given nothing.
+    pub(super) fn connected(&mut self, client: &ClientKey, node: &Arc<Node>) -> bool {
+        // Each answer of a client comes by here, and hardly ever does it say something else of itself.
+        if !self.nodes.get(client).is_some_and(|known| Arc::ptr_eq(known, node)) {
+            self.nodes.insert(Arc::clone(client), Arc::clone(node));
+        }
+        self.given.get(client).is_some_and(|given| Arc::ptr_eq(&given.node, node))
     }
 
     /// A client is connected no more.
@@ -39,7 +45,7 @@ impl Clients {
         self.take(client);
     }
 
-    pub(super) fn node(&self, client: &str) -> Option<&Node> {
+    pub(super) fn node(&self, client: &str) -> Option<&Arc<Node>> {
         self.nodes.get(client)
     }
 
@@ -72,6 +78,7 @@ impl Clients {
         snapshot: &Snapshot,
     ) {
         self.take(client);
+        let Some(node) = self.nodes.get(client).cloned() else { return };
         let first = proxy.record.services.first();
         let account = first.and_then(|name| snapshot.service(name));
         let account = account.map(|service| service.account.clone());
@@ -81,7 +88,7 @@ impl Clients {
         for service in mentioned(&proxy) {
             self.by_service.entry(service.clone()).or_default().insert(Arc::clone(client));
         }
-        self.given.insert(Arc::clone(client), Given { proxy, compiled, account });
+        self.given.insert(Arc::clone(client), Given { proxy, node, compiled, account });
     }
 
     /// Forgets what a client was given.

@@ -15,7 +15,7 @@ use ironmesh_catalog::{ServiceAccount, Snapshot};
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_compile::origin::{Origin, origins};
 use ironmesh_xds_compile::stand_in::{closed, narrowed};
-use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
+use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
 use super::clients::Given;
@@ -137,8 +137,13 @@ impl Refusals {
 
     /// Takes note of what a client is to have now in place of what it had: of what it has taken, the
     /// last good versions are remembered.
-    pub(super) fn replaced(&mut self, old: &Given, new: &Compiled, status: Option<&ClientStatus>) {
-        let Some(status) = status else { return };
+    /// `has` says what.
+    pub(super) fn replaced(
+        &mut self,
+        old: &Given,
+        new: &Compiled,
+        has: impl Fn(ResourceType, &str, Version) -> bool,
+    ) {
         let before = &old.compiled.resources;
         for resource_type in ResourceType::ALL {
             for name in new.resources.changed_since(before, resource_type) {
@@ -146,39 +151,41 @@ impl Refusals {
                     continue;
                 }
                 let before = before.of(resource_type).get(&name);
-                if let Some(before) =
-                    before.filter(|b| status.has(resource_type, &name, b.version()))
-                {
+                if let Some(before) = before.filter(|b| has(resource_type, &name, b.version())) {
                     self.last_good.taken(old.account.as_ref(), before);
                 }
             }
         }
     }
 
-    /// Takes note of what a client refuses, given what it is to have; says whether there is news. Each
-    /// refusal is logged once.
+    /// Takes note of what a client refuses, given what it is to have; `has` says what of it it has taken.
+    /// Says whether there is news. Each refusal is logged once.
     pub(super) fn note(
         &mut self,
         client: &ClientKey,
-        status: &ClientStatus,
+        news: &ClientNews,
+        has: impl Fn(ResourceType, &str, Version) -> bool,
         given: &Given,
         snapshot: &Snapshot,
     ) -> bool {
+        if news.nacks.is_empty() && !self.by_client.contains_key(client) {
+            return false;
+        }
         let ideal = &given.compiled.resources;
         let own = self.by_client.entry(Arc::clone(client)).or_default();
         let known = &mut own.names;
         let before = known.len();
-        if own.beginnings != status.beginnings {
-            own.beginnings = status.beginnings;
+        if own.beginnings != news.beginnings {
+            own.beginnings = news.beginnings;
             known.clear();
         }
         // What policy asks for no longer, or what it has taken after all, it does not refuse.
         known.retain(|(resource_type, name), refused| {
             let wanted = ideal.of(*resource_type).get(name).map(|resource| resource.version());
-            wanted == Some(refused.ideal) && !status.has(*resource_type, name, refused.ideal)
+            wanted == Some(refused.ideal) && !has(*resource_type, name, refused.ideal)
         });
         let mut is_news = known.len() != before;
-        for (name, nack) in &status.nacks {
+        for (name, nack) in &news.nacks {
             let wanted = ideal.of(name.0).get(&name.1).map(|resource| resource.version());
             if let Some(refused) = known.get_mut(name) {
                 is_news |= refused.versions.insert(nack.version);

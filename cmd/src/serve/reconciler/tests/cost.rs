@@ -1,6 +1,9 @@
 //! What costs nothing when it has been done once.
 
-use super::place::Place;
+use ironmesh_xds_server::simulated::SimulatedClient;
+use ironmesh_xds_wire::{Node, ResourceType};
+
+use super::place::{Place, node};
 
 const POLICY: &str = r#"
 [[service]]
@@ -23,4 +26,29 @@ fn who_serves_nothing_is_decided_at_once() {
     store.take_all();
     place.pass();
     assert!(place.reconciler.undecided.is_empty());
+}
+
+#[test]
+fn an_answer_compiles_nothing_and_another_word_of_a_client_does() {
+    let mut place = Place::open(POLICY);
+    let record = place.join(1, &["store"]);
+    let mut store = place.connect(&record);
+    let encoded = |place: &mut Place| {
+        place.pass();
+        place.reconciler.moments.compiler().unwrap().encoded()
+    };
+    let first = encoded(&mut place);
+    for resource_type in ResourceType::ALL {
+        store.take(resource_type);
+        assert_eq!(encoded(&mut place), first, "it took {resource_type}");
+    }
+    let same = place.connect(&record);
+    assert_eq!(encoded(&mut place), first, "it has another stream");
+    let statement = serde_json::json!({ "app_address": "10.0.0.9" });
+    let node = Node { statement: Some(statement), ..node(&record) };
+    let other = SimulatedClient::connect(&place.hub, &record.id.to_string(), node);
+    assert!(encoded(&mut place) > first);
+    let cluster = &other.set().of(ResourceType::Cluster)["default/store|80|local"].to_json();
+    assert!(cluster.to_string().contains("10.0.0.9"), "{cluster:#}");
+    drop(same);
 }

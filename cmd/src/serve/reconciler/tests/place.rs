@@ -77,9 +77,7 @@ impl Place {
 
     /// Connects a proxy that has joined.
     pub(super) fn connect(&self, record: &JoinRecord) -> SimulatedClient {
-        let id = record.id.to_string();
-        let node = Node { id: id.clone(), ..Node::default() };
-        SimulatedClient::connect(&self.hub, &id, node)
+        SimulatedClient::connect(&self.hub, &record.id.to_string(), node(record))
     }
 
     /// Lets a proxy join and connect.
@@ -113,6 +111,11 @@ impl Place {
             }
         }
     }
+}
+
+/// What a proxy says of itself that has nothing to say.
+pub(super) fn node(record: &JoinRecord) -> Node {
+    Node { id: record.id.to_string(), ..Node::default() }
 }
 
 fn state(policy: &str) -> PolicyState {
