@@ -10,11 +10,11 @@ mod moments;
 mod order;
 mod refusals;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Finding, Mesh, Proxy, ProxyId};
+use ironmesh_catalog::{Finding, Mesh, Proxy, ProxyId, Snapshot};
 use ironmesh_cert::tls::{TlsError, server_config};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
@@ -34,8 +34,8 @@ use crate::exit::chain;
 use clients::Clients;
 use moments::Moments;
 use order::{Known, Order};
-pub(crate) use refusals::Refusal;
 use refusals::Refusals;
+pub(crate) use refusals::{NotInForce, Refusal};
 
 /// How often the clock is looked at, for what is due by it. Short, because the wall clock may jump.
 const TICK: Duration = Duration::from_secs(30);
@@ -55,15 +55,6 @@ pub(crate) struct Outlook {
     pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, NotInForce>>,
 }
 
-/// What of what policy asks for is not in force in a proxy.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct NotInForce {
-    /// What it refuses.
-    pub(crate) refused: Vec<Refusal>,
-    /// What others refuse, and it has not been asked.
-    pub(crate) withheld: Vec<Refusal>,
-}
-
 pub(crate) struct Reconciler {
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
@@ -77,6 +68,8 @@ pub(crate) struct Reconciler {
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     not_in_force: watch::Sender<BTreeMap<ProxyId, NotInForce>>,
+    /// The moment whose findings are told.
+    told_of: Option<Arc<Snapshot>>,
 
     /// How long a burst of changes settles after one was acted on.
     settle: Duration,
@@ -128,6 +121,7 @@ impl Reconciler {
             mesh_findings,
             findings,
             not_in_force,
+            told_of: None,
             clients: Clients::default(),
             refusals: Refusals::default(),
             order: Order::default(),
@@ -203,13 +197,19 @@ impl Reconciler {
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
 
-    fn tell_mesh_findings(&self) {
+    /// Tells what is wrong with the mesh as a whole, once for each moment of it.
+    fn tell_mesh_findings(&mut self) {
         let Some(snapshot) = self.moments.snapshot() else { return };
+        if self.told_of.as_ref().is_some_and(|told_of| Arc::ptr_eq(told_of, snapshot)) {
+            return;
+        }
+        self.told_of = Some(Arc::clone(snapshot));
         self.mesh_findings.send_if_modified(|told| {
             if snapshot.findings().eq(told.iter()) {
                 return false;
             }
-            for finding in snapshot.findings().filter(|finding| !told.contains(finding)) {
+            let known: HashSet<_> = told.iter().collect();
+            for finding in snapshot.findings().filter(|finding| !known.contains(finding)) {
                 tracing::warn!("{finding}");
             }
             *told = snapshot.findings().cloned().collect();
@@ -272,20 +272,14 @@ impl Reconciler {
     }
 
     /// Tells what is not in force in a client.
-    fn tell_not_in_force(&self, client: &ClientKey) {
-        let Some(given) = self.clients.given(client) else { return };
-        let told = NotInForce {
-            refused: self.refusals.of(client, given),
-            withheld: self.refusals.withheld(client).to_vec(),
-        };
+    fn tell_not_in_force(&self, id: ProxyId, told: &NotInForce) {
         self.not_in_force.send_if_modified(|all| {
-            let id = given.proxy.record.id;
-            let before = if told == NotInForce::default() {
+            let before = if *told == NotInForce::default() {
                 all.remove(&id)
             } else {
                 all.insert(id, told.clone())
             };
-            before.unwrap_or_default() != told
+            before.unwrap_or_default() != *told
         });
     }
 
@@ -294,8 +288,8 @@ impl Reconciler {
         let condemned = self.refusals.condemned(&self.hub);
         for client in clients {
             let Some(given) = self.clients.given(client) else { continue };
-            let set = self.refusals.settle(client, given, &condemned);
-            self.tell_not_in_force(client);
+            let (set, not_in_force) = self.refusals.settle(client, given, &condemned);
+            self.tell_not_in_force(given.proxy.record.id, &not_in_force);
             let published = self.hub.published(client);
             let set = match (&published, self.moments.snapshot()) {
                 (Some(before), Some(snapshot)) => {

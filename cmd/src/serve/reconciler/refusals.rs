@@ -6,20 +6,22 @@
 //! a version that nobody can take is withheld from those who come new.
 
 mod last_good;
+mod stand_ins;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
-use ironmesh_catalog::{ServiceAccount, Snapshot};
+use ironmesh_catalog::Snapshot;
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_compile::origin::{Origin, origins};
-use ironmesh_xds_compile::stand_in::{closed, narrowed};
 use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
 use super::clients::Given;
 use last_good::LastGood;
+use stand_ins::StandIns;
+pub(crate) use told::{Instead, NotInForce, Refusal};
 
 /// What a resource is called.
 type Name = (ResourceType, Arc<str>);
@@ -36,51 +38,14 @@ const LOCAL_REASONS: [&str; 4] = [
 /// asked.
 const ENOUGH: usize = 2;
 
-/// Something of what a client is to have that it refuses, or that is withheld from it because others do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// Of which type it is.
-    pub(crate) resource_type: ResourceType,
-    /// What it is called.
-    pub(crate) name: Arc<str>,
-    /// The version that policy asks for.
-    pub(crate) version: Version,
-    /// Why, in the words of who refuses it.
-    pub(crate) message: String,
-    /// What is in force instead.
-    pub(crate) instead: Instead,
-    /// The policy behind it.
-    pub(crate) origins: Vec<Origin>,
-}
-
-/// What is in force in place of what is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Instead {
-    /// What the client had before, if anything.
-    LastGood,
-    /// What was allowed before and is allowed now as well.
-    Narrowed,
-    /// Nothing is allowed.
-    Closed,
-}
-
-impl fmt::Display for Instead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LastGood => "last_good",
-            Self::Narrowed => "narrowed",
-            Self::Closed => "closed",
-        })
-    }
-}
-
 /// What clients refuse.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     by_client: BTreeMap<ClientKey, OfClient>,
     last_good: LastGood,
-    /// What is withheld from those who have not been asked.
-    withheld: BTreeMap<ClientKey, Vec<Refusal>>,
+    stand_ins: StandIns,
+    /// Those from whom something is withheld.
+    withheld: BTreeSet<ClientKey>,
 }
 
 /// Versions that nobody can take, each with the words of one who refuses it.
@@ -110,29 +75,12 @@ pub(super) struct Refused {
 impl Refusals {
     /// Those whose sets may change when somebody answers.
     pub(super) fn concerned(&self) -> BTreeSet<ClientKey> {
-        self.by_client.keys().chain(self.withheld.keys()).cloned().collect()
+        self.by_client.keys().chain(&self.withheld).cloned().collect()
     }
 
     /// A client has gone. It is remembered what it refuses, for when it is back.
     pub(super) fn left(&mut self, client: &str) {
         self.withheld.remove(client);
-    }
-
-    /// What is withheld from a client.
-    pub(super) fn withheld(&self, client: &str) -> &[Refusal] {
-        self.withheld.get(client).map_or(&[], Vec::as_slice)
-    }
-
-    /// What a client refuses, given what it is to have.
-    pub(super) fn of(&self, client: &str, given: &Given) -> Vec<Refusal> {
-        let refused = self.by_client.get(client).into_iter().flat_map(|own| &own.names);
-        let view = |(name, refused): (&Name, &Refused)| {
-            // What policy asks for no longer is refused no longer.
-            let resource = given.compiled.resources.of(name.0).get(&name.1)?;
-            let stand_in = self.stand_in(given.account.as_ref(), resource, &refused.versions);
-            Some(view(name, refused, resource, stand_in.as_ref()))
-        };
-        refused.filter_map(view).collect()
     }
 
     /// Takes note of what a client is to have now in place of what it had: of what it has taken, the
@@ -209,15 +157,15 @@ impl Refusals {
         is_news
     }
 
-    /// What a client is given of what it is to have.
+    /// What a client is given of what it is to have, and what of that is not in force.
     pub(super) fn settle(
         &mut self,
         client: &ClientKey,
         given: &Given,
         condemned: &Condemned,
-    ) -> ResourceSet {
+    ) -> (ResourceSet, NotInForce) {
         let (ideal, account) = (&given.compiled.resources, given.account.as_ref());
-        let mut given = ideal.clone();
+        let (mut set, mut not_in_force) = (ideal.clone(), NotInForce::default());
         let own = self.by_client.get(client).map(|own| &own.names);
         for (name, refused) in own.into_iter().flatten() {
             let resource = ideal.of(name.0).get(&name.1);
@@ -225,45 +173,33 @@ impl Refusals {
             let Some(resource) = resource.filter(|one| one.version() == refused.ideal) else {
                 continue;
             };
-            if let Some(stand_in) = self.stand_in(account, resource, &refused.versions) {
-                given.insert(Arc::new(stand_in));
+            let last_good = self.last_good.of(account, resource);
+            let stand_in = self.stand_ins.of(resource, last_good, &refused.versions);
+            not_in_force.refused.push(view(name, refused, stand_in.as_ref()));
+            if let Some((stand_in, _)) = stand_in {
+                set.insert(stand_in);
             }
         }
-        let mut withheld = Vec::new();
         for ((name, version), by_others) in condemned {
             let is_own = own.is_some_and(|own| own.contains_key(name));
             let Some(resource) = ideal.of(name.0).get(&name.1) else { continue };
             if is_own || resource.version() != *version {
                 continue;
             }
-            let refused = BTreeSet::from([*version]);
-            let stand_in = self.stand_in(account, resource, &refused);
-            withheld.push(view(name, by_others, resource, stand_in.as_ref()));
-            match (stand_in, self.last_good.of(account, resource)) {
-                (Some(stand_in), _) => given.insert(Arc::new(stand_in)),
-                (None, Some(last_good)) => given.insert(Arc::clone(last_good)),
-                (None, None) => given.remove(name.0, &name.1),
+            let last_good = self.last_good.of(account, resource);
+            let stand_in = self.stand_ins.of(resource, last_good, &BTreeSet::from([*version]));
+            not_in_force.withheld.push(view(name, by_others, stand_in.as_ref()));
+            match stand_in.map(|(stand_in, _)| stand_in).or_else(|| last_good.cloned()) {
+                Some(instead) => set.insert(instead),
+                None => set.remove(name.0, &name.1),
             }
         }
-        if withheld.is_empty() {
+        if not_in_force.withheld.is_empty() {
             self.withheld.remove(client);
         } else {
-            self.withheld.insert(Arc::clone(client), withheld);
+            self.withheld.insert(Arc::clone(client));
         }
-        given
-    }
-
-    /// The first that is not among the refused versions: narrowed, or else closed. `None` for what
-    /// carries no authorization.
-    fn stand_in(
-        &self,
-        account: Option<&ServiceAccount>,
-        resource: &Resource,
-        refused: &BTreeSet<Version>,
-    ) -> Option<Resource> {
-        let last_good = self.last_good.of(account, resource);
-        let narrowed = last_good.and_then(|last_good| narrowed(resource, last_good));
-        narrowed.filter(|one| !refused.contains(&one.version())).or_else(|| closed(resource))
+        (set, not_in_force)
     }
 
     /// The versions that nobody can take: nobody has taken them, and two who are connected refuse them,
@@ -299,20 +235,14 @@ impl Refusals {
 fn view(
     (resource_type, name): &Name,
     refused: &Refused,
-    resource: &Resource,
-    stand_in: Option<&Resource>,
+    stand_in: Option<&(Arc<Resource>, Instead)>,
 ) -> Refusal {
-    let instead = match stand_in.map(Resource::version) {
-        None => Instead::LastGood,
-        version if version == closed(resource).map(|closed| closed.version()) => Instead::Closed,
-        Some(_) => Instead::Narrowed,
-    };
     Refusal {
         resource_type: *resource_type,
         name: Arc::clone(name),
         version: refused.ideal,
         message: refused.message.clone(),
-        instead,
+        instead: stand_in.map_or(Instead::LastGood, |(_, instead)| *instead),
         origins: refused.origins.clone(),
     }
 }

@@ -1,8 +1,12 @@
 //! What clients refuse, and what others are given.
 
+use std::sync::Arc;
+
+use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::ResourceType::{Cluster, Route};
 
 use super::place::Place;
+use crate::serve::reconciler::refusals::Instead;
 
 /// Two accounts that may call a service each, `one` and `two`, which have this port besides 80.
 fn policy(port: u16) -> String {
@@ -47,4 +51,26 @@ fn a_newcomer_is_never_given_what_another_account_had() {
     assert!(set.contains(Cluster, "default/two|80"), "it has come and is served");
     let table = set.of(Route).get("outbound-http");
     assert!(table.is_none(), "{:#}", table.unwrap().to_json());
+}
+
+#[test]
+fn a_stand_in_is_made_once_for_all_who_are_given_it() {
+    let mut place = Place::open(&policy(8080));
+    let clients = [place.proxy(1, &["one"]), place.proxy(2, &["one"])];
+    place.pass();
+    let name = "inbound|default/one|80";
+    for client in &clients {
+        client.refuse(Route, name, "no such thing");
+    }
+    let newcomer = place.proxy(3, &["one"]);
+    place.pass();
+    let given = |client: &SimulatedClient| Arc::clone(&client.set().of(Route)[name]);
+    let stand_in = given(&clients[0]);
+    for other in [&clients[1], &newcomer] {
+        assert!(Arc::ptr_eq(&given(other), &stand_in));
+    }
+    let not_in_force = place.outlook.not_in_force.borrow();
+    let all = not_in_force.values().flat_map(|one| one.refused.iter().chain(&one.withheld));
+    let all: Vec<_> = all.map(|refusal| (&*refusal.name, refusal.instead)).collect();
+    assert_eq!(all, [(name, Instead::Closed); 3]);
 }
