@@ -194,6 +194,9 @@ impl Reconciler {
         concerned.extend(self.order.waiting());
         self.hand_over(&concerned);
         self.record_participation();
+        if is_tick {
+            self.forget_strangers();
+        }
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
 
@@ -338,6 +341,19 @@ impl Reconciler {
             // Of one that serves nothing there is nothing to wait for.
             !((is_in_force || serves_nothing) && kept.is_ok())
         });
+    }
+
+    /// Forgets those who are away and have no place in the register any more, and what nobody needs.
+    fn forget_strangers(&mut self) {
+        let records = self.register.records();
+        let is_known = |client: &ClientKey| {
+            client.parse::<ProxyId>().is_ok_and(|id| records.contains_key(&id))
+        };
+        for client in self.hub.away().iter().filter(|client| !is_known(client)) {
+            self.hub.forget(client);
+            self.refusals.forget(client);
+        }
+        self.refusals.prune(&self.clients);
     }
 
     /// Renews the intermediate of the authority and the certificate of the xDS listener, when due.

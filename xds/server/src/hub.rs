@@ -146,6 +146,25 @@ impl Hub {
         self.clients.lock().by_key.get(client).map(|client| client.status.clone())
     }
 
+    /// The clients that have connected once and are not connected now.
+    pub fn away(&self) -> Vec<ClientKey> {
+        let clients = self.clients.lock();
+        let away = clients.by_key.iter().filter(|(_, client)| client.status.streams == 0);
+        away.map(|(key, _)| Arc::clone(key)).collect()
+    }
+
+    /// Forgets a client that will not come back: what it said of itself, refused and left in force.
+    /// Not one that is connected, or of which [`Hub::take_changed`] has something to tell yet.
+    pub fn forget(&self, client: &str) {
+        let mut clients = self.clients.lock();
+        let Clients { by_key, changed, .. } = &mut *clients;
+        if by_key.get(client).is_some_and(|one| one.status.streams == 0)
+            && !changed.contains(client)
+        {
+            by_key.remove(client);
+        }
+    }
+
     /// Whether any client has taken this version of this resource.
     pub fn anyone_has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
         let clients = self.clients.lock();
@@ -364,6 +383,22 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &same));
         assert_eq!(another.id, "b");
         assert!(hub.take_changed().is_empty(), "each change is taken once");
+    }
+
+    #[test]
+    fn who_is_forgotten_was_never_there() {
+        let hub = Arc::new(Hub::default());
+        let connection = connect(&hub);
+        hub.take_changed();
+        hub.forget("client");
+        assert_eq!((hub.status().len(), hub.away().len()), (1, 0), "it is connected");
+        drop(connection);
+        assert_eq!(hub.away().len(), 1);
+        hub.forget("client");
+        assert_eq!(hub.status().len(), 1, "nobody knows yet that it has left");
+        hub.take_changed();
+        hub.forget("client");
+        assert!(hub.status().is_empty());
     }
 
     #[test]

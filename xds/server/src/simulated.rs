@@ -19,7 +19,16 @@ pub struct SimulatedClient {
 impl SimulatedClient {
     /// A client that comes with nothing.
     pub fn connect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
-        let connection = hub.connect(client.into(), node, true);
+        Self::begin(hub, client, node, true)
+    }
+
+    /// A client that comes back, and has something still.
+    pub fn reconnect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
+        Self::begin(hub, client, node, false)
+    }
+
+    fn begin(hub: &Arc<Hub>, client: &str, node: Node, is_fresh: bool) -> Self {
+        let connection = hub.connect(client.into(), node, is_fresh);
         Self { connection, has: BTreeMap::new() }
     }
 

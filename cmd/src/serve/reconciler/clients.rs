@@ -58,11 +58,22 @@ impl Clients {
         self.given.get(client)
     }
 
+    /// What the clients were given whose calls go out as `account`.
+    pub(super) fn of_account(&self, account: &ServiceAccount) -> impl Iterator<Item = &Given> {
+        let clients = self.by_account.get(account).into_iter().flatten();
+        clients.filter_map(|client| self.given.get(client))
+    }
+
+    /// What the clients were given that have to do with a service.
+    pub(super) fn of_service(&self, service: &ServiceName) -> impl Iterator<Item = &Given> {
+        let clients = self.by_service.get(service).into_iter().flatten();
+        clients.filter_map(|client| self.given.get(client))
+    }
+
     /// Whether a client is to serve a port that has not got so far yet.
     pub(super) fn are_to_serve(&self, port: &ServicePort, snapshot: &Snapshot) -> bool {
         let key = (port.service.clone(), port.port);
-        let candidates = self.by_service.get(&port.service).into_iter().flatten();
-        candidates.filter_map(|client| self.given.get(client)).any(|given| {
+        self.of_service(&port.service).any(|given| {
             let record = snapshot.record(given.proxy.record.id);
             given.compiled.serves.0.contains(&key)
                 && record.is_some_and(|record| !record.participation.0.contains(&key))

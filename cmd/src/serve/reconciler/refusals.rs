@@ -18,7 +18,7 @@ use ironmesh_xds_compile::origin::{Origin, origins};
 use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
-use super::clients::Given;
+use super::clients::{Clients, Given};
 use last_good::LastGood;
 use stand_ins::StandIns;
 pub(crate) use told::{Instead, NotInForce, Refusal};
@@ -81,6 +81,25 @@ impl Refusals {
     /// A client has gone. It is remembered what it refuses, for when it is back.
     pub(super) fn left(&mut self, client: &str) {
         self.withheld.remove(client);
+    }
+
+    /// A client will not come back.
+    pub(super) fn forget(&mut self, client: &str) {
+        self.by_client.remove(client);
+    }
+
+    /// Forgets what was good once of what nobody is to have any more. What a client refuses stays, also
+    /// while it is away: when it is back it is to be given what it had.
+    pub(super) fn prune(&mut self, clients: &Clients) {
+        let refused: BTreeSet<_> =
+            self.by_client.values().flat_map(|own| own.names.keys()).collect();
+        self.last_good.prune(clients, |name| refused.contains(name));
+    }
+
+    /// How much is remembered: of how many clients, and how many resources.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> (usize, usize) {
+        (self.by_client.len(), self.last_good.len())
     }
 
     /// Takes note of what a client is to have now in place of what it had: of what it has taken, the

@@ -80,6 +80,12 @@ impl Place {
         SimulatedClient::connect(&self.hub, &record.id.to_string(), node(record))
     }
 
+    /// Connects proxy number `number` anew, which has all that it had.
+    pub(super) fn returning(&self, number: u8) -> SimulatedClient {
+        let record = self.register.get(ProxyId(Uuid::from_u128(number.into()))).unwrap();
+        SimulatedClient::reconnect(&self.hub, &record.id.to_string(), node(&record))
+    }
+
     /// Lets a proxy join and connect.
     pub(super) fn proxy(&self, number: u8, services: &[&str]) -> SimulatedClient {
         self.connect(&self.join(number, services))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ironmesh_xds_server::simulated::SimulatedClient;
+use ironmesh_xds_wire::Node;
 use ironmesh_xds_wire::ResourceType::{Cluster, Route};
 
 use super::place::Place;
@@ -73,4 +74,39 @@ fn a_stand_in_is_made_once_for_all_who_are_given_it() {
     let all = not_in_force.values().flat_map(|one| one.refused.iter().chain(&one.withheld));
     let all: Vec<_> = all.map(|refusal| (&*refusal.name, refusal.instead)).collect();
     assert_eq!(all, [(name, Instead::Closed); 3]);
+}
+
+#[test]
+fn what_nobody_needs_any_more_is_forgotten() {
+    let mut place = Place::open(&policy(8080));
+    let mut clients = [place.proxy(1, &["x"]), place.proxy(2, &["one"])];
+    let [x, one] = &mut clients;
+    place.settle(&mut [x, one]);
+    // What is in force stands by its new version; the one refuses that, and is given a stand-in.
+    let narrower =
+        policy(8081).replace("[{ name = \"all\" }]", "[{ name = \"all\", path_regex = \"/a\" }]");
+    place.set_policy(&narrower);
+    x.take_all();
+    one.refuse(Route, "inbound|default/one|80", "no such thing");
+    place.tick(place.now);
+    let refusing = place.reconciler.refusals.remembered();
+    assert_eq!(refusing, (1, 2), "the route, and the table of the other");
+    // It is away, and is to be given the same when it is back.
+    let stand_in = Arc::clone(&one.set().of(Route)["inbound|default/one|80"]);
+    drop(clients);
+    place.tick(place.now);
+    assert_eq!(place.reconciler.refusals.remembered(), (1, 1));
+    let again = place.returning(2);
+    place.pass();
+    assert_eq!(again.set().of(Route)["inbound|default/one|80"].version(), stand_in.version());
+    drop(again);
+
+    // Nobody knows it any more.
+    let stranger = SimulatedClient::connect(&place.hub, "stranger", Node::default());
+    place.tick(place.now);
+    assert_eq!(place.hub.status().len(), 3, "it is connected");
+    drop(stranger);
+    place.tick(place.now);
+    let known: Vec<_> = place.hub.away();
+    assert_eq!(known.len(), 2, "{known:?}");
 }
