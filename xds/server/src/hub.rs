@@ -98,8 +98,22 @@ struct Clients {
 struct Client {
     set: watch::Sender<Option<ResourceSet>>,
     status: ClientStatus,
-    /// What its last state-of-the-world stream left in force, for the next.
-    in_force: BTreeMap<ResourceType, InForce>,
+    /// What its state-of-the-world streams left in force, for the next one; by type, with the number of
+    /// the stream.
+    in_force: BTreeMap<ResourceType, (u64, InForce)>,
+}
+
+/// What the first request of a stream says of the client behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coming {
+    /// It has nothing: a process that has just begun, even where streams of one before are still counted.
+    /// That one may have been killed without a word, or be on its way out in a hot restart.
+    Anew,
+    /// It has nothing of the one type that this stream is about: a process that has just begun, if it has
+    /// no other stream.
+    PerhapsAnew,
+    /// It has something.
+    Back,
 }
 
 impl Default for Hub {
@@ -234,12 +248,12 @@ impl Hub {
         self.changes.subscribe()
     }
 
-    /// A stream of `client` begins, which `is_fresh` if it says that it has nothing yet.
+    /// A stream of `client` begins.
     pub(crate) fn connect(
         self: &Arc<Self>,
         client: ClientKey,
         node: Node,
-        is_fresh: bool,
+        coming: Coming,
     ) -> Connection {
         let mut clients = self.clients.lock();
         clients.last_stream += 1;
@@ -250,7 +264,12 @@ impl Hub {
             status: ClientStatus::default(),
             in_force: BTreeMap::new(),
         });
-        if is_fresh && entry.status.streams == 0 {
+        let is_new_process = match coming {
+            Coming::Anew => true,
+            Coming::PerhapsAnew => entry.status.streams == 0,
+            Coming::Back => false,
+        };
+        if is_new_process {
             entry.status.beginnings += 1;
             entry.status.nacks.clear();
             entry.in_force.clear();
@@ -262,7 +281,8 @@ impl Hub {
         let sets = entry.set.subscribe();
         let nacks = &entry.status.nacks;
         let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
-        let in_force = entry.in_force.clone();
+        let in_force = entry.in_force.iter();
+        let in_force = in_force.map(|(of, (_, in_force))| (*of, in_force.clone())).collect();
         drop(clients);
         self.tell();
         Connection { hub: Arc::clone(self), stream, client, sets, refused, in_force }
@@ -314,11 +334,13 @@ impl Connection {
         });
     }
 
-    /// Keeps what the client has in force, for its next stream.
+    /// Keeps what the client has in force, for its next stream. What a newer stream has kept stays: the
+    /// next one is of the process behind that.
     pub(crate) fn keep(&self, resource_type: ResourceType, in_force: InForce) {
         let mut clients = self.hub.clients.lock();
-        if let Some(client) = clients.by_key.get_mut(&self.client) {
-            client.in_force.insert(resource_type, in_force);
+        let Some(client) = clients.by_key.get_mut(&self.client) else { return };
+        if client.in_force.get(&resource_type).is_none_or(|(by, _)| *by <= self.stream) {
+            client.in_force.insert(resource_type, (self.stream, in_force));
         }
     }
 
@@ -350,86 +372,4 @@ impl Drop for Connection {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test_resources::listener;
-
-    fn connect(hub: &Arc<Hub>) -> Connection {
-        hub.connect("client".into(), Node::default(), true)
-    }
-
-    fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
-        for (resource_type, ..) in resources {
-            let of_type = resources.iter().filter(|(of, ..)| of == resource_type);
-            let acked = of_type.map(|(_, name, version)| (Arc::from(*name), *version)).collect();
-            let taken = Taken { resource_type: *resource_type, names: Vec::new() };
-            connection.acked(&taken, acked);
-        }
-    }
-
-    #[test]
-    fn what_a_client_says_of_itself_is_held_once_for_as_long_as_it_says_the_same() {
-        let hub = Arc::new(Hub::default());
-        let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
-        let mut connections = Vec::new();
-        let mut told = |id: &str| {
-            connections.push(hub.connect("client".into(), node(id), true));
-            let news = hub.take_changed();
-            let [(client, news)] = &news[..] else { panic!("{news:?}") };
-            assert_eq!(&**client, "client");
-            Arc::clone(&news.node)
-        };
-        let (first, same, another) = (told("a"), told("a"), told("b"));
-        assert!(Arc::ptr_eq(&first, &same));
-        assert_eq!(another.id, "b");
-        assert!(hub.take_changed().is_empty(), "each change is taken once");
-    }
-
-    #[test]
-    fn who_is_forgotten_was_never_there() {
-        let hub = Arc::new(Hub::default());
-        let connection = connect(&hub);
-        hub.take_changed();
-        hub.forget("client");
-        assert_eq!((hub.status().len(), hub.away().len()), (1, 0), "it is connected");
-        drop(connection);
-        assert_eq!(hub.away().len(), 1);
-        hub.forget("client");
-        assert_eq!(hub.status().len(), 1, "nobody knows yet that it has left");
-        hub.take_changed();
-        hub.forget("client");
-        assert!(hub.status().is_empty());
-    }
-
-    #[test]
-    fn streams_of_one_client_do_not_overwrite_each_other() {
-        let [one, two] = [1, 2].map(|content| listener("l", content).version());
-        let hub = Arc::new(Hub::default());
-        let has = |resource_type, name: &str, version| {
-            hub.has_all("client", [(resource_type, name, version)])
-        };
-        let (listeners, secrets) = (connect(&hub), connect(&hub));
-        acked(&listeners, &[(ResourceType::Listener, "l", one)]);
-        acked(&secrets, &[(ResourceType::Secret, "s", one)]);
-        let another = connect(&hub);
-        acked(&another, &[(ResourceType::Secret, "t", one)]);
-        assert!(has(ResourceType::Listener, "l", one), "one stream has only secrets");
-        assert!(has(ResourceType::Secret, "s", one), "one stream has another secret");
-        assert!(has(ResourceType::Secret, "t", one));
-
-        // A hot restart: the new Envoy has nothing yet, and then more than the old one.
-        let new = connect(&hub);
-        assert!(has(ResourceType::Listener, "l", one));
-        acked(&new, &[(ResourceType::Listener, "l", two)]);
-        acked(&listeners, &[(ResourceType::Listener, "l", one)]);
-        assert!(has(ResourceType::Listener, "l", two), "the newest stream decides");
-        assert!(!has(ResourceType::Listener, "l", one));
-        // It does not come up, and the old one is all there is.
-        drop(new);
-        assert!(has(ResourceType::Listener, "l", one));
-        drop((listeners, secrets, another));
-        assert!(!has(ResourceType::Listener, "l", one), "nobody is there");
-        let _again = connect(&hub);
-        assert!(!has(ResourceType::Listener, "l", one), "it has not said so");
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceSet, ResourceType, Version};
 
-use crate::hub::{Connection, Hub};
+use crate::hub::{Coming, Connection, Hub};
 use crate::stream::{Refused, Taken};
 
 /// A client with one stream, which ends when this is dropped. It takes and refuses what the test says.
@@ -19,16 +19,16 @@ pub struct SimulatedClient {
 impl SimulatedClient {
     /// A client that comes with nothing.
     pub fn connect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
-        Self::begin(hub, client, node, true)
+        Self::begin(hub, client, node, Coming::Anew)
     }
 
     /// A client that comes back, and has something still.
     pub fn reconnect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
-        Self::begin(hub, client, node, false)
+        Self::begin(hub, client, node, Coming::Back)
     }
 
-    fn begin(hub: &Arc<Hub>, client: &str, node: Node, is_fresh: bool) -> Self {
-        let connection = hub.connect(client.into(), node, is_fresh);
+    fn begin(hub: &Arc<Hub>, client: &str, node: Node, coming: Coming) -> Self {
+        let connection = hub.connect(client.into(), node, coming);
         Self { connection, has: BTreeMap::new() }
     }
 

@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use super::Streams;
 use crate::body::Message;
-use crate::hub::Connection;
+use crate::hub::{Coming, Connection};
 use crate::listener::Peer;
 use crate::separate::Separate;
 use crate::stream::Output;
@@ -52,7 +52,12 @@ impl Streams {
             tracing::warn!(address = %peer.address, node = ?node_id, reason = %refusal, "xDS stream refused");
             Status::permission_denied(refusal.0)
         })?;
-        let mut connection = self.hub.connect(client, node, V::is_fresh(&request));
+        let coming = match (V::is_fresh(&request), only) {
+            (true, None) => Coming::Anew,
+            (true, Some(_)) => Coming::PerhapsAnew,
+            (false, _) => Coming::Back,
+        };
+        let mut connection = self.hub.connect(client, node, coming);
         tracing::info!(client = %connection.client, address = %peer.address, "xDS stream opened");
         let mut stream = Separate::new(V::open(&mut connection), only);
         let set = connection.sets.borrow_and_update().clone();
