@@ -3,11 +3,12 @@
 //! It is level-triggered: what changed is only told as "look again", at the policy in force, the
 //! register, the certificates, and the clients to whom something happened; what could not be settled is
 //! looked at again at every pass. The first change is acted on at once; those that come in a burst are
-//! acted on together.
+//! acted on together (`pacing`).
 
 mod clients;
 mod moments;
 mod order;
+mod pacing;
 mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -34,6 +35,7 @@ use crate::exit::chain;
 use clients::Clients;
 use moments::Moments;
 use order::{Known, Order};
+use pacing::{Cause, Pacing};
 use refusals::Refusals;
 pub(crate) use refusals::{NotInForce, Refusal};
 
@@ -135,23 +137,47 @@ impl Reconciler {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
+        let mut pacing = Pacing::new(self.settle);
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
-            register.mark_unchanged();
-            let settled = Instant::now() + self.settle;
+            let joined = register.borrow_and_update().joined;
+            pacing.act(Instant::now());
             // It compiles and may write to the store: other tasks go on on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
-            tokio::select! {
-                // At the end of the process the sources go too: that is no failure of theirs.
-                biased;
-                () = shutdown.cancelled() => return Ok(()),
-                changed = policy.changed() => changed?,
-                changed = register.changed() => changed?,
-                changed = clients.changed() => changed?,
-                () = sleep_until(self.order.deadline().map_or(self.next_tick, |d| d.min(self.next_tick))) => {}
+            let clock = self.order.deadline().map_or(self.next_tick, |d| d.min(self.next_tick));
+            let mut is_late = false;
+            loop {
+                let now = Instant::now();
+                let due = pacing.due(now);
+                if due.is_some_and(|due| due <= now) && !shutdown.is_cancelled() {
+                    break;
+                }
+                tokio::select! {
+                    // At the end of the process the sources go too: that is no failure of theirs.
+                    biased;
+                    () = shutdown.cancelled() => return Ok(()),
+                    changed = policy.changed() => {
+                        changed?;
+                        pacing.changed(Cause::Source);
+                    }
+                    changed = register.changed() => {
+                        changed?;
+                        // Most changes are that proxies get on, which follows from their answers.
+                        let has_joined = register.borrow_and_update().joined > joined;
+                        pacing.changed(if has_joined { Cause::Source } else { Cause::Clients });
+                    }
+                    changed = clients.changed() => {
+                        changed?;
+                        pacing.changed(Cause::Clients);
+                    }
+                    () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
+                    () = sleep_until(clock), if !is_late => {
+                        is_late = true;
+                        pacing.changed(Cause::Clients);
+                    }
+                }
             }
-            sleep_until(settled).await;
         }
     }
 

@@ -21,7 +21,16 @@ pub(crate) fn is_forfeit(record: &JoinRecord, now: Timestamp) -> bool {
 pub(crate) struct Register {
     store: Arc<Store>,
     records: Mutex<Known>,
-    generation: watch::Sender<u64>,
+    generation: watch::Sender<Generation>,
+}
+
+/// Counts the changes of the register.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Generation {
+    /// All of them.
+    pub(crate) changes: u64,
+    /// Those by which somebody has joined.
+    pub(crate) joined: u64,
 }
 
 #[derive(Debug, Default)]
@@ -38,14 +47,14 @@ impl Register {
         let register = Self {
             store,
             records: Mutex::new(Known { in_use: all.clone(), all }),
-            generation: watch::Sender::new(0),
+            generation: watch::Sender::default(),
         };
         register.forget_forfeit(now);
         Ok(register)
     }
 
     /// Counts the changes. Level-triggered: look at [`Register::records`].
-    pub(crate) fn generation(&self) -> watch::Receiver<u64> {
+    pub(crate) fn generation(&self) -> watch::Receiver<Generation> {
         self.generation.subscribe()
     }
 
@@ -121,9 +130,12 @@ impl Register {
     fn keep(&self, records: &mut Known, record: JoinRecord) -> Result<(), StoreError> {
         self.store.put_join_record(&record)?;
         let record = Arc::new(record);
-        records.all.insert(record.id, Arc::clone(&record));
+        let is_new = records.all.insert(record.id, Arc::clone(&record)).is_none();
         records.in_use.insert(record.id, record);
-        self.generation.send_modify(|generation| *generation += 1);
+        self.generation.send_modify(|generation| {
+            generation.changes += 1;
+            generation.joined += u64::from(is_new);
+        });
         Ok(())
     }
 }
