@@ -344,17 +344,21 @@ impl Connection {
         }
     }
 
-    pub(crate) fn nacked(&self, refused: &Refused) {
-        if !refused.is_final {
-            return;
+    /// The client refused a push. Says whether that is final and new: something is refused that the client
+    /// was not known to refuse in the same version.
+    pub(crate) fn nacked(&self, refused: &Refused) -> bool {
+        let mut is_new = false;
+        if refused.is_final {
+            self.hub.with(&self.client, |client| {
+                for (name, version) in &refused.resources {
+                    let key = (refused.resource_type, Arc::clone(name));
+                    let nack = Nack { version: *version, message: refused.error.message.clone() };
+                    let before = client.status.nacks.insert(key, nack);
+                    is_new |= before.is_none_or(|before| before.version != *version);
+                }
+            });
         }
-        self.hub.with(&self.client, |client| {
-            for (name, version) in &refused.resources {
-                let key = (refused.resource_type, Arc::clone(name));
-                let nack = Nack { version: *version, message: refused.error.message.clone() };
-                client.status.nacks.insert(key, nack);
-            }
-        });
+        is_new
     }
 }
 

@@ -149,3 +149,29 @@ fn the_next_stream_takes_over_from_the_newest() {
     new.keep(of, three.clone());
     assert_eq!(kept(), text(&three));
 }
+
+#[test]
+fn a_refusal_is_news_once() {
+    let hub = Arc::new(Hub::default());
+    let connection = connect(&hub);
+    let refuses = |connection: &Connection, names: &[(&str, u32)], is_final| {
+        let version =
+            |(name, content): &(&str, u32)| (Arc::from(*name), listener(name, *content).version());
+        connection.nacked(&Refused {
+            resource_type: ResourceType::Listener,
+            resources: names.iter().map(version).collect(),
+            error: ErrorDetail { code: 13, message: "no".to_owned() },
+            is_final,
+        })
+    };
+    // A push of two is refused, and each by itself is tried.
+    assert!(!refuses(&connection, &[("a", 1), ("b", 1)], false), "it is not known which");
+    assert!(refuses(&connection, &[("a", 1)], true));
+    assert!(!refuses(&connection, &[("a", 1)], true), "the same again");
+    assert!(!refuses(&connect(&hub), &[("a", 1)], true), "the same on another stream");
+    assert!(refuses(&connection, &[("a", 2)], true), "another version");
+    assert!(refuses(&connection, &[("a", 2), ("b", 1)], true), "another resource besides");
+    // Another process says it for the first time.
+    let new = hub.connect("client".into(), Node::default(), Coming::Anew);
+    assert!(refuses(&new, &[("a", 2)], true));
+}
