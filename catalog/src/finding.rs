@@ -71,7 +71,7 @@ impl fmt::Display for Spot {
 }
 
 /// One thing that is wrong with the input: what, where, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finding {
     /// Which kind of finding.
     pub code: Code,

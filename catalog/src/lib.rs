@@ -31,5 +31,5 @@ pub use policy::{
 };
 pub use proxy::{JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Upstream};
 pub use service::{EndpointSource, Mode, Port, Protocol, Service, StaticEndpoint};
-pub use snapshot::{Inputs, Mesh, Records, Snapshot};
+pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};

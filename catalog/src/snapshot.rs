@@ -33,6 +33,12 @@ pub type Applications = Vec<(u16, u32)>;
 /// The join records of all proxies that are or may yet be there.
 pub type Records = OrdMap<ProxyId, Arc<JoinRecord>>;
 
+/// Whether both have the same proxies, however far each has come. It costs as much as differs between
+/// two that descend from each other.
+pub fn have_same_members(one: &Records, other: &Records) -> bool {
+    one.diff(other).all(|item| matches!(item, DiffItem::Update { .. }))
+}
+
 /// What a snapshot is made of. A copy costs nothing.
 #[derive(Debug, Clone)]
 pub struct Inputs {

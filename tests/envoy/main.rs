@@ -10,6 +10,7 @@ mod bookstore;
 mod endpoints;
 mod first_light;
 mod flips;
+mod handover;
 mod harness;
 mod identity;
 mod paths;

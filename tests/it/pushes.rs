@@ -127,3 +127,26 @@ async fn two_streams_of_one_client_both_get_its_pushes() {
     server.publish(&client, cluster("a", "2").1).await;
     assert_eq!(names(&second.push().await), ["a"]);
 }
+
+// R19 is about one process. A machine that is killed and back before its old connection is known to be
+// dead, or a hot restart: the old stream is open still.
+#[tokio::test]
+async fn a_new_process_is_asked_again_what_the_one_before_has_refused() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut old = Stream::open(&server, &client).await;
+    let (a, set) = cluster("a", "1");
+    server.publish(&client, set).await;
+    let push = old.push().await;
+    old.answer(&push, Some("not on this machine")).await;
+    server.status_where(&client, "a NACK", |s| !s.nacks.is_empty()).await;
+
+    let mut new = Stream::open(&server, &client).await;
+    let push = new.push().await;
+    assert_eq!(names(&push), ["a"]);
+    new.answer(&push, None).await;
+    let status =
+        server.status_where(&client, "it has a", |s| s.has(Cluster, "a", a.version())).await;
+    assert!(status.nacks.is_empty(), "{:?}", status.nacks);
+    assert_eq!((status.streams, status.beginnings), (2, 2));
+}

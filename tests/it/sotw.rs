@@ -174,3 +174,22 @@ async fn sotw_a_request_without_a_node_or_a_type_is_an_invalid_argument() {
     assert_eq!(end.code(), Code::InvalidArgument);
     assert!(end.message().contains("must have a node"), "{end}");
 }
+
+// As with delta: also while the stream of the process before is open.
+#[tokio::test]
+async fn sotw_a_new_process_is_asked_again_what_the_one_before_has_refused() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut old = SotwStream::begin(&server, &client, clusters(&client)).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    let push = old.push().await;
+    old.answer(&push, Some("not on this machine")).await;
+    server.status_where(&client, "a NACK", |s| !s.nacks.is_empty()).await;
+
+    let mut new = SotwStream::begin(&server, &client, clusters(&client)).await;
+    let push = new.push().await;
+    assert_eq!(names(&push), ["a"]);
+    new.answer(&push, None).await;
+    let status = server.status_where(&client, "no NACK", |s| s.nacks.is_empty()).await;
+    assert_eq!((status.streams, status.beginnings), (2, 2));
+}

@@ -170,3 +170,16 @@ fn in_permissive_mode_what_takes_no_part_is_called_in_plaintext() {
     let snapshot = assemble_in(Mode::Permissive, vec![registered], &records);
     assert!(dialled(&snapshot).is_empty());
 }
+
+#[test]
+fn who_is_there_is_another_question_than_how_far_each_has_come() {
+    let records = |participates: bool, ids: &[u128]| -> Records {
+        let record = |id: &u128| Arc::new(record(*id, "10.0.0.1", "store", participates));
+        ids.iter().map(record).map(|record| (record.id, record)).collect()
+    };
+    let two = records(false, &[1, 2]);
+    assert!(have_same_members(&two, &records(true, &[1, 2])));
+    for others in [&[1][..], &[1, 3], &[1, 2, 3], &[]] {
+        assert!(!have_same_members(&two, &records(false, others)), "{others:?}");
+    }
+}

@@ -3,23 +3,24 @@
 //! It is level-triggered: what changed is only told as "look again", at the policy in force, the
 //! register, the certificates, and the clients to whom something happened; what could not be settled is
 //! looked at again at every pass. The first change is acted on at once; those that come in a burst are
-//! acted on together.
+//! acted on together (`pacing`).
 
 mod clients;
 mod moments;
 mod order;
+mod pacing;
 mod refusals;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Finding, Mesh, Proxy, ProxyId};
+use ironmesh_catalog::{Finding, Mesh, Proxy, ProxyId, Snapshot};
 use ironmesh_cert::tls::{TlsError, server_config};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
 use ironmesh_store::Store;
-use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
+use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -34,8 +35,9 @@ use crate::exit::chain;
 use clients::Clients;
 use moments::Moments;
 use order::{Known, Order};
-pub(crate) use refusals::Refusal;
+use pacing::{Cause, Pacing};
 use refusals::Refusals;
+pub(crate) use refusals::{NotInForce, Refusal};
 
 /// How often the clock is looked at, for what is due by it. Short, because the wall clock may jump.
 const TICK: Duration = Duration::from_secs(30);
@@ -55,15 +57,6 @@ pub(crate) struct Outlook {
     pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, NotInForce>>,
 }
 
-/// What of what policy asks for is not in force in a proxy.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct NotInForce {
-    /// What it refuses.
-    pub(crate) refused: Vec<Refusal>,
-    /// What others refuse, and it has not been asked.
-    pub(crate) withheld: Vec<Refusal>,
-}
-
 pub(crate) struct Reconciler {
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
@@ -77,6 +70,8 @@ pub(crate) struct Reconciler {
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     not_in_force: watch::Sender<BTreeMap<ProxyId, NotInForce>>,
+    /// The moment whose findings are told.
+    told_of: Option<Arc<Snapshot>>,
 
     /// How long a burst of changes settles after one was acted on.
     settle: Duration,
@@ -128,6 +123,7 @@ impl Reconciler {
             mesh_findings,
             findings,
             not_in_force,
+            told_of: None,
             clients: Clients::default(),
             refusals: Refusals::default(),
             order: Order::default(),
@@ -141,23 +137,47 @@ impl Reconciler {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
+        let mut pacing = Pacing::new(self.settle);
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
-            register.mark_unchanged();
-            let settled = Instant::now() + self.settle;
+            let joined = register.borrow_and_update().joined;
+            pacing.act(Instant::now());
             // It compiles and may write to the store: other tasks go on on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
-            tokio::select! {
-                // At the end of the process the sources go too: that is no failure of theirs.
-                biased;
-                () = shutdown.cancelled() => return Ok(()),
-                changed = policy.changed() => changed?,
-                changed = register.changed() => changed?,
-                changed = clients.changed() => changed?,
-                () = sleep_until(self.order.deadline().map_or(self.next_tick, |d| d.min(self.next_tick))) => {}
+            let clock = self.order.deadline().map_or(self.next_tick, |d| d.min(self.next_tick));
+            let mut is_late = false;
+            loop {
+                let now = Instant::now();
+                let due = pacing.due(now);
+                if due.is_some_and(|due| due <= now) && !shutdown.is_cancelled() {
+                    break;
+                }
+                tokio::select! {
+                    // At the end of the process the sources go too: that is no failure of theirs.
+                    biased;
+                    () = shutdown.cancelled() => return Ok(()),
+                    changed = policy.changed() => {
+                        changed?;
+                        pacing.changed(Cause::Source);
+                    }
+                    changed = register.changed() => {
+                        changed?;
+                        // Most changes are that proxies get on, which follows from their answers.
+                        let has_joined = register.borrow_and_update().joined > joined;
+                        pacing.changed(if has_joined { Cause::Source } else { Cause::Clients });
+                    }
+                    changed = clients.changed() => {
+                        changed?;
+                        pacing.changed(Cause::Clients);
+                    }
+                    () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
+                    () = sleep_until(clock), if !is_late => {
+                        is_late = true;
+                        pacing.changed(Cause::Clients);
+                    }
+                }
             }
-            sleep_until(settled).await;
         }
     }
 
@@ -171,9 +191,12 @@ impl Reconciler {
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
-        for (client, status) in &news {
-            if status.streams > 0 {
-                self.clients.connected(client, status.node.clone());
+        let mut unserved = Vec::new();
+        for (client, news) in &news {
+            if news.streams > 0 {
+                if !self.clients.connected(client, &news.node) || !news.is_supplied {
+                    unserved.push(Arc::clone(client));
+                }
             } else {
                 self.clients.left(client);
                 self.refusals.left(client);
@@ -189,8 +212,7 @@ impl Reconciler {
         self.tell_mesh_findings();
         let mut affected = self.clients.affected(&changes);
         let mut concerned = self.clients.put_endpoints(&changes, &affected);
-        affected
-            .extend(news.iter().map(|(client, _)| client).filter(|c| self.is_unserved(c)).cloned());
+        affected.extend(unserved);
         self.compile(&affected);
         concerned.extend(self.note_refusals(&news));
         concerned.extend(affected);
@@ -198,24 +220,25 @@ impl Reconciler {
         concerned.extend(self.order.waiting());
         self.hand_over(&concerned);
         self.record_participation();
+        if is_tick {
+            self.forget_strangers();
+        }
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
 
-    /// Whether a client has come, or says something else of itself than before.
-    fn is_unserved(&self, client: &ClientKey) -> bool {
-        let Some(proxy) = self.proxy(client) else { return false };
-        let given = self.clients.given(client);
-        given.is_none_or(|given| given.proxy.statement != proxy.statement)
-            || self.hub.published(client).is_none()
-    }
-
-    fn tell_mesh_findings(&self) {
+    /// Tells what is wrong with the mesh as a whole, once for each moment of it.
+    fn tell_mesh_findings(&mut self) {
         let Some(snapshot) = self.moments.snapshot() else { return };
+        if self.told_of.as_ref().is_some_and(|told_of| Arc::ptr_eq(told_of, snapshot)) {
+            return;
+        }
+        self.told_of = Some(Arc::clone(snapshot));
         self.mesh_findings.send_if_modified(|told| {
             if snapshot.findings().eq(told.iter()) {
                 return false;
             }
-            for finding in snapshot.findings().filter(|finding| !told.contains(finding)) {
+            let known: HashSet<_> = told.iter().collect();
+            for finding in snapshot.findings().filter(|finding| !known.contains(finding)) {
                 tracing::warn!("{finding}");
             }
             *told = snapshot.findings().cloned().collect();
@@ -234,8 +257,9 @@ impl Reconciler {
             let old = self.clients.given(client);
             if let Some(old) = old {
                 compiled.resources = compiled.resources.sharing_with(&old.compiled.resources);
-                let status = self.hub.status_of(client);
-                self.refusals.replaced(&old.compiled, &compiled, status.as_ref());
+                let hub = &self.hub;
+                let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
+                self.refusals.replaced(old, &compiled, has);
             }
             for finding in &compiled.findings {
                 if !old.is_some_and(|old| old.compiled.findings.contains(finding)) {
@@ -264,32 +288,27 @@ impl Reconciler {
     }
 
     /// Takes note of what clients refuse; returns of whom there is news.
-    fn note_refusals(&mut self, news: &[(ClientKey, ClientStatus)]) -> Vec<ClientKey> {
+    fn note_refusals(&mut self, news: &[(ClientKey, ClientNews)]) -> Vec<ClientKey> {
         let Some(snapshot) = self.moments.snapshot() else { return Vec::new() };
-        let (clients, refusals) = (&self.clients, &mut self.refusals);
-        let mut is_news = |client: &ClientKey, status: &ClientStatus| {
+        let (clients, refusals, hub) = (&self.clients, &mut self.refusals, &self.hub);
+        let mut is_news = |client: &ClientKey, news: &ClientNews| {
+            let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
             let given = clients.given(client);
-            given.is_some_and(|given| refusals.note(client, status, given, snapshot))
+            given.is_some_and(|given| refusals.note(client, news, has, given, snapshot))
         };
-        let news = news.iter().filter(|(client, status)| is_news(client, status));
+        let news = news.iter().filter(|(client, news)| is_news(client, news));
         news.map(|(client, _)| Arc::clone(client)).collect()
     }
 
     /// Tells what is not in force in a client.
-    fn tell_not_in_force(&self, client: &ClientKey) {
-        let Some(given) = self.clients.given(client) else { return };
-        let told = NotInForce {
-            refused: self.refusals.of(client, &given.compiled.resources),
-            withheld: self.refusals.withheld(client).to_vec(),
-        };
+    fn tell_not_in_force(&self, id: ProxyId, told: &NotInForce) {
         self.not_in_force.send_if_modified(|all| {
-            let id = given.proxy.record.id;
-            let before = if told == NotInForce::default() {
+            let before = if *told == NotInForce::default() {
                 all.remove(&id)
             } else {
                 all.insert(id, told.clone())
             };
-            before.unwrap_or_default() != told
+            before.unwrap_or_default() != *told
         });
     }
 
@@ -298,8 +317,8 @@ impl Reconciler {
         let condemned = self.refusals.condemned(&self.hub);
         for client in clients {
             let Some(given) = self.clients.given(client) else { continue };
-            let set = self.refusals.settle(client, &given.compiled.resources, &condemned);
-            self.tell_not_in_force(client);
+            let (set, not_in_force) = self.refusals.settle(client, given, &condemned);
+            self.tell_not_in_force(given.proxy.record.id, &not_in_force);
             let published = self.hub.published(client);
             let set = match (&published, self.moments.snapshot()) {
                 (Some(before), Some(snapshot)) => {
@@ -327,11 +346,16 @@ impl Reconciler {
     /// restarts. What they serve no longer they take part with no longer.
     fn record_participation(&mut self) {
         let (hub, register, clients) = (&self.hub, &self.register, &self.clients);
+        let order = &self.order;
         self.undecided.retain(|client| {
             let Some(given) = clients.given(client) else { return false };
             let (compiled, id) = (&given.compiled, given.proxy.record.id);
-            let is_in_force = !compiled.takes_part_with.is_empty()
-                && hub.has_all(client, &compiled.takes_part_with);
+            let needed = compiled.takes_part_with.iter().map(|(resource_type, name, version)| {
+                let given = order.given(client, *resource_type, name, *version);
+                (*resource_type, &**name, given)
+            });
+            let serves_nothing = compiled.takes_part_with.is_empty();
+            let is_in_force = !serves_nothing && hub.has_all(client, needed);
             let kept = if is_in_force {
                 register.participates(id, &compiled.serves)
             } else {
@@ -340,8 +364,22 @@ impl Reconciler {
             if let Err(error) = &kept {
                 tracing::error!(%client, error = chain(error), "cannot keep that a proxy takes part");
             }
-            !(is_in_force && kept.is_ok())
+            // Of one that serves nothing there is nothing to wait for.
+            !((is_in_force || serves_nothing) && kept.is_ok())
         });
+    }
+
+    /// Forgets those who are away and have no place in the register any more, and what nobody needs.
+    fn forget_strangers(&mut self) {
+        let records = self.register.records();
+        let is_known = |client: &ClientKey| {
+            client.parse::<ProxyId>().is_ok_and(|id| records.contains_key(&id))
+        };
+        for client in self.hub.away().iter().filter(|client| !is_known(client)) {
+            self.hub.forget(client);
+            self.refusals.forget(client);
+        }
+        self.refusals.prune(&self.clients);
     }
 
     /// Renews the intermediate of the authority and the certificate of the xDS listener, when due.

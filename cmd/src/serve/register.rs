@@ -21,7 +21,16 @@ pub(crate) fn is_forfeit(record: &JoinRecord, now: Timestamp) -> bool {
 pub(crate) struct Register {
     store: Arc<Store>,
     records: Mutex<Known>,
-    generation: watch::Sender<u64>,
+    generation: watch::Sender<Generation>,
+}
+
+/// Counts the changes of the register.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Generation {
+    /// All of them.
+    pub(crate) changes: u64,
+    /// Those by which somebody has joined.
+    pub(crate) joined: u64,
 }
 
 #[derive(Debug, Default)]
@@ -38,14 +47,14 @@ impl Register {
         let register = Self {
             store,
             records: Mutex::new(Known { in_use: all.clone(), all }),
-            generation: watch::Sender::new(0),
+            generation: watch::Sender::default(),
         };
         register.forget_forfeit(now);
         Ok(register)
     }
 
     /// Counts the changes. Level-triggered: look at [`Register::records`].
-    pub(crate) fn generation(&self) -> watch::Receiver<u64> {
+    pub(crate) fn generation(&self) -> watch::Receiver<Generation> {
         self.generation.subscribe()
     }
 
@@ -80,14 +89,14 @@ impl Register {
 
     /// The proxy's first accepted connection claims its certificate.
     pub(crate) fn claim(&self, id: ProxyId, now: Timestamp) -> Result<(), StoreError> {
-        self.change(id, |record| {
-            record.claimed_at.get_or_insert(now);
-        })
+        let is_claimed = |record: &JoinRecord| record.claimed_at.is_some();
+        self.change(id, is_claimed, |record| record.claimed_at = Some(now))
     }
 
     /// The proxy has these service ports in force.
     pub(crate) fn participates(&self, id: ProxyId, with: &Participation) -> Result<(), StoreError> {
-        self.change(id, |record| record.participation.clone_from(with))
+        let is_so = |record: &JoinRecord| record.participation == *with;
+        self.change(id, is_so, |record| record.participation.clone_from(with))
     }
 
     /// The proxy has these service ports in force at the most.
@@ -96,24 +105,37 @@ impl Register {
         id: ProxyId,
         with: &Participation,
     ) -> Result<(), StoreError> {
-        self.change(id, |record| record.participation.0.retain(|port| with.0.contains(port)))
+        let is_so = |record: &JoinRecord| record.participation.0.is_subset(&with.0);
+        let retain = |record: &mut JoinRecord| {
+            record.participation.0.retain(|port| with.0.contains(port));
+        };
+        self.change(id, is_so, retain)
     }
 
-    fn change(&self, id: ProxyId, change: impl FnOnce(&mut JoinRecord)) -> Result<(), StoreError> {
+    /// Changes a record, unless that `is_so` already.
+    fn change(
+        &self,
+        id: ProxyId,
+        is_so: impl FnOnce(&JoinRecord) -> bool,
+        change: impl FnOnce(&mut JoinRecord),
+    ) -> Result<(), StoreError> {
         let mut records = self.records.lock();
-        let Some(old) = records.all.get(&id) else { return Ok(()) };
+        let Some(old) = records.all.get(&id).filter(|old| !is_so(old)) else { return Ok(()) };
         let mut record = (**old).clone();
         change(&mut record);
-        if record == **old { Ok(()) } else { self.keep(&mut records, record) }
+        self.keep(&mut records, record)
     }
 
     /// Written under the lock, so that the store sees changes in the order in which they happen.
     fn keep(&self, records: &mut Known, record: JoinRecord) -> Result<(), StoreError> {
         self.store.put_join_record(&record)?;
         let record = Arc::new(record);
-        records.all.insert(record.id, Arc::clone(&record));
+        let is_new = records.all.insert(record.id, Arc::clone(&record)).is_none();
         records.in_use.insert(record.id, record);
-        self.generation.send_modify(|generation| *generation += 1);
+        self.generation.send_modify(|generation| {
+            generation.changes += 1;
+            generation.joined += u64::from(is_new);
+        });
         Ok(())
     }
 }

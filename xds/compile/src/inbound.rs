@@ -30,7 +30,7 @@ use crate::tls::{self, MESH_ALPN};
 use crate::{authorization, tcp};
 
 /// The name of the listener for the mesh.
-pub(crate) const LISTENER: &str = "inbound";
+pub const LISTENER: &str = "inbound";
 
 /// How long a client may take to say what it wants before it is cut off.
 const INSPECTION_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };

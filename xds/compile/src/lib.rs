@@ -12,6 +12,7 @@
 
 mod authorization;
 mod compiler;
+pub mod handover;
 mod http;
 mod inbound;
 mod index;

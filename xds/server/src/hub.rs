@@ -33,7 +33,7 @@ pub struct ClientStatus {
     /// How many streams it has open.
     pub streams: usize,
     /// What it said of itself when it last connected.
-    pub node: Node,
+    pub node: Arc<Node>,
     /// How often it has come with nothing, as a process that has just begun does. Such a one refuses
     /// nothing yet: what stood in the way of the one before may have been put right.
     pub beginnings: u64,
@@ -51,6 +51,21 @@ impl ClientStatus {
         let mut words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
         words.find_map(|(_, acked)| acked.get(name)) == Some(&version)
     }
+}
+
+/// What whoever keeps a client supplied must know when something has happened to it.
+#[derive(Debug, Clone)]
+pub struct ClientNews {
+    /// How many streams it has open.
+    pub streams: usize,
+    /// What it said of itself when it last connected: the same value for as long as it says no other.
+    pub node: Arc<Node>,
+    /// How often it has come with nothing ([`ClientStatus::beginnings`]).
+    pub beginnings: u64,
+    /// What it refuses now.
+    pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
+    /// Whether it has been published what it is to have since it has come.
+    pub is_supplied: bool,
 }
 
 impl ClientStatus {
@@ -83,8 +98,22 @@ struct Clients {
 struct Client {
     set: watch::Sender<Option<ResourceSet>>,
     status: ClientStatus,
-    /// What its last state-of-the-world stream left in force, for the next.
-    in_force: BTreeMap<ResourceType, InForce>,
+    /// What its state-of-the-world streams left in force, for the next one; by type, with the number of
+    /// the stream.
+    in_force: BTreeMap<ResourceType, (u64, InForce)>,
+}
+
+/// What the first request of a stream says of the client behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coming {
+    /// It has nothing: a process that has just begun, even where streams of one before are still counted.
+    /// That one may have been killed without a word, or be on its way out in a hot restart.
+    Anew,
+    /// It has nothing of the one type that this stream is about: a process that has just begun, if it has
+    /// no other stream.
+    PerhapsAnew,
+    /// It has something.
+    Back,
 }
 
 impl Default for Hub {
@@ -131,6 +160,25 @@ impl Hub {
         self.clients.lock().by_key.get(client).map(|client| client.status.clone())
     }
 
+    /// The clients that have connected once and are not connected now.
+    pub fn away(&self) -> Vec<ClientKey> {
+        let clients = self.clients.lock();
+        let away = clients.by_key.iter().filter(|(_, client)| client.status.streams == 0);
+        away.map(|(key, _)| Arc::clone(key)).collect()
+    }
+
+    /// Forgets a client that will not come back: what it said of itself, refused and left in force.
+    /// Not one that is connected, or of which [`Hub::take_changed`] has something to tell yet.
+    pub fn forget(&self, client: &str) {
+        let mut clients = self.clients.lock();
+        let Clients { by_key, changed, .. } = &mut *clients;
+        if by_key.get(client).is_some_and(|one| one.status.streams == 0)
+            && !changed.contains(client)
+        {
+            by_key.remove(client);
+        }
+    }
+
     /// Whether any client has taken this version of this resource.
     pub fn anyone_has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
         let clients = self.clients.lock();
@@ -166,26 +214,33 @@ impl Hub {
     pub fn has_all<'a>(
         &self,
         client: &str,
-        resources: impl IntoIterator<Item = &'a (ResourceType, Arc<str>, Version)>,
+        resources: impl IntoIterator<Item = (ResourceType, &'a str, Version)>,
     ) -> bool {
         let clients = self.clients.lock();
         clients.by_key.get(client).is_some_and(|client| {
             let mut resources = resources.into_iter();
-            client.status.streams > 0
-                && resources.all(|(t, name, v)| client.status.has(*t, name, *v))
+            client.status.streams > 0 && resources.all(|(t, name, v)| client.status.has(t, name, v))
         })
     }
 
     /// The clients that have connected, disconnected or answered since the last call, as they are
     /// now. For whoever keeps them supplied: there is one such, so each change is taken once.
-    pub fn take_changed(&self) -> Vec<(ClientKey, ClientStatus)> {
+    pub fn take_changed(&self) -> Vec<(ClientKey, ClientNews)> {
         let mut clients = self.clients.lock();
         let changed = std::mem::take(&mut clients.changed);
-        let status = |key: ClientKey| {
-            let status = clients.by_key.get(&key)?.status.clone();
-            Some((key, status))
+        let news = |key: ClientKey| {
+            let client = clients.by_key.get(&key)?;
+            let status = &client.status;
+            let news = ClientNews {
+                streams: status.streams,
+                node: Arc::clone(&status.node),
+                beginnings: status.beginnings,
+                nacks: status.nacks.clone(),
+                is_supplied: client.set.borrow().is_some(),
+            };
+            Some((key, news))
         };
-        changed.into_iter().filter_map(status).collect()
+        changed.into_iter().filter_map(news).collect()
     }
 
     /// Tells when [`Hub::take_changed`] has something to take.
@@ -193,12 +248,12 @@ impl Hub {
         self.changes.subscribe()
     }
 
-    /// A stream of `client` begins, which `is_fresh` if it says that it has nothing yet.
+    /// A stream of `client` begins.
     pub(crate) fn connect(
         self: &Arc<Self>,
         client: ClientKey,
         node: Node,
-        is_fresh: bool,
+        coming: Coming,
     ) -> Connection {
         let mut clients = self.clients.lock();
         clients.last_stream += 1;
@@ -209,17 +264,25 @@ impl Hub {
             status: ClientStatus::default(),
             in_force: BTreeMap::new(),
         });
-        if is_fresh && entry.status.streams == 0 {
+        let is_new_process = match coming {
+            Coming::Anew => true,
+            Coming::PerhapsAnew => entry.status.streams == 0,
+            Coming::Back => false,
+        };
+        if is_new_process {
             entry.status.beginnings += 1;
             entry.status.nacks.clear();
             entry.in_force.clear();
         }
         entry.status.streams += 1;
-        entry.status.node = node;
+        if *entry.status.node != node {
+            entry.status.node = Arc::new(node);
+        }
         let sets = entry.set.subscribe();
         let nacks = &entry.status.nacks;
         let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
-        let in_force = entry.in_force.clone();
+        let in_force = entry.in_force.iter();
+        let in_force = in_force.map(|(of, (_, in_force))| (*of, in_force.clone())).collect();
         drop(clients);
         self.tell();
         Connection { hub: Arc::clone(self), stream, client, sets, refused, in_force }
@@ -274,25 +337,31 @@ impl Connection {
         });
     }
 
-    /// Keeps what the client has in force, for its next stream.
+    /// Keeps what the client has in force, for its next stream. What a newer stream has kept stays: the
+    /// next one is of the process behind that.
     pub(crate) fn keep(&self, resource_type: ResourceType, in_force: InForce) {
         let mut clients = self.hub.clients.lock();
-        if let Some(client) = clients.by_key.get_mut(&self.client) {
-            client.in_force.insert(resource_type, in_force);
+        let Some(client) = clients.by_key.get_mut(&self.client) else { return };
+        if client.in_force.get(&resource_type).is_none_or(|(by, _)| *by <= self.stream) {
+            client.in_force.insert(resource_type, (self.stream, in_force));
         }
     }
 
-    pub(crate) fn nacked(&self, refused: &Refused) {
-        if !refused.is_final {
-            return;
+    /// The client refused a push. Says whether that is final and new: something is refused that the client
+    /// was not known to refuse in the same version.
+    pub(crate) fn nacked(&self, refused: &Refused) -> bool {
+        let mut is_new = false;
+        if refused.is_final {
+            self.hub.with(&self.client, |client| {
+                for (name, version) in &refused.resources {
+                    let key = (refused.resource_type, Arc::clone(name));
+                    let nack = Nack { version: *version, message: refused.error.message.clone() };
+                    let before = client.status.nacks.insert(key, nack);
+                    is_new |= before.is_none_or(|before| before.version != *version);
+                }
+            });
         }
-        self.hub.with(&self.client, |client| {
-            for (name, version) in &refused.resources {
-                let key = (refused.resource_type, Arc::clone(name));
-                let nack = Nack { version: *version, message: refused.error.message.clone() };
-                client.status.nacks.insert(key, nack);
-            }
-        });
+        is_new
     }
 }
 
@@ -310,75 +379,4 @@ impl Drop for Connection {
 }
 
 #[cfg(test)]
-mod tests {
-    use ironmesh_xds_wire::ErrorDetail;
-
-    use super::*;
-    use crate::test_resources::listener;
-
-    fn connect(hub: &Arc<Hub>) -> Connection {
-        hub.connect("client".into(), Node::default(), true)
-    }
-
-    fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
-        for (resource_type, ..) in resources {
-            let of_type = resources.iter().filter(|(of, ..)| of == resource_type);
-            let acked = of_type.map(|(_, name, version)| (Arc::from(*name), *version)).collect();
-            let taken = Taken { resource_type: *resource_type, names: Vec::new() };
-            connection.acked(&taken, acked);
-        }
-    }
-
-    #[test]
-    fn streams_of_one_client_do_not_overwrite_each_other() {
-        let [one, two] = [1, 2].map(|content| listener("l", content).version());
-        let hub = Arc::new(Hub::default());
-        let has = |resource_type, name: &str, version| {
-            hub.has_all("client", [&(resource_type, name.into(), version)])
-        };
-        let (listeners, secrets) = (connect(&hub), connect(&hub));
-        acked(&listeners, &[(ResourceType::Listener, "l", one)]);
-        acked(&secrets, &[(ResourceType::Secret, "s", one)]);
-        let another = connect(&hub);
-        acked(&another, &[(ResourceType::Secret, "t", one)]);
-        assert!(has(ResourceType::Listener, "l", one), "one stream has only secrets");
-        assert!(has(ResourceType::Secret, "s", one), "one stream has another secret");
-        assert!(has(ResourceType::Secret, "t", one));
-
-        // A hot restart: the new Envoy has nothing yet, and then more than the old one.
-        let new = connect(&hub);
-        assert!(has(ResourceType::Listener, "l", one));
-        acked(&new, &[(ResourceType::Listener, "l", two)]);
-        acked(&listeners, &[(ResourceType::Listener, "l", one)]);
-        assert!(has(ResourceType::Listener, "l", two), "the newest stream decides");
-        assert!(!has(ResourceType::Listener, "l", one));
-        // It does not come up, and the old one is all there is.
-        drop(new);
-        assert!(has(ResourceType::Listener, "l", one));
-        drop((listeners, secrets, another));
-        assert!(!has(ResourceType::Listener, "l", one), "nobody is there");
-        let _again = connect(&hub);
-        assert!(!has(ResourceType::Listener, "l", one), "it has not said so");
-    }
-
-    // Invariant 7. A client that comes back asks for what it has not, and is told that it is not there.
-    #[test]
-    fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else() {
-        let [one, two] = [1, 2].map(|content| listener("l", content));
-        let hub = Arc::new(Hub::default());
-        let connection = connect(&hub);
-        let key = (ResourceType::Listener, Arc::from("l"));
-        connection.nacked(&Refused {
-            resource_type: key.0,
-            resources: vec![(Arc::clone(&key.1), one.version())],
-            error: ErrorDetail { code: 13, message: "no".to_owned() },
-            is_final: true,
-        });
-        let refuses = || hub.status_of("client").unwrap().nacks.contains_key(&key);
-        let taken = Taken { resource_type: key.0, names: vec![Arc::clone(&key.1)] };
-        connection.acked(&taken, OrdMap::new());
-        assert!(refuses(), "it was told that there is none, and has none");
-        connection.acked(&taken, OrdMap::unit(Arc::clone(&key.1), two.version()));
-        assert!(!refuses(), "it has taken another version");
-    }
-}
+mod tests;

@@ -87,6 +87,8 @@ mod references;
 mod scenarios;
 mod separate;
 mod service;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 pub mod sotw;
 pub mod stream;
 mod subscription;
@@ -96,7 +98,7 @@ mod trials;
 mod variant;
 
 pub use counters::Counters;
-pub use hub::{ClientKey, ClientStatus, Hub, Nack};
+pub use hub::{ClientKey, ClientNews, ClientStatus, Hub, Nack};
 /// The resources, sets and messages that the engine is given and gives.
 pub use ironmesh_xds_wire as wire;
 pub use listener::{Peer, serve, serve_incoming};

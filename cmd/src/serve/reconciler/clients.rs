@@ -12,25 +12,31 @@ use ironmesh_xds_wire::{Node, Resource};
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     /// What each last said of itself.
-    nodes: BTreeMap<ClientKey, Node>,
+    nodes: BTreeMap<ClientKey, Arc<Node>>,
     given: BTreeMap<ClientKey, Given>,
     by_account: BTreeMap<ServiceAccount, BTreeSet<ClientKey>>,
     by_service: BTreeMap<ServiceName, BTreeSet<ClientKey>>,
 }
 
-/// What a client was given, and what it had said of itself then.
+/// What a client was given, and what that follows from.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) proxy: Proxy,
+    node: Arc<Node>,
     pub(super) compiled: Compiled,
     /// As whom its calls go out.
-    account: Option<ServiceAccount>,
+    pub(super) account: Option<ServiceAccount>,
 }
 
 impl Clients {
-    /// A client is connected, and says this of itself.
-    pub(super) fn connected(&mut self, client: &ClientKey, node: Node) {
-        self.nodes.insert(Arc::clone(client), node);
+    /// A client is connected, and says this of itself. Says whether what it was given follows from
+    /// that: not so where it was given nothing.
+    pub(super) fn connected(&mut self, client: &ClientKey, node: &Arc<Node>) -> bool {
+        // Each answer of a client comes by here, and hardly ever does it say something else of itself.
+        if !self.nodes.get(client).is_some_and(|known| Arc::ptr_eq(known, node)) {
+            self.nodes.insert(Arc::clone(client), Arc::clone(node));
+        }
+        self.given.get(client).is_some_and(|given| Arc::ptr_eq(&given.node, node))
     }
 
     /// A client is connected no more.
@@ -39,7 +45,7 @@ impl Clients {
         self.take(client);
     }
 
-    pub(super) fn node(&self, client: &str) -> Option<&Node> {
+    pub(super) fn node(&self, client: &str) -> Option<&Arc<Node>> {
         self.nodes.get(client)
     }
 
@@ -52,11 +58,22 @@ impl Clients {
         self.given.get(client)
     }
 
+    /// What the clients were given whose calls go out as `account`.
+    pub(super) fn of_account(&self, account: &ServiceAccount) -> impl Iterator<Item = &Given> {
+        let clients = self.by_account.get(account).into_iter().flatten();
+        clients.filter_map(|client| self.given.get(client))
+    }
+
+    /// What the clients were given that have to do with a service.
+    pub(super) fn of_service(&self, service: &ServiceName) -> impl Iterator<Item = &Given> {
+        let clients = self.by_service.get(service).into_iter().flatten();
+        clients.filter_map(|client| self.given.get(client))
+    }
+
     /// Whether a client is to serve a port that has not got so far yet.
     pub(super) fn are_to_serve(&self, port: &ServicePort, snapshot: &Snapshot) -> bool {
         let key = (port.service.clone(), port.port);
-        let candidates = self.by_service.get(&port.service).into_iter().flatten();
-        candidates.filter_map(|client| self.given.get(client)).any(|given| {
+        self.of_service(&port.service).any(|given| {
             let record = snapshot.record(given.proxy.record.id);
             given.compiled.serves.0.contains(&key)
                 && record.is_some_and(|record| !record.participation.0.contains(&key))
@@ -72,6 +89,7 @@ impl Clients {
         snapshot: &Snapshot,
     ) {
         self.take(client);
+        let Some(node) = self.nodes.get(client).cloned() else { return };
         let first = proxy.record.services.first();
         let account = first.and_then(|name| snapshot.service(name));
         let account = account.map(|service| service.account.clone());
@@ -81,7 +99,7 @@ impl Clients {
         for service in mentioned(&proxy) {
             self.by_service.entry(service.clone()).or_default().insert(Arc::clone(client));
         }
-        self.given.insert(Arc::clone(client), Given { proxy, compiled, account });
+        self.given.insert(Arc::clone(client), Given { proxy, node, compiled, account });
     }
 
     /// Forgets what a client was given.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::{
     Inputs, Mesh, MeshSpecification, Mode, Records, Snapshot, StoreError, TcpAccesses,
+    have_same_members,
 };
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
@@ -77,10 +78,8 @@ impl Moments {
         if same_policy && same_proxies && !is_tick {
             return Changes::default();
         }
-        let has_joined = || {
-            // Nobody changes the services that it joined as.
-            old.is_none_or(|old| !old.records.keys().eq(records.keys()))
-        };
+        // Nobody changes the services that it joined as.
+        let has_joined = || old.is_none_or(|old| !have_same_members(&old.records, &records));
         if !same_policy || is_tick || has_joined() {
             self.renew_certificates(specification, &records, now);
         }

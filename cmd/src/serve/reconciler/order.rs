@@ -3,8 +3,10 @@
 //!
 //! What a client is to have is held back in part, for moments. A caller is not told of a service port
 //! that nobody serves yet, as long as a proxy is about to: its calls would fail. And a proxy goes on
-//! serving a port that policy has dropped, as long as a caller has not dropped it. No wait is longer than
-//! [`PATIENCE`], and none is for a withdrawn grant: that is carried out at once.
+//! serving a port that policy has dropped, and no more than that, as long as a caller has not dropped it.
+//! No wait is longer than [`PATIENCE`], and none is for a withdrawn grant: that is carried out at once.
+
+mod keep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +14,11 @@ use std::time::Duration;
 
 use ironmesh_catalog::{ServicePort, Snapshot};
 use ironmesh_xds_server::{ClientKey, Hub};
-use ironmesh_xds_wire::{ResourceSet, ResourceType};
+use ironmesh_xds_wire::{ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use super::clients::Clients;
+use keep::{KeptListener, keep_calling, keep_serving};
 
 /// How long one proxy waits for another.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -24,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Debug, Default)]
 pub(super) struct Order {
     waits: BTreeMap<(ClientKey, Wait), Patience>,
+    /// What those have for their inbound listener who go on serving a dropped port.
+    kept: BTreeMap<ClientKey, KeptListener>,
 }
 
 /// What a client waits for.
@@ -68,6 +73,20 @@ impl Order {
     /// A client has gone.
     pub(super) fn forget(&mut self, client: &str) {
         self.waits.retain(|(waiting, _), _| **waiting != *client);
+        self.kept.remove(client);
+    }
+
+    /// The version in which a client is given something that it is to have in this one. They differ for
+    /// the inbound listener of one that still serves a dropped port, besides all that it is to serve.
+    pub(super) fn given(
+        &self,
+        client: &str,
+        resource_type: ResourceType,
+        name: &str,
+        version: Version,
+    ) -> Version {
+        let kept = self.kept.get(client).filter(|kept| kept.is_for(resource_type, name, version));
+        kept.map_or(version, KeptListener::version)
     }
 
     /// What `client` is given of what it is `wanted` to have, after what it was given before.
@@ -82,15 +101,21 @@ impl Order {
         let unused = to_be_unused(client, &wanted, before, known).into_iter().map(Wait::Unused);
         let waits: BTreeSet<_> = served.chain(unused).collect();
         self.waits.retain(|(waiting, wait), _| waiting != client || waits.contains(wait));
-        let (mut to_come, mut given) = (Vec::new(), wanted);
+        let (mut to_come, mut unused, mut given) = (Vec::new(), Vec::new(), wanted);
         for wait in waits {
             if !self.has_patience(client, &wait, known.now) {
                 continue;
             }
             match wait {
                 Wait::Served(port) => to_come.push(port.to_string()),
-                Wait::Unused(port) => keep_serving(&port, &mut given, before),
+                Wait::Unused(port) => unused.push(port),
             }
+        }
+        let kept = self.kept.remove(client);
+        if !unused.is_empty()
+            && let Some(kept) = keep_serving(unused, &mut given, before, kept)
+        {
+            self.kept.insert(Arc::clone(client), kept);
         }
         if !to_come.is_empty() {
             keep_calling(&to_come, &mut given, before);
@@ -160,66 +185,4 @@ fn to_be_unused(
             && known.hub.anyone_names(ResourceType::Cluster, &port.to_string(), client)
     };
     ports.filter(is_in_use).collect()
-}
-
-/// Keeps what a proxy serves a port with.
-fn keep_serving(port: &ServicePort, given: &mut ResourceSet, before: &ResourceSet) {
-    let mut keep = |resource_type, name: &str| {
-        if let Some(resource) = before.of(resource_type).get(name) {
-            given.insert(Arc::clone(resource));
-        }
-    };
-    keep(ResourceType::Cluster, &format!("{port}|local"));
-    keep(ResourceType::Route, &format!("inbound|{port}"));
-    keep(ResourceType::Listener, "inbound");
-    for name in before.of(ResourceType::Secret).keys() {
-        // Of newer secrets the newer stay.
-        if !given.contains(ResourceType::Secret, name)
-            && let Some(resource) = before.of(ResourceType::Secret).get(name)
-        {
-            given.insert(Arc::clone(resource));
-        }
-    }
-}
-
-/// Keeps a caller's ways as they were where the new ones lead to ports that are to come.
-fn keep_calling(to_come: &[String], given: &mut ResourceSet, before: &ResourceSet) {
-    let wanted = given.clone();
-    for name in to_come {
-        for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
-            match before.of(resource_type).get(name.as_str()) {
-                // It has been served till now, by somebody who is about to again.
-                Some(old) => given.insert(Arc::clone(old)),
-                None => given.remove(resource_type, name),
-            }
-        }
-    }
-    let is_new = |name: &&String| !before.contains(ResourceType::Cluster, name);
-    let to_come: Vec<_> = to_come.iter().filter(is_new).collect();
-    for resource_type in [ResourceType::Route, ResourceType::Listener] {
-        for name in wanted.changed_since(before, resource_type) {
-            let new = wanted.of(resource_type).get(&name);
-            let leads_there = new.is_some_and(|new| to_come.iter().any(|port| new.mentions(port)));
-            if !leads_there || name.starts_with("inbound") {
-                continue;
-            }
-            match before.of(resource_type).get(&name) {
-                Some(old) => given.insert(Arc::clone(old)),
-                None => given.remove(resource_type, &name),
-            }
-        }
-    }
-    // What the old ways lead to must stay as well.
-    for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
-        for name in wanted.changed_since(before, resource_type) {
-            let is_outbound = !name.ends_with("|local");
-            if let (true, false, Some(old)) = (
-                is_outbound,
-                wanted.contains(resource_type, &name),
-                before.of(resource_type).get(&name),
-            ) {
-                given.insert(Arc::clone(old));
-            }
-        }
-    }
 }

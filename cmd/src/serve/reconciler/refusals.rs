@@ -5,18 +5,23 @@
 //! before must not stay in force: a stand-in takes its place that allows no more than is allowed now. And
 //! a version that nobody can take is withheld from those who come new.
 
+mod last_good;
+mod stand_ins;
+mod told;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use ironmesh_catalog::Snapshot;
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_compile::origin::{Origin, origins};
-use ironmesh_xds_compile::stand_in::{closed, narrowed};
-use ironmesh_xds_server::{ClientKey, ClientStatus, Hub};
+use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
-use super::clients::Given;
+use super::clients::{Clients, Given};
+use last_good::LastGood;
+use stand_ins::StandIns;
+pub(crate) use told::{Instead, NotInForce, Refusal};
 
 /// What a resource is called.
 type Name = (ResourceType, Arc<str>);
@@ -33,52 +38,14 @@ const LOCAL_REASONS: [&str; 4] = [
 /// asked.
 const ENOUGH: usize = 2;
 
-/// Something of what a client is to have that it refuses, or that is withheld from it because others do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// Of which type it is.
-    pub(crate) resource_type: ResourceType,
-    /// What it is called.
-    pub(crate) name: Arc<str>,
-    /// The version that policy asks for.
-    pub(crate) version: Version,
-    /// Why, in the words of who refuses it.
-    pub(crate) message: String,
-    /// What is in force instead.
-    pub(crate) instead: Instead,
-    /// The policy behind it.
-    pub(crate) origins: Vec<Origin>,
-}
-
-/// What is in force in place of what is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Instead {
-    /// What the client had before, if anything.
-    LastGood,
-    /// What was allowed before and is allowed now as well.
-    Narrowed,
-    /// Nothing is allowed.
-    Closed,
-}
-
-impl fmt::Display for Instead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LastGood => "last_good",
-            Self::Narrowed => "narrowed",
-            Self::Closed => "closed",
-        })
-    }
-}
-
 /// What clients refuse.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     by_client: BTreeMap<ClientKey, OfClient>,
-    /// What was taken before the version that policy asks for now, of what clients share.
-    last_good: BTreeMap<Name, Arc<Resource>>,
-    /// What is withheld from those who have not been asked.
-    withheld: BTreeMap<ClientKey, Vec<Refusal>>,
+    last_good: LastGood,
+    stand_ins: StandIns,
+    /// Those from whom something is withheld.
+    withheld: BTreeSet<ClientKey>,
 }
 
 /// Versions that nobody can take, each with the words of one who refuses it.
@@ -108,7 +75,7 @@ pub(super) struct Refused {
 impl Refusals {
     /// Those whose sets may change when somebody answers.
     pub(super) fn concerned(&self) -> BTreeSet<ClientKey> {
-        self.by_client.keys().chain(self.withheld.keys()).cloned().collect()
+        self.by_client.keys().chain(&self.withheld).cloned().collect()
     }
 
     /// A client has gone. It is remembered what it refuses, for when it is back.
@@ -116,96 +83,76 @@ impl Refusals {
         self.withheld.remove(client);
     }
 
-    /// What is withheld from a client.
-    pub(super) fn withheld(&self, client: &str) -> &[Refusal] {
-        self.withheld.get(client).map_or(&[], Vec::as_slice)
+    /// A client will not come back.
+    pub(super) fn forget(&mut self, client: &str) {
+        self.by_client.remove(client);
     }
 
-    /// What a client refuses.
-    pub(super) fn of(&self, client: &str, ideal: &ResourceSet) -> Vec<Refusal> {
-        let refused = self.by_client.get(client).into_iter().flat_map(|own| &own.names);
-        let view = |(name, refused): (&Name, &Refused)| {
-            // What policy asks for no longer is refused no longer.
-            let resource = ideal.of(name.0).get(&name.1)?;
-            Some(self.view(name, refused, resource, &refused.versions))
-        };
-        refused.filter_map(view).collect()
+    /// Forgets what was good once of what nobody is to have any more. What a client refuses stays, also
+    /// while it is away: when it is back it is to be given what it had.
+    pub(super) fn prune(&mut self, clients: &Clients) {
+        let refused: BTreeSet<_> =
+            self.by_client.values().flat_map(|own| own.names.keys()).collect();
+        self.last_good.prune(clients, |name| refused.contains(name));
     }
 
-    /// What is refused, and what is in force instead where these `versions` are not to be had.
-    fn view(
-        &self,
-        (resource_type, name): &Name,
-        refused: &Refused,
-        resource: &Resource,
-        versions: &BTreeSet<Version>,
-    ) -> Refusal {
-        let stand_in = self.stand_in(resource, versions).map(|stand_in| stand_in.version());
-        let instead = match stand_in {
-            None => Instead::LastGood,
-            version if version == closed(resource).map(|closed| closed.version()) => {
-                Instead::Closed
-            }
-            Some(_) => Instead::Narrowed,
-        };
-        Refusal {
-            resource_type: *resource_type,
-            name: Arc::clone(name),
-            version: refused.ideal,
-            message: refused.message.clone(),
-            instead,
-            origins: refused.origins.clone(),
-        }
+    /// How much is remembered: of how many clients, and how many resources.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> (usize, usize) {
+        (self.by_client.len(), self.last_good.len())
     }
 
     /// Takes note of what a client is to have now in place of what it had: of what it has taken, the
     /// last good versions are remembered.
+    /// `has` says what.
     pub(super) fn replaced(
         &mut self,
-        old: &Compiled,
+        old: &Given,
         new: &Compiled,
-        status: Option<&ClientStatus>,
+        has: impl Fn(ResourceType, &str, Version) -> bool,
     ) {
-        let Some(status) = status else { return };
+        let before = &old.compiled.resources;
         for resource_type in ResourceType::ALL {
-            for name in new.resources.changed_since(&old.resources, resource_type) {
+            for name in new.resources.changed_since(before, resource_type) {
                 if !is_shared(resource_type, &name) {
                     continue;
                 }
-                let before = old.resources.of(resource_type).get(&name);
-                if let Some(before) =
-                    before.filter(|b| status.has(resource_type, &name, b.version()))
-                {
-                    self.last_good.insert((resource_type, name), Arc::clone(before));
+                let before = before.of(resource_type).get(&name);
+                if let Some(before) = before.filter(|b| has(resource_type, &name, b.version())) {
+                    self.last_good.taken(old.account.as_ref(), before);
                 }
             }
         }
     }
 
-    /// Takes note of what a client refuses, given what it is to have; says whether there is news. Each
-    /// refusal is logged once.
+    /// Takes note of what a client refuses, given what it is to have; `has` says what of it it has taken.
+    /// Says whether there is news. Each refusal is logged once.
     pub(super) fn note(
         &mut self,
         client: &ClientKey,
-        status: &ClientStatus,
+        news: &ClientNews,
+        has: impl Fn(ResourceType, &str, Version) -> bool,
         given: &Given,
         snapshot: &Snapshot,
     ) -> bool {
+        if news.nacks.is_empty() && !self.by_client.contains_key(client) {
+            return false;
+        }
         let ideal = &given.compiled.resources;
         let own = self.by_client.entry(Arc::clone(client)).or_default();
         let known = &mut own.names;
         let before = known.len();
-        if own.beginnings != status.beginnings {
-            own.beginnings = status.beginnings;
+        if own.beginnings != news.beginnings {
+            own.beginnings = news.beginnings;
             known.clear();
         }
         // What policy asks for no longer, or what it has taken after all, it does not refuse.
         known.retain(|(resource_type, name), refused| {
             let wanted = ideal.of(*resource_type).get(name).map(|resource| resource.version());
-            wanted == Some(refused.ideal) && !status.has(*resource_type, name, refused.ideal)
+            wanted == Some(refused.ideal) && !has(*resource_type, name, refused.ideal)
         });
         let mut is_news = known.len() != before;
-        for (name, nack) in &status.nacks {
+        for (name, nack) in &news.nacks {
             let wanted = ideal.of(name.0).get(&name.1).map(|resource| resource.version());
             if let Some(refused) = known.get_mut(name) {
                 is_news |= refused.versions.insert(nack.version);
@@ -229,14 +176,15 @@ impl Refusals {
         is_news
     }
 
-    /// What a client is given of what it is to have.
+    /// What a client is given of what it is to have, and what of that is not in force.
     pub(super) fn settle(
         &mut self,
         client: &ClientKey,
-        ideal: &ResourceSet,
+        given: &Given,
         condemned: &Condemned,
-    ) -> ResourceSet {
-        let mut given = ideal.clone();
+    ) -> (ResourceSet, NotInForce) {
+        let (ideal, account) = (&given.compiled.resources, given.account.as_ref());
+        let (mut set, mut not_in_force) = (ideal.clone(), NotInForce::default());
         let own = self.by_client.get(client).map(|own| &own.names);
         for (name, refused) in own.into_iter().flatten() {
             let resource = ideal.of(name.0).get(&name.1);
@@ -244,40 +192,33 @@ impl Refusals {
             let Some(resource) = resource.filter(|one| one.version() == refused.ideal) else {
                 continue;
             };
-            if let Some(stand_in) = self.stand_in(resource, &refused.versions) {
-                given.insert(Arc::new(stand_in));
+            let last_good = self.last_good.of(account, resource);
+            let stand_in = self.stand_ins.of(resource, last_good, &refused.versions);
+            not_in_force.refused.push(view(name, refused, stand_in.as_ref()));
+            if let Some((stand_in, _)) = stand_in {
+                set.insert(stand_in);
             }
         }
-        let mut withheld = Vec::new();
         for ((name, version), by_others) in condemned {
             let is_own = own.is_some_and(|own| own.contains_key(name));
             let Some(resource) = ideal.of(name.0).get(&name.1) else { continue };
             if is_own || resource.version() != *version {
                 continue;
             }
-            let refused = BTreeSet::from([*version]);
-            withheld.push(self.view(name, by_others, resource, &refused));
-            match (self.stand_in(resource, &refused), self.last_good.get(name)) {
-                (Some(stand_in), _) => given.insert(Arc::new(stand_in)),
-                (None, Some(last_good)) => given.insert(Arc::clone(last_good)),
-                (None, None) => given.remove(name.0, &name.1),
+            let last_good = self.last_good.of(account, resource);
+            let stand_in = self.stand_ins.of(resource, last_good, &BTreeSet::from([*version]));
+            not_in_force.withheld.push(view(name, by_others, stand_in.as_ref()));
+            match stand_in.map(|(stand_in, _)| stand_in).or_else(|| last_good.cloned()) {
+                Some(instead) => set.insert(instead),
+                None => set.remove(name.0, &name.1),
             }
         }
-        if withheld.is_empty() {
+        if not_in_force.withheld.is_empty() {
             self.withheld.remove(client);
         } else {
-            self.withheld.insert(Arc::clone(client), withheld);
+            self.withheld.insert(Arc::clone(client));
         }
-        given
-    }
-
-    /// The first that is not among the refused versions: narrowed, or else closed. `None` for what
-    /// carries no authorization.
-    fn stand_in(&self, resource: &Resource, refused: &BTreeSet<Version>) -> Option<Resource> {
-        let name = (resource.resource_type(), Arc::clone(resource.name()));
-        let last_good = self.last_good.get(&name);
-        let narrowed = last_good.and_then(|last_good| narrowed(resource, last_good));
-        narrowed.filter(|one| !refused.contains(&one.version())).or_else(|| closed(resource))
+        (set, not_in_force)
     }
 
     /// The versions that nobody can take: nobody has taken them, and two who are connected refuse them,
@@ -306,6 +247,22 @@ impl Refusals {
             }
         }
         condemned
+    }
+}
+
+/// What is refused of what policy asks for, and what is in force instead.
+fn view(
+    (resource_type, name): &Name,
+    refused: &Refused,
+    stand_in: Option<&(Arc<Resource>, Instead)>,
+) -> Refusal {
+    Refusal {
+        resource_type: *resource_type,
+        name: Arc::clone(name),
+        version: refused.ideal,
+        message: refused.message.clone(),
+        instead: stand_in.map_or(Instead::LastGood, |(_, instead)| *instead),
+        origins: refused.origins.clone(),
     }
 }
 

@@ -11,10 +11,10 @@ use tonic::{Code, Status};
 
 use super::Streams;
 use crate::body::Message;
-use crate::hub::Connection;
+use crate::hub::{Coming, Connection};
 use crate::listener::Peer;
 use crate::separate::Separate;
-use crate::stream::Output;
+use crate::stream::{Output, Refused};
 use crate::variant::Variant;
 
 /// How long a client may take to say who it is.
@@ -52,7 +52,12 @@ impl Streams {
             tracing::warn!(address = %peer.address, node = ?node_id, reason = %refusal, "xDS stream refused");
             Status::permission_denied(refusal.0)
         })?;
-        let mut connection = self.hub.connect(client, node, V::is_fresh(&request));
+        let coming = match (V::is_fresh(&request), only) {
+            (true, None) => Coming::Anew,
+            (true, Some(_)) => Coming::PerhapsAnew,
+            (false, _) => Coming::Back,
+        };
+        let mut connection = self.hub.connect(client, node, coming);
         tracing::info!(client = %connection.client, address = %peer.address, "xDS stream opened");
         let mut stream = Separate::new(V::open(&mut connection), only);
         let set = connection.sets.borrow_and_update().clone();
@@ -170,19 +175,9 @@ async fn deliver<V: Variant>(
             }
             Output::Nacked(refused) => {
                 connection.counters().nacked(refused.resource_type);
-                connection.nacked(&refused);
+                let is_new = connection.nacked(&refused);
                 stream.leave(refused.resource_type, connection);
-                let names: Vec<_> = refused.resources.iter().map(|(name, _)| name).collect();
-                let next =
-                    if refused.is_final { "kept from this proxy" } else { "trying each by itself" };
-                tracing::warn!(
-                    %client,
-                    resource_type = %refused.resource_type,
-                    ?names,
-                    reason = %refused.error.message,
-                    next,
-                    "the proxy refused resources"
-                );
+                tell(client, &refused, is_new);
             }
             Output::Late(resource_type) => {
                 tracing::warn!(%client, %resource_type, "the proxy has not answered for 15 s; going on without it");
@@ -191,4 +186,21 @@ async fn deliver<V: Variant>(
         }
     }
     Ok(())
+}
+
+/// Logs a refusal: loudly where there is something to do about it, and no more than once.
+fn tell(client: &str, refused: &Refused, is_new: bool) {
+    let Refused { resource_type, resources, error, is_final } = refused;
+    let names: Vec<_> = resources.iter().map(|(name, _)| name).collect();
+    let reason = &error.message;
+    if names.is_empty() {
+        // Nothing was in it but that something is gone: there is nothing to try by itself.
+        tracing::warn!(client, %resource_type, reason, "the proxy refused that resources are gone");
+    } else if !is_final {
+        tracing::debug!(client, %resource_type, ?names, reason, "the proxy refused resources; each is tried by itself");
+    } else if is_new {
+        tracing::warn!(client, %resource_type, ?names, reason, "the proxy refused resources; they are kept from it");
+    } else {
+        tracing::debug!(client, %resource_type, ?names, reason, "the proxy refused resources again");
+    }
 }

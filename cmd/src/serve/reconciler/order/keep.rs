@@ -1,0 +1,110 @@
+//! What is kept of what a client had, for as long as it waits.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::ServicePort;
+use ironmesh_xds_compile::handover::{INBOUND_LISTENER, still_serving};
+use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
+
+/// An inbound listener that serves what it is to serve, and dropped ports besides.
+#[derive(Debug)]
+pub(super) struct KeptListener {
+    /// The version without these; `None` where there is to be no listener.
+    wanted: Option<Version>,
+    ports: Vec<ServicePort>,
+    listener: Arc<Resource>,
+}
+
+impl KeptListener {
+    /// Whether it stands in the place of this.
+    pub(super) fn is_for(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
+        resource_type == ResourceType::Listener
+            && name == INBOUND_LISTENER
+            && self.wanted == Some(version)
+    }
+
+    pub(super) fn version(&self) -> Version {
+        self.listener.version()
+    }
+}
+
+/// Keeps what a proxy serves these ports with, and nothing else of what it had. `kept` is what came of
+/// that the last time.
+pub(super) fn keep_serving(
+    ports: Vec<ServicePort>,
+    given: &mut ResourceSet,
+    before: &ResourceSet,
+    kept: Option<KeptListener>,
+) -> Option<KeptListener> {
+    let old = before.of(ResourceType::Listener).get(INBOUND_LISTENER)?;
+    let new = given.of(ResourceType::Listener).get(INBOUND_LISTENER);
+    let wanted = new.map(|new| new.version());
+    let is_same = |kept: &KeptListener| {
+        kept.wanted == wanted && kept.ports == ports && kept.version() == old.version()
+    };
+    let kept = if let Some(kept) = kept.filter(is_same) {
+        kept
+    } else {
+        let listener = still_serving(new.map(|new| &**new), old, &ports)?;
+        KeptListener { wanted, ports, listener: Arc::new(listener) }
+    };
+    let mut keep = |resource_type, name: &str| {
+        if let Some(resource) = before.of(resource_type).get(name) {
+            given.insert(Arc::clone(resource));
+        }
+    };
+    for port in &kept.ports {
+        keep(ResourceType::Cluster, &format!("{port}|local"));
+        keep(ResourceType::Route, &format!("inbound|{port}"));
+    }
+    given.insert(Arc::clone(&kept.listener));
+    for (name, resource) in before.of(ResourceType::Secret) {
+        // Of newer secrets the newer stay.
+        if !given.contains(ResourceType::Secret, name) && kept.listener.mentions(name) {
+            given.insert(Arc::clone(resource));
+        }
+    }
+    Some(kept)
+}
+
+/// Keeps a caller's ways as they were where the new ones lead to ports that are to come.
+pub(super) fn keep_calling(to_come: &[String], given: &mut ResourceSet, before: &ResourceSet) {
+    let wanted = given.clone();
+    for name in to_come {
+        for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
+            match before.of(resource_type).get(name.as_str()) {
+                // It has been served till now, by somebody who is about to again.
+                Some(old) => given.insert(Arc::clone(old)),
+                None => given.remove(resource_type, name),
+            }
+        }
+    }
+    let is_new = |name: &&String| !before.contains(ResourceType::Cluster, name);
+    let to_come: Vec<_> = to_come.iter().filter(is_new).collect();
+    for resource_type in [ResourceType::Route, ResourceType::Listener] {
+        for name in wanted.changed_since(before, resource_type) {
+            let new = wanted.of(resource_type).get(&name);
+            let leads_there = new.is_some_and(|new| to_come.iter().any(|port| new.mentions(port)));
+            if !leads_there || name.starts_with("inbound") {
+                continue;
+            }
+            match before.of(resource_type).get(&name) {
+                Some(old) => given.insert(Arc::clone(old)),
+                None => given.remove(resource_type, &name),
+            }
+        }
+    }
+    // What the old ways lead to must stay as well.
+    for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
+        for name in wanted.changed_since(before, resource_type) {
+            let is_outbound = !name.ends_with("|local");
+            if let (true, false, Some(old)) = (
+                is_outbound,
+                wanted.contains(resource_type, &name),
+                before.of(resource_type).get(&name),
+            ) {
+                given.insert(Arc::clone(old));
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What is due by the clock, and what costs nothing.
+
+use ironmesh_catalog::{Participation, Proxy, ProxyId, ProxyStatement, ServiceAccount};
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use super::place::Place;
+use crate::serve::policy_source::PolicyState;
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [{ port = 80, protocol = "http" }]
+"#;
+
+/// A place with one joined proxy.
+fn open() -> Place {
+    let place = Place::open(POLICY);
+    place.join(1, &["store"]);
+    place
+}
+
+impl Place {
+    /// How many resources are encoded for what has happened since the last time.
+    fn encodes(&mut self, now: Timestamp, is_tick: bool) -> u64 {
+        let specification = self.policy.borrow().specification.clone().unwrap();
+        let moments = &mut self.reconciler.moments;
+        let before = moments.compiler().unwrap().encoded();
+        moments.renew(&specification, self.register.records(), now, is_tick);
+        moments.compiler().unwrap().encoded() - before
+    }
+
+    fn serial(&self) -> String {
+        let account: ServiceAccount = "store".parse().unwrap();
+        let snapshot = self.reconciler.moments.snapshot().unwrap();
+        snapshot.certificates.get(&account).unwrap().serial.clone()
+    }
+
+    /// The version of the certificate that the proxy would be sent now.
+    fn sent(&mut self) -> ironmesh_xds_wire::Version {
+        let record = self.register.records().values().next().unwrap().as_ref().clone();
+        let proxy = Proxy { record, statement: ProxyStatement::default() };
+        let compiled = self.reconciler.moments.compiler().unwrap().compile(&proxy);
+        let secrets = compiled.resources.of(ironmesh_xds_wire::ResourceType::Secret);
+        secrets.get("service-cert:default/store").unwrap().version()
+    }
+}
+
+fn later(now: Timestamp, hours: i64) -> Timestamp {
+    now + SignedDuration::from_hours(hours)
+}
+
+#[test]
+fn a_service_certificate_is_renewed_in_time_and_sent() {
+    let mut place = open();
+    let now = place.now;
+    place.tick(now);
+    assert!(*place.outlook.ready.borrow());
+    let (serial, sent) = (place.serial(), place.sent());
+    place.tick(later(now, 12));
+    assert_eq!((place.serial(), place.sent()), (serial.clone(), sent), "renewed too early");
+    // Two thirds of its life, which is 24 h plus or minus a tenth, are over by now.
+    place.tick(later(now, 18));
+    assert_ne!(place.serial(), serial);
+    assert_ne!(place.sent(), sent);
+}
+
+#[test]
+fn the_certificate_of_the_xds_port_is_renewed_in_time() {
+    let mut place = open();
+    let now = place.now;
+    place.tick(later(now, 24 * 15));
+    assert!(!place.outlook.tls.has_changed().unwrap());
+    place.tick(later(now, 24 * 21));
+    assert!(place.outlook.tls.has_changed().unwrap());
+}
+
+#[test]
+fn without_a_policy_nothing_is_served() {
+    let mut place = open();
+    let now = place.now;
+    let good = place.policy.send_replace(PolicyState::default());
+    place.tick(now);
+    assert!(!*place.outlook.ready.borrow());
+    place.policy.send_replace(good);
+    place.reconciler.reconcile(now);
+    assert!(*place.outlook.ready.borrow());
+}
+
+#[test]
+fn what_changes_nothing_for_proxies_compiles_nothing_anew() {
+    let mut place = open();
+    let now = place.now;
+    place.tick(now);
+    assert_eq!(place.encodes(now, true), 0, "a tick alone");
+
+    let first = place.register.records().values().next().unwrap().clone();
+    let mut other = (*first).clone();
+    other.id = ProxyId(Uuid::from_u128(2));
+    other.claimed_at = None;
+    place.register.add(other.clone()).unwrap();
+    assert_eq!(place.encodes(now, false), 0, "another proxy");
+    place.register.claim(other.id, now).unwrap();
+    assert_eq!(place.encodes(now, false), 0, "a claim");
+    let ports = [("store".parse().unwrap(), 80)].into();
+    place.register.participates(other.id, &Participation(ports)).unwrap();
+    assert_eq!(place.encodes(now, false), 0, "a participant whom nobody calls");
+    let endpoints = &place.reconciler.moments.snapshot().unwrap().endpoints;
+    assert_eq!(endpoints.values().map(|endpoints| endpoints.len()).sum::<usize>(), 1);
+}

@@ -1,0 +1,172 @@
+//! Who waits for whom, and for how long.
+
+use std::time::Duration;
+
+use ironmesh_xds_server::simulated::SimulatedClient;
+use ironmesh_xds_wire::ResourceType::{Cluster, Listener, Secret};
+use tokio::time::advance;
+
+use super::log::Log;
+use super::place::Place;
+
+/// A buyer, and services for it to call, all of one account.
+fn policy(services: &[&str]) -> String {
+    let service = |name: &&str| {
+        format!(
+            "[[service]]\nname = \"{name}\"\nservice_account = \"store\"\n\
+             ports = [{{ port = 80, protocol = \"http\" }}]\n"
+        )
+    };
+    let services: String = services.iter().map(service).collect();
+    services
+        + r#"
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "store"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#
+}
+
+/// The ports that are served by what a proxy is to have.
+fn served(client: &SimulatedClient) -> Vec<String> {
+    let set = client.set();
+    let Some(listener) = set.of(Listener).get("inbound") else { return Vec::new() };
+    let content = listener.to_json();
+    let names = content["filterChains"].as_array().unwrap().iter();
+    let name = |chain: &serde_json::Value| chain["name"].as_str().unwrap().to_owned();
+    names.map(|chain| name(chain).trim_start_matches("inbound|").to_owned()).collect()
+}
+
+/// Whether a client is to call this port.
+fn calls(client: &SimulatedClient, port: &str) -> bool {
+    client.set().contains(Cluster, port)
+}
+
+const NOBODY_SERVES: &str = "nobody serves the port yet";
+const SOMEBODY_CALLS: &str = "somebody has not dropped the port yet";
+
+// One proxy leaves a service and takes on another in one stroke, and one client calls both: it waits
+// for the new one to be served, and the proxy for the old one to be unused.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_each_other_is_done_at_once() {
+    let log = Log::begin();
+    let mut place = Place::open(&policy(&["stall"]));
+    let mut server = place.proxy(1, &["stall", "shop"]);
+    let mut buyer = place.proxy(2, &["buyer"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    assert!(calls(&buyer, "default/stall|80"));
+
+    place.set_policy(&policy(&["shop"]));
+    assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
+    assert!(server.set().contains(Cluster, "default/stall|80|local"));
+    assert!(calls(&buyer, "default/stall|80") && !calls(&buyer, "default/shop|80"));
+    server.take_all();
+    place.pass();
+    place.pass();
+    assert!(calls(&buyer, "default/shop|80") && !calls(&buyer, "default/stall|80"));
+    buyer.take_all();
+    place.pass();
+    assert_eq!(served(&server), ["default/shop|80"]);
+    assert!(!server.set().contains(Cluster, "default/stall|80|local"));
+    assert_eq!(log.count(NOBODY_SERVES) + log.count(SOMEBODY_CALLS), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_does_not_answer_is_waited_for_15_seconds_and_named_once() {
+    let log = Log::begin();
+    let mut place = Place::open(&policy(&["stall", "shop"]));
+    let mut server = place.proxy(1, &["stall", "shop"]);
+    let mut buyer = place.proxy(2, &["buyer"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    place.set_policy(&policy(&["shop"]));
+    server.take_all();
+    advance(Duration::from_secs(14)).await;
+    place.pass();
+    assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
+    assert_eq!(log.count(SOMEBODY_CALLS), 0);
+    // It is over, and stays over for as long as the caller says nothing.
+    for _ in 0..10 {
+        advance(Duration::from_secs(14)).await;
+        place.pass();
+        assert_eq!(served(&server), ["default/shop|80"]);
+    }
+    assert_eq!(log.count(SOMEBODY_CALLS), 1);
+    // The next time is another.
+    place.set_policy(&policy(&["stall", "shop"]));
+    place.settle(&mut [&mut server, &mut buyer]);
+    place.set_policy(&policy(&["shop"]));
+    assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_is_waited_for_15_seconds_and_named_once() {
+    let log = Log::begin();
+    let mut place = Place::open(&policy(&["stall"]));
+    let mut buyer = place.proxy(2, &["buyer"]);
+    let mut server = place.proxy(1, &["shop"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    place.set_policy(&policy(&["stall", "shop"]));
+    advance(Duration::from_secs(14)).await;
+    place.pass();
+    assert!(!calls(&buyer, "default/shop|80"), "nobody serves it");
+    for _ in 0..10 {
+        advance(Duration::from_secs(14)).await;
+        buyer.take_all();
+        place.pass();
+        assert!(calls(&buyer, "default/shop|80"));
+    }
+    assert_eq!(log.count(NOBODY_SERVES), 1);
+}
+
+/// A ledger for these to connect to, and stalls.
+fn ledger(callers: &[&str], stalls: &[&str]) -> String {
+    let ledger = r#"
+[[service]]
+name = "ledger"
+ports = [{ port = 3306, protocol = "tcp" }]
+
+[[service]]
+name = "auditor"
+
+[[tcp_route]]
+name = "all"
+"#;
+    let target = |caller: &&str| {
+        format!(
+            "[[traffic_target]]\nname = \"{caller}\"\ndestination = {{ name = \"ledger\" }}\n\
+             sources = [{{ name = \"{caller}\" }}]\nrules = [{{ kind = \"TCPRoute\", name = \"all\" }}]\n"
+        )
+    };
+    let targets: String = callers.iter().map(target).collect();
+    [&policy(stalls), ledger, &targets].concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_grant_waits_for_nobody_while_another_port_does() {
+    let mut place = Place::open(&ledger(&["buyer", "auditor"], &["shop", "stall"]));
+    let mut server = place.proxy(1, &["ledger", "stall"]);
+    let mut buyer = place.proxy(2, &["buyer"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    let before = served(&server);
+    assert_eq!(before, ["default/ledger|3306|0", "default/stall|80"]);
+
+    place.set_policy(&ledger(&["buyer"], &["shop"]));
+    // Envoy ends the connections of a chain that is there no more.
+    assert_eq!(served(&server), ["default/ledger|3306|1", "default/stall|80"]);
+    let set = server.set();
+    let callers = &set.of(Secret)["authz:default/ledger|3306"];
+    assert!(callers.mentions("sa/buyer") && !callers.mentions("sa/auditor"));
+    assert!(set.contains(Secret, "service-cert:default/store"), "for the stall");
+
+    // Where nobody at all may call any more the port is closed, and the other goes on.
+    place.set_policy(&ledger(&[], &["shop"]));
+    assert_eq!(served(&server), ["default/stall|80"]);
+}

@@ -1,0 +1,112 @@
+//! What clients refuse, and what others are given.
+
+use std::sync::Arc;
+
+use ironmesh_xds_server::simulated::SimulatedClient;
+use ironmesh_xds_wire::Node;
+use ironmesh_xds_wire::ResourceType::{Cluster, Route};
+
+use super::place::Place;
+use crate::serve::reconciler::refusals::Instead;
+
+/// Two accounts that may call a service each, `one` and `two`, which have this port besides 80.
+fn policy(port: u16) -> String {
+    let pair = |caller: &str, called: &str| {
+        format!(
+            r#"
+[[service]]
+name = "{caller}"
+
+[[service]]
+name = "{called}"
+ports = [{{ name = "web", port = 80, protocol = "http" }}, {{ name = "other", port = {port}, protocol = "http" }}]
+
+[[traffic_target]]
+name = "{called}"
+destination = {{ name = "{called}" }}
+sources = [{{ name = "{caller}" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
+"#
+        )
+    };
+    let groups = "[[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"all\" }]\n";
+    [groups, &pair("x", "one"), &pair("y", "two")].concat()
+}
+
+// The table by host goes by one name for everybody, and is another for each account.
+#[test]
+fn a_newcomer_is_never_given_what_another_account_had() {
+    let mut place = Place::open(&policy(8080));
+    let mut x = place.proxy(1, &["x"]);
+    place.settle(&mut [&mut x]);
+    // Of this account the last good table is known, and none of the other, which comes now.
+    place.set_policy(&policy(8081));
+    x.take_all();
+    let y = place.proxy(2, &["y"]);
+    place.pass();
+    y.refuse(Route, "outbound-http", "no such thing");
+    let newcomer = place.proxy(3, &["y"]);
+    place.pass();
+    let set = newcomer.set();
+    assert_eq!(place.outlook.not_in_force.borrow().len(), 2, "one refuses, one was not asked");
+    assert!(set.contains(Cluster, "default/two|80"), "it has come and is served");
+    let table = set.of(Route).get("outbound-http");
+    assert!(table.is_none(), "{:#}", table.unwrap().to_json());
+}
+
+#[test]
+fn a_stand_in_is_made_once_for_all_who_are_given_it() {
+    let mut place = Place::open(&policy(8080));
+    let clients = [place.proxy(1, &["one"]), place.proxy(2, &["one"])];
+    place.pass();
+    let name = "inbound|default/one|80";
+    for client in &clients {
+        client.refuse(Route, name, "no such thing");
+    }
+    let newcomer = place.proxy(3, &["one"]);
+    place.pass();
+    let given = |client: &SimulatedClient| Arc::clone(&client.set().of(Route)[name]);
+    let stand_in = given(&clients[0]);
+    for other in [&clients[1], &newcomer] {
+        assert!(Arc::ptr_eq(&given(other), &stand_in));
+    }
+    let not_in_force = place.outlook.not_in_force.borrow();
+    let all = not_in_force.values().flat_map(|one| one.refused.iter().chain(&one.withheld));
+    let all: Vec<_> = all.map(|refusal| (&*refusal.name, refusal.instead)).collect();
+    assert_eq!(all, [(name, Instead::Closed); 3]);
+}
+
+#[test]
+fn what_nobody_needs_any_more_is_forgotten() {
+    let mut place = Place::open(&policy(8080));
+    let mut clients = [place.proxy(1, &["x"]), place.proxy(2, &["one"])];
+    let [x, one] = &mut clients;
+    place.settle(&mut [x, one]);
+    // What is in force stands by its new version; the one refuses that, and is given a stand-in.
+    let narrower =
+        policy(8081).replace("[{ name = \"all\" }]", "[{ name = \"all\", path_regex = \"/a\" }]");
+    place.set_policy(&narrower);
+    x.take_all();
+    one.refuse(Route, "inbound|default/one|80", "no such thing");
+    place.tick(place.now);
+    let refusing = place.reconciler.refusals.remembered();
+    assert_eq!(refusing, (1, 2), "the route, and the table of the other");
+    // It is away, and is to be given the same when it is back.
+    let stand_in = Arc::clone(&one.set().of(Route)["inbound|default/one|80"]);
+    drop(clients);
+    place.tick(place.now);
+    assert_eq!(place.reconciler.refusals.remembered(), (1, 1));
+    let again = place.returning(2);
+    place.pass();
+    assert_eq!(again.set().of(Route)["inbound|default/one|80"].version(), stand_in.version());
+    drop(again);
+
+    // Nobody knows it any more.
+    let stranger = SimulatedClient::connect(&place.hub, "stranger", Node::default());
+    place.tick(place.now);
+    assert_eq!(place.hub.status().len(), 3, "it is connected");
+    drop(stranger);
+    place.tick(place.now);
+    let known: Vec<_> = place.hub.away();
+    assert_eq!(known.len(), 2, "{known:?}");
+}

@@ -1,0 +1,82 @@
+//! One proxy leaves a service and takes on another in one stroke of policy, and its caller follows.
+
+use ironmesh_tests::{App, Load, Mesh, Programs, ProxyOptions, eventually, get_once};
+
+use crate::bookstore::{endpoint_known, expect};
+
+/// A store whose calls go to these services behind it.
+fn policy(behind: &[&str]) -> String {
+    let service = |name: &&str| {
+        format!(
+            "[[service]]\nname = \"{name}\"\nservice_account = \"store\"\n\
+             ports = [{{ name = \"web\", port = 14001, protocol = \"http\", target_port = 8080 }}]\n"
+        )
+    };
+    let services: String = behind.iter().map(service).collect();
+    let backend = |name: &&str| format!("{{ service = \"{name}\", weight = 1 }}");
+    let backends: Vec<_> = behind.iter().map(backend).collect();
+    let backends = backends.join(", ");
+    format!(
+        r#"{services}
+[[service]]
+name = "store"
+ports = [{{ name = "web", port = 14001, protocol = "http" }}]
+
+[[service]]
+name = "buyer"
+
+[[traffic_split]]
+name = "store"
+service = "store"
+backends = [{backends}]
+
+[[http_route_group]]
+name = "all"
+matches = [{{ name = "all" }}]
+
+[[traffic_target]]
+name = "store"
+destination = {{ name = "store" }}
+sources = [{{ name = "buyer" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
+"#
+    )
+}
+
+// The buyer calls the old service until the new one is served; the proxy serves the old one until nobody
+// calls it. Neither waits in vain.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_changes_its_service_in_one_stroke_keeps_nobody_waiting() {
+    let Some(programs) = Programs::find() else { return };
+    let mesh = Mesh::start(&programs, &[("policy.toml", &policy(&["stall", "shop"]))]).await;
+    let _app = App::http1("app", mesh.loopback().socket(21, 8080)).await;
+    let server = ProxyOptions::new("default/stall", 21).also("default/shop");
+    let server = mesh.envoy(&server).await;
+    let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store=14001");
+    let buyer = mesh.envoy(&buyer).await;
+    eventually("the buyer to be served", async || {
+        expect(&get_once(buyer.socket(14001), "/", &[]).await?, 200)
+    })
+    .await;
+    let load = Load::start(buyer.socket(14001), "store", "/");
+    for (from, to) in [("stall", "shop"), ("shop", "stall"), ("stall", "shop")] {
+        mesh.write_policy("policy.toml", &policy(&[to]));
+        endpoint_known(&buyer, &format!("default/{to}|14001")).await;
+        let gone = format!(r"^cluster\.default/{from}\|14001.*\.membership_healthy$");
+        for envoy in [&buyer, &server] {
+            eventually(&format!("{from} to be gone"), async || {
+                let left = envoy.stats(&gone).await;
+                if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+            })
+            .await;
+        }
+    }
+    let report = load.finish().await;
+    assert_eq!(report.failed, 0, "{:#?}", report.failures);
+    assert!(report.requests > 0);
+    // What ends by patience alone is told in these words.
+    assert!(!mesh.log().contains("all the same"), "{}", mesh.log());
+    for envoy in [&buyer, &server] {
+        envoy.assert_calm().await;
+    }
+}

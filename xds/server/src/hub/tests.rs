@@ -1,0 +1,198 @@
+use ironmesh_xds_wire::{ErrorDetail, SotwRequest};
+use tokio::time::Instant;
+
+use super::*;
+use crate::sotw::{Output, SotwStream};
+use crate::test_resources::{cluster, listener, set};
+
+fn connect(hub: &Arc<Hub>) -> Connection {
+    hub.connect("client".into(), Node::default(), Coming::PerhapsAnew)
+}
+
+fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
+    for (resource_type, ..) in resources {
+        let of_type = resources.iter().filter(|(of, ..)| of == resource_type);
+        let acked = of_type.map(|(_, name, version)| (Arc::from(*name), *version)).collect();
+        let taken = Taken { resource_type: *resource_type, names: Vec::new() };
+        connection.acked(&taken, acked);
+    }
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_held_once_for_as_long_as_it_says_the_same() {
+    let hub = Arc::new(Hub::default());
+    let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
+    let mut connections = Vec::new();
+    let mut told = |id: &str| {
+        connections.push(hub.connect("client".into(), node(id), Coming::Anew));
+        let news = hub.take_changed();
+        let [(client, news)] = &news[..] else { panic!("{news:?}") };
+        assert_eq!(&**client, "client");
+        Arc::clone(&news.node)
+    };
+    let (first, same, another) = (told("a"), told("a"), told("b"));
+    assert!(Arc::ptr_eq(&first, &same));
+    assert_eq!(another.id, "b");
+    assert!(hub.take_changed().is_empty(), "each change is taken once");
+}
+
+#[test]
+fn who_is_forgotten_was_never_there() {
+    let hub = Arc::new(Hub::default());
+    let connection = connect(&hub);
+    hub.take_changed();
+    hub.forget("client");
+    assert_eq!((hub.status().len(), hub.away().len()), (1, 0), "it is connected");
+    drop(connection);
+    assert_eq!(hub.away().len(), 1);
+    hub.forget("client");
+    assert_eq!(hub.status().len(), 1, "nobody knows yet that it has left");
+    hub.take_changed();
+    hub.forget("client");
+    assert!(hub.status().is_empty());
+}
+
+#[test]
+fn streams_of_one_client_do_not_overwrite_each_other() {
+    let [one, two] = [1, 2].map(|content| listener("l", content).version());
+    let hub = Arc::new(Hub::default());
+    let has = |resource_type, name: &str, version| {
+        hub.has_all("client", [(resource_type, name, version)])
+    };
+    let (listeners, secrets) = (connect(&hub), connect(&hub));
+    acked(&listeners, &[(ResourceType::Listener, "l", one)]);
+    acked(&secrets, &[(ResourceType::Secret, "s", one)]);
+    let another = connect(&hub);
+    acked(&another, &[(ResourceType::Secret, "t", one)]);
+    assert!(has(ResourceType::Listener, "l", one), "one stream has only secrets");
+    assert!(has(ResourceType::Secret, "s", one), "one stream has another secret");
+    assert!(has(ResourceType::Secret, "t", one));
+
+    // A hot restart: the new Envoy has nothing yet, and then more than the old one.
+    let new = connect(&hub);
+    assert!(has(ResourceType::Listener, "l", one));
+    acked(&new, &[(ResourceType::Listener, "l", two)]);
+    acked(&listeners, &[(ResourceType::Listener, "l", one)]);
+    assert!(has(ResourceType::Listener, "l", two), "the newest stream decides");
+    assert!(!has(ResourceType::Listener, "l", one));
+    // It does not come up, and the old one is all there is.
+    drop(new);
+    assert!(has(ResourceType::Listener, "l", one));
+    drop((listeners, secrets, another));
+    assert!(!has(ResourceType::Listener, "l", one), "nobody is there");
+    let _again = connect(&hub);
+    assert!(!has(ResourceType::Listener, "l", one), "it has not said so");
+}
+
+// A virtual machine that is killed and back before its old stream is known to be dead; a hot restart.
+#[test]
+fn a_new_process_has_refused_nothing_though_streams_of_the_old_one_are_counted() {
+    let hub = Arc::new(Hub::default());
+    let come = |coming| hub.connect("client".into(), Node::default(), coming);
+    let old = come(Coming::Anew);
+    let bad = listener("l", 1);
+    let key = (ResourceType::Listener, Arc::from("l"));
+    let refused = |connection: &Connection| {
+        connection.nacked(&Refused {
+            resource_type: ResourceType::Listener,
+            resources: vec![(Arc::from("l"), bad.version())],
+            error: ErrorDetail { code: 13, message: "no".to_owned() },
+            is_final: true,
+        });
+    };
+    refused(&old);
+    for coming in [Coming::Back, Coming::PerhapsAnew] {
+        let further = come(coming);
+        assert_eq!(further.refused.get(&key), Some(&bad.version()), "a further stream: {coming:?}");
+        assert_eq!(hub.status_of("client").unwrap().beginnings, 1);
+    }
+    let new = come(Coming::Anew);
+    assert!(new.refused.is_empty());
+    let status = hub.status_of("client").unwrap();
+    assert_eq!((status.beginnings, status.nacks.len()), (2, 0));
+    // Services of single types: the first stream of a process finds none.
+    refused(&new);
+    drop((old, new));
+    assert!(come(Coming::PerhapsAnew).refused.is_empty());
+    assert_eq!(hub.status_of("client").unwrap().beginnings, 3);
+}
+
+/// All clusters in force of a client that has taken one of this content.
+fn in_force(content: u32) -> InForce {
+    let mut stream = SotwStream::new(&BTreeMap::new(), BTreeMap::new());
+    let now = Instant::now();
+    stream.on_set(set([cluster("c", content)]), now);
+    let type_url = ResourceType::Cluster.url().to_owned();
+    let mut request = SotwRequest { type_url, ..SotwRequest::default() };
+    let outputs = stream.on_request(&request, now);
+    let [Output::Send(push)] = &outputs[..] else { panic!("{outputs:?}") };
+    (request.nonce, request.version_info) = (push.nonce.to_string(), push.version.to_string());
+    stream.on_request(&request, now);
+    stream.in_force(ResourceType::Cluster).unwrap()
+}
+
+#[test]
+fn the_next_stream_takes_over_from_the_newest() {
+    let hub = Arc::new(Hub::default());
+    let come = |coming| hub.connect("client".into(), Node::default(), coming);
+    let of = ResourceType::Cluster;
+    let kept = || format!("{:?}", come(Coming::Back).in_force[&of]);
+    let text = |in_force: &InForce| format!("{in_force:?}");
+    let (one, two, three) = (in_force(1), in_force(2), in_force(3));
+    let old = come(Coming::Anew);
+    old.keep(of, one.clone());
+    assert_eq!(kept(), text(&one));
+    let new = come(Coming::Anew);
+    new.keep(of, two.clone());
+    old.keep(of, one);
+    assert_eq!(kept(), text(&two), "the old process has written over it");
+    new.keep(of, three.clone());
+    assert_eq!(kept(), text(&three));
+}
+
+#[test]
+fn a_refusal_is_news_once() {
+    let hub = Arc::new(Hub::default());
+    let connection = connect(&hub);
+    let refuses = |connection: &Connection, names: &[(&str, u32)], is_final| {
+        let version =
+            |(name, content): &(&str, u32)| (Arc::from(*name), listener(name, *content).version());
+        connection.nacked(&Refused {
+            resource_type: ResourceType::Listener,
+            resources: names.iter().map(version).collect(),
+            error: ErrorDetail { code: 13, message: "no".to_owned() },
+            is_final,
+        })
+    };
+    // A push of two is refused, and each by itself is tried.
+    assert!(!refuses(&connection, &[("a", 1), ("b", 1)], false), "it is not known which");
+    assert!(refuses(&connection, &[("a", 1)], true));
+    assert!(!refuses(&connection, &[("a", 1)], true), "the same again");
+    assert!(!refuses(&connect(&hub), &[("a", 1)], true), "the same on another stream");
+    assert!(refuses(&connection, &[("a", 2)], true), "another version");
+    assert!(refuses(&connection, &[("a", 2), ("b", 1)], true), "another resource besides");
+    // Another process says it for the first time.
+    let new = hub.connect("client".into(), Node::default(), Coming::Anew);
+    assert!(refuses(&new, &[("a", 2)], true));
+}
+
+// Invariant 7. A client that comes back asks for what it has not, and is told that it is not there.
+#[test]
+fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else() {
+    let [one, two] = [1, 2].map(|content| listener("l", content));
+    let hub = Arc::new(Hub::default());
+    let connection = connect(&hub);
+    let key = (ResourceType::Listener, Arc::from("l"));
+    connection.nacked(&Refused {
+        resource_type: key.0,
+        resources: vec![(Arc::clone(&key.1), one.version())],
+        error: ErrorDetail { code: 13, message: "no".to_owned() },
+        is_final: true,
+    });
+    let refuses = || hub.status_of("client").unwrap().nacks.contains_key(&key);
+    let taken = Taken { resource_type: key.0, names: vec![Arc::clone(&key.1)] };
+    connection.acked(&taken, OrdMap::new());
+    assert!(refuses(), "it was told that there is none, and has none");
+    connection.acked(&taken, OrdMap::unit(Arc::clone(&key.1), two.version()));
+    assert!(!refuses(), "it has taken another version");
+}

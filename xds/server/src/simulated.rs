@@ -1,0 +1,82 @@
+//! Clients without sockets, for the tests of whoever keeps clients supplied.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceSet, ResourceType, Version};
+
+use crate::hub::{Coming, Connection, Hub};
+use crate::stream::{Refused, Taken};
+
+/// A client with one stream, which ends when this is dropped. It takes and refuses what the test says.
+#[derive(Debug)]
+pub struct SimulatedClient {
+    connection: Connection,
+    has: BTreeMap<ResourceType, OrdMap<Arc<str>, Version>>,
+}
+
+impl SimulatedClient {
+    /// A client that comes with nothing.
+    pub fn connect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
+        Self::begin(hub, client, node, Coming::Anew)
+    }
+
+    /// A client that comes back, and has something still.
+    pub fn reconnect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
+        Self::begin(hub, client, node, Coming::Back)
+    }
+
+    fn begin(hub: &Arc<Hub>, client: &str, node: Node, coming: Coming) -> Self {
+        let connection = hub.connect(client.into(), node, coming);
+        Self { connection, has: BTreeMap::new() }
+    }
+
+    /// What it is to have.
+    pub fn set(&self) -> ResourceSet {
+        self.connection.sets.borrow().clone().unwrap_or_default()
+    }
+
+    /// Takes all that it is to have, and lets go what it is to have no more.
+    pub fn take_all(&mut self) {
+        let set = self.set();
+        for resource_type in ResourceType::ALL {
+            self.take_type(&set, resource_type);
+        }
+    }
+
+    /// The same for one type only.
+    pub fn take(&mut self, resource_type: ResourceType) {
+        let set = self.set();
+        self.take_type(&set, resource_type);
+    }
+
+    fn take_type(&mut self, set: &ResourceSet, resource_type: ResourceType) {
+        let resources = set.of(resource_type).values();
+        let has: OrdMap<_, _> =
+            resources.map(|one| (Arc::clone(one.name()), one.version())).collect();
+        if self.has.get(&resource_type) == Some(&has) {
+            return;
+        }
+        self.has.insert(resource_type, has.clone());
+        let taken = Taken { resource_type, names: has.keys().cloned().collect() };
+        self.connection.acked(&taken, has);
+    }
+
+    /// Refuses what it is to have of this type and name.
+    ///
+    /// # Panics
+    ///
+    /// If it is to have no such thing: a refusal of nothing would make a test pass.
+    #[expect(clippy::expect_used, reason = "for tests: a panic is a failed test")]
+    pub fn refuse(&self, resource_type: ResourceType, name: &str, words: &str) {
+        let set = self.set();
+        let resource: &Arc<Resource> = set.of(resource_type).get(name).expect("it is to have it");
+        self.connection.nacked(&Refused {
+            resource_type,
+            resources: vec![(Arc::clone(resource.name()), resource.version())],
+            error: ErrorDetail { code: 13, message: words.to_owned() },
+            is_final: true,
+        });
+    }
+}
