@@ -1,5 +1,8 @@
 //! What costs nothing when it has been done once.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::{Node, ResourceType};
 
@@ -51,4 +54,85 @@ fn an_answer_compiles_nothing_and_another_word_of_a_client_does() {
     let cluster = &other.set().of(ResourceType::Cluster)["default/store|80|local"].to_json();
     assert!(cluster.to_string().contains("10.0.0.9"), "{cluster:#}");
     drop(same);
+}
+
+/// A store that buyers may call and others may not.
+const MARKET: &str = r#"
+[[service]]
+name = "store"
+ports = [{ port = 80, protocol = "http" }]
+
+[[service]]
+name = "buyer"
+
+[[service]]
+name = "stranger"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#;
+
+/// A market with so many buyers, and as many strangers, who all have what they are to have.
+fn market(buyers: u8) -> (Place, Vec<SimulatedClient>) {
+    let mut place = Place::open(MARKET);
+    let mut clients = vec![place.proxy(1, &["store"])];
+    for number in 0..buyers {
+        clients.push(place.proxy(10 + 2 * number, &["buyer"]));
+        clients.push(place.proxy(11 + 2 * number, &["stranger"]));
+    }
+    place.settle(&mut clients.iter_mut().collect::<Vec<_>>());
+    (place, clients)
+}
+
+#[test]
+fn one_endpoints_change_encodes_one_resource_and_visits_those_who_may_call() {
+    for buyers in [5, 50] {
+        let (mut place, _clients) = market(buyers);
+        let mut second = place.proxy(2, &["store"]);
+        place.pass();
+        second.take_all();
+        // That it takes part is written down, and at the next pass callers are told its address.
+        place.pass();
+        let encoded = place.reconciler.moments.compiler().unwrap().encoded();
+        let sets = place.hub.counters().sets();
+        place.pass();
+        assert_eq!(place.reconciler.moments.compiler().unwrap().encoded(), encoded + 1);
+        assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers));
+        place.pass();
+        assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers), "and nobody twice");
+    }
+}
+
+#[test]
+fn what_proxies_have_in_common_is_held_once_however_many_they_are() {
+    let held = |buyers: u8| {
+        let (_place, clients) = market(buyers);
+        ResourceType::ALL.map(|of| {
+            let sets: Vec<_> = clients.iter().map(SimulatedClient::set).collect();
+            let resources = sets.iter().flat_map(|set| set.of(of).values());
+            resources.map(Arc::as_ptr).collect::<BTreeSet<_>>().len()
+        })
+    };
+    let (few, many) = (held(5), held(50));
+    // Each listens at an address of its own, and has its own applications behind it.
+    for (of, (few, many)) in ResourceType::ALL.into_iter().zip(few.into_iter().zip(many)) {
+        let own = if of == ResourceType::Listener { 90 } else { 0 };
+        assert!(many <= few + own, "{of}: {few} of few, {many} of many");
+    }
+}
+
+#[test]
+fn policy_that_says_the_same_in_other_words_sends_nothing() {
+    let (mut place, _clients) = market(5);
+    let sets = place.hub.counters().sets();
+    place.set_policy(&format!("# Nothing has changed.\n{MARKET}"));
+    place.pass();
+    assert_eq!(place.hub.counters().sets(), sets);
 }
