@@ -127,6 +127,12 @@ impl DeltaStream {
         self.types.get(&resource_type).map(|stream| stream.acked.clone()).unwrap_or_default()
     }
 
+    /// Clusters that were pushed and not answered.
+    pub(crate) fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
+        let clusters = self.types.get(&ResourceType::Cluster);
+        clusters.into_iter().flat_map(TypeStream::unanswered).cloned().collect()
+    }
+
     /// Wants the endpoints of these clusters sent again, with the next set: on another stream the
     /// client is told that the clusters have changed.
     pub(crate) fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {

@@ -25,6 +25,9 @@ pub struct Nack {
     pub version: Version,
     /// Why it is refused.
     pub message: String,
+    /// Whether it was refused alone. Otherwise it is known only that something is refused of all that
+    /// came with it, as where it is not known what a client had before.
+    pub is_certain: bool,
 }
 
 /// How far a client has come.
@@ -101,6 +104,8 @@ struct Client {
     /// What its state-of-the-world streams left in force, for the next one; by type, with the number of
     /// the stream.
     in_force: BTreeMap<ResourceType, (u64, InForce)>,
+    /// Clusters that were pushed on its last stream and not answered.
+    unanswered: BTreeSet<Arc<str>>,
 }
 
 /// What the first request of a stream says of the client behind it.
@@ -263,6 +268,7 @@ impl Hub {
             set: watch::Sender::new(None),
             status: ClientStatus::default(),
             in_force: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
         });
         let is_new_process = match coming {
             Coming::Anew => true,
@@ -283,9 +289,10 @@ impl Hub {
         let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
         let in_force = entry.in_force.iter();
         let in_force = in_force.map(|(of, (_, in_force))| (*of, in_force.clone())).collect();
+        let unanswered = std::mem::take(&mut entry.unanswered);
         drop(clients);
         self.tell();
-        Connection { hub: Arc::clone(self), stream, client, sets, refused, in_force }
+        Connection { hub: Arc::clone(self), stream, client, sets, refused, in_force, unanswered }
     }
 
     fn tell(&self) {
@@ -315,6 +322,8 @@ pub(crate) struct Connection {
     pub(crate) refused: BTreeMap<(ResourceType, Arc<str>), Version>,
     /// What they left in force.
     pub(crate) in_force: BTreeMap<ResourceType, InForce>,
+    /// Clusters that they were sent and did not answer.
+    pub(crate) unanswered: BTreeSet<Arc<str>>,
 }
 
 impl Connection {
@@ -347,6 +356,14 @@ impl Connection {
         }
     }
 
+    /// Keeps which clusters the client was sent and has not answered, for its next stream.
+    pub(crate) fn leave(&self, unanswered: BTreeSet<Arc<str>>) {
+        let mut clients = self.hub.clients.lock();
+        if let Some(client) = clients.by_key.get_mut(&self.client) {
+            client.unanswered = unanswered;
+        }
+    }
+
     /// The client refused a push. Says whether that is final and new: something is refused that the client
     /// was not known to refuse in the same version.
     pub(crate) fn nacked(&self, refused: &Refused) -> bool {
@@ -355,7 +372,9 @@ impl Connection {
             self.hub.with(&self.client, |client| {
                 for (name, version) in &refused.resources {
                     let key = (refused.resource_type, Arc::clone(name));
-                    let nack = Nack { version: *version, message: refused.error.message.clone() };
+                    let message = refused.error.message.clone();
+                    let is_certain = refused.resources.len() == 1;
+                    let nack = Nack { version: *version, message, is_certain };
                     let before = client.status.nacks.insert(key, nack);
                     is_new |= before.is_none_or(|before| before.version != *version);
                 }

@@ -43,6 +43,9 @@ pub(crate) trait Variant: Send + Sync + 'static {
 
     /// Leaves to the client's next stream what it must know of this one.
     fn leave(&self, resource_type: ResourceType, connection: &Connection);
+    /// Clusters that were pushed and not answered yet. A client that has lost its stream meanwhile may say
+    /// on the next one that it has them, and their endpoints, and still wait for these.
+    fn unanswered_clusters(&self) -> BTreeSet<Arc<str>>;
     /// Wants the endpoints of these clusters sent again, with the next set.
     fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>);
     /// Lets no cluster go before `until`.
@@ -55,7 +58,9 @@ impl Variant for DeltaStream {
     type Response = DeltaResponse;
 
     fn open(connection: &mut Connection) -> Self {
-        Self::new(&connection.refused)
+        let mut stream = Self::new(&connection.refused);
+        stream.resend_endpoints(&connection.unanswered);
+        stream
     }
 
     fn node(request: &mut DeltaRequest) -> &mut Option<Node> {
@@ -100,6 +105,10 @@ impl Variant for DeltaStream {
 
     /// Nothing: a delta client says itself what it has.
     fn leave(&self, _: ResourceType, _: &Connection) {}
+
+    fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
+        self.unanswered_clusters()
+    }
 
     fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
         self.resend_endpoints(clusters);
@@ -163,6 +172,11 @@ impl Variant for SotwStream {
         if let Some(in_force) = self.in_force(resource_type) {
             connection.keep(resource_type, in_force);
         }
+    }
+
+    /// None: all endpoints are sent again on a new stream.
+    fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
+        BTreeSet::new()
     }
 
     fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {

@@ -66,6 +66,8 @@ pub(super) struct Refused {
     ideal: Version,
     /// Why it is refused.
     message: String,
+    /// Whether this one is to blame, and not something else that came with it.
+    is_certain: bool,
     /// The policy behind it.
     origins: Vec<Origin>,
     /// All versions that it refuses: that one, and stand-ins.
@@ -161,6 +163,7 @@ impl Refusals {
                 let refused = Refused {
                     ideal: nack.version,
                     message: nack.message.clone(),
+                    is_certain: nack.is_certain,
                     origins,
                     versions: BTreeSet::from([nack.version]),
                 };
@@ -222,7 +225,8 @@ impl Refusals {
     }
 
     /// The versions that nobody can take: nobody has taken them, and two who are connected refuse them,
-    /// or the only one who was asked, for a reason that is not their machine's own. An ACK lifts that.
+    /// or the only one who was asked, for certain and for a reason that is not their machine's own. An ACK
+    /// lifts that.
     pub(super) fn condemned(&self, hub: &Hub) -> Condemned {
         let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &Refused)>> = BTreeMap::new();
         for (client, own) in &self.by_client {
@@ -232,7 +236,7 @@ impl Refusals {
             }
             for (name, refused) in &own.names {
                 let is_local = LOCAL_REASONS.iter().any(|reason| refused.message.contains(reason));
-                if !is_local && is_shared(name.0, &name.1) {
+                if refused.is_certain && !is_local && is_shared(name.0, &name.1) {
                     refusing.entry((name, refused.ideal)).or_default().push((client, refused));
                 }
             }

@@ -350,6 +350,11 @@ impl TypeStream {
         }
     }
 
+    /// The names in pushes that are not answered.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.pushes.iter().flat_map(|push| &push.resources).map(|(name, _)| name)
+    }
+
     /// Whether a push is not answered though its time is over.
     pub(crate) fn is_lagging(&self) -> bool {
         self.pushes.iter().any(|push| push.is_late)

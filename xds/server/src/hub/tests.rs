@@ -196,3 +196,35 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
     connection.acked(&taken, OrdMap::unit(Arc::clone(&key.1), two.version()));
     assert!(!refuses(), "it has taken another version");
 }
+
+#[test]
+fn what_a_stream_leaves_unanswered_the_next_one_is_told_once() {
+    let hub = Arc::new(Hub::default());
+    let connection = connect(&hub);
+    connection.leave(["a".into()].into());
+    drop(connection);
+    let back = || hub.connect("client".into(), Node::default(), Coming::Back);
+    assert_eq!(back().unanswered, ["a".into()].into());
+    assert!(back().unanswered.is_empty());
+}
+
+// A client whose base is not known refuses all that it was sent, and perhaps one thing of it is bad.
+#[test]
+fn who_is_refused_together_with_others_is_not_certain_to_be_guilty() {
+    let hub = Arc::new(Hub::default());
+    let connection = connect(&hub);
+    let refuse = |names: &[&str]| {
+        let version = listener("l", 1).version();
+        connection.nacked(&Refused {
+            resource_type: ResourceType::Listener,
+            resources: names.iter().map(|name| (Arc::from(*name), version)).collect(),
+            error: ErrorDetail { code: 13, message: "no".to_owned() },
+            is_final: true,
+        });
+    };
+    refuse(&["a", "b"]);
+    refuse(&["c"]);
+    let nacks = hub.status_of("client").unwrap().nacks;
+    let certain: Vec<_> = nacks.values().map(|nack| nack.is_certain).collect();
+    assert_eq!(certain, [false, false, true]);
+}

@@ -98,6 +98,9 @@ impl Streams {
                 () = self.shutdown.cancelled() => break Err(shutting_down()),
             };
         };
+        if only.is_none() {
+            connection.leave(stream.variant().unanswered_clusters());
+        }
         let reason = end.as_ref().err().map(ToString::to_string);
         tracing::info!(client = %connection.client, reason, "xDS stream closed");
         end

@@ -79,3 +79,24 @@ fn what_the_client_says_that_it_has_is_news_at_once() {
     assert_eq!(taken.resource_type, Cluster);
     assert_eq!(client.stream.acked(Cluster)["a"], cluster("a", 1).version());
 }
+
+/// Rule 1: a client that lost its stream between a cluster and its endpoints says that it has both, and
+/// warms the cluster.
+#[test]
+fn endpoints_follow_a_cluster_that_was_not_answered_on_the_stream_before() {
+    let all = |a| set([cluster("a", a), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]);
+    let mut client = Client::settled(&all(1));
+    client.give(&all(2));
+    let unanswered = client.stream.unanswered_clusters();
+    assert_eq!(unanswered, ["a".into()].into());
+    client.has.insert((Cluster, "a".into()), cluster("a", 2));
+    client.reconnect();
+    client.stream.resend_endpoints(&unanswered);
+    client.give(&all(2));
+    for of in [Cluster, Endpoint] {
+        client.come_back(of);
+    }
+    assert_eq!(client.saw(), ["EDS +a"]);
+    client.take_all();
+    assert!(client.stream.unanswered_clusters().is_empty());
+}
