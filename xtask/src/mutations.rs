@@ -130,15 +130,15 @@ fn copy_workspace(root: &Path, copy: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives the crate of the copy a version of its own. Cargo would take its tests for those of the working
+/// Gives the crates of the copy a version of their own. Cargo would take them for those of the working
 /// tree otherwise, which have their place in the same target folder: a mutation that was stopped halfway
 /// stayed there, and the next `cargo test` ran it.
 fn set_apart(copy: &Path) -> anyhow::Result<()> {
-    let path = copy.join(PACKAGE.1).join("Cargo.toml");
-    let (inherited, own) = ("version.workspace = true\n", "version = \"0.0.0-mutated\"\n");
+    let path = copy.join("Cargo.toml");
+    let (ours, own) = ("version = \"0.1.0\"\n", "version = \"0.0.0-mutated\"\n");
     let text = fs_err::read_to_string(&path)?;
-    ensure!(text.contains(inherited), "{}: no {inherited}", path.display());
-    fs_err::write(&path, text.replacen(inherited, own, 1))?;
+    ensure!(text.matches(ours).count() == 1, "{}: not once {ours}", path.display());
+    fs_err::write(&path, text.replacen(ours, own, 1))?;
     Ok(())
 }
 

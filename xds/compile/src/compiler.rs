@@ -115,7 +115,7 @@ impl Compiler {
                 let applications = applications.map_or(&here[..], |known| known.as_slice());
                 let cluster =
                     inbound::local_cluster(proxy, &service_port, port.protocol, applications);
-                compiled.resources.insert(self.shared.encoder.encode(&cluster));
+                compiled.needs(self.shared.encoder.encode(&cluster));
                 compiled.serves.0.insert((service.name.clone(), port.number));
             }
             // Envoy asks for the certificate only where a chain names it.
@@ -128,7 +128,7 @@ impl Compiler {
         } else {
             compiled.resources.insert(self.shared.trust_bundle());
             let listener = inbound::inbound_listener(proxy, chains);
-            compiled.needs(self.shared.encoder.encode(&listener));
+            compiled.needs(self.shared.encoder.encode_urgent(&listener));
         }
     }
 

@@ -32,7 +32,7 @@ pub fn still_serving(
     };
     let kept: Vec<_> = kept.into_iter().filter(is_new).collect();
     listener.filter_chains.extend(kept);
-    Some(Resource::new(&listener))
+    Some(Resource::new(&listener).urgent())
 }
 
 /// Whether a chain is that of this port. Of a TCP port its name goes on with the count of withdrawals.

@@ -52,6 +52,12 @@ impl Encoder {
         Arc::new(Resource::new(message))
     }
 
+    /// The same for what may withdraw access and so waits for nothing that it leads to.
+    pub(crate) fn encode_urgent<M: Discoverable>(&mut self, message: &M) -> Arc<Resource> {
+        self.0 += 1;
+        Arc::new(Resource::new(message).urgent())
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.0
     }
@@ -144,7 +150,7 @@ impl Shared {
             return Arc::clone(resource);
         }
         let routes = inbound::route_configuration(&self.index, &self.snapshot, service, port);
-        let resource = self.encoder.encode(&routes);
+        let resource = self.encoder.encode_urgent(&routes);
         self.inbound_routes.insert(port.clone(), Arc::clone(&resource));
         resource
     }

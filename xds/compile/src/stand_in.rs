@@ -42,7 +42,7 @@ pub fn narrowed(refused: &Resource, last_good: &Resource) -> Option<Resource> {
     let rules = rbac.rbac.as_mut()?.rules.as_mut()?;
     rules.policies.retain(|name, policy| allowed.get(name) == Some(policy));
     put(&mut routes, &rbac)?;
-    Some(Resource::new(&routes))
+    Some(Resource::new(&routes).urgent())
 }
 
 fn narrowed_secret(refused: &Resource, last_good: &Resource) -> Option<Resource> {
@@ -72,7 +72,7 @@ pub fn closed(refused: &Resource) -> Option<Resource> {
     let mut rbac = per_route(&routes)?;
     rbac.rbac.as_mut()?.rules.as_mut()?.policies.clear();
     put(&mut routes, &rbac)?;
-    Some(Resource::new(&routes))
+    Some(Resource::new(&routes).urgent())
 }
 
 fn context(secret: &mut Secret) -> Option<&mut CertificateValidationContext> {

@@ -118,8 +118,13 @@ proptest! {
                 let is_named = references.iter().any(|(from, of, to)| {
                     from == "listener inbound" && of == kind && **to == **name
                 });
-                let is_listener = *kind == ResourceType::Listener && &**name == "inbound";
-                prop_assert!(is_named || is_listener, "{}: {kind} {name}", proxy.record.id);
+                // Of listeners and clusters it asks for all.
+                let is_own = match kind {
+                    ResourceType::Listener => &**name == "inbound",
+                    ResourceType::Cluster => name.ends_with("|local"),
+                    _ => false,
+                };
+                prop_assert!(is_named || is_own, "{}: {kind} {name}", proxy.record.id);
             }
         }
     }

@@ -104,8 +104,8 @@ struct Client {
     /// What its state-of-the-world streams left in force, for the next one; by type, with the number of
     /// the stream.
     in_force: BTreeMap<ResourceType, (u64, InForce)>,
-    /// Clusters that were pushed on its last stream and not answered.
-    unanswered: BTreeSet<Arc<str>>,
+    /// Clusters that were pushed on its newest aggregated stream, whose number that is, and not answered.
+    unanswered: (u64, BTreeSet<Arc<str>>),
 }
 
 /// What the first request of a stream says of the client behind it.
@@ -268,7 +268,7 @@ impl Hub {
             set: watch::Sender::new(None),
             status: ClientStatus::default(),
             in_force: BTreeMap::new(),
-            unanswered: BTreeSet::new(),
+            unanswered: Default::default(),
         });
         let is_new_process = match coming {
             Coming::Anew => true,
@@ -289,10 +289,12 @@ impl Hub {
         let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
         let in_force = entry.in_force.iter();
         let in_force = in_force.map(|(of, (_, in_force))| (*of, in_force.clone())).collect();
-        let unanswered = std::mem::take(&mut entry.unanswered);
+        if is_new_process {
+            entry.unanswered.1.clear();
+        }
         drop(clients);
         self.tell();
-        Connection { hub: Arc::clone(self), stream, client, sets, refused, in_force, unanswered }
+        Connection { hub: Arc::clone(self), stream, client, sets, refused, in_force }
     }
 
     fn tell(&self) {
@@ -322,8 +324,6 @@ pub(crate) struct Connection {
     pub(crate) refused: BTreeMap<(ResourceType, Arc<str>), Version>,
     /// What they left in force.
     pub(crate) in_force: BTreeMap<ResourceType, InForce>,
-    /// Clusters that they were sent and did not answer.
-    pub(crate) unanswered: BTreeSet<Arc<str>>,
 }
 
 impl Connection {
@@ -356,11 +356,24 @@ impl Connection {
         }
     }
 
-    /// Keeps which clusters the client was sent and has not answered, for its next stream.
-    pub(crate) fn leave(&self, unanswered: BTreeSet<Arc<str>>) {
+    /// Clusters that were pushed on the client's aggregated stream before this one, and not answered. It may
+    /// say now that it has them and their endpoints, and still wait for these.
+    pub(crate) fn take_unanswered(&self) -> BTreeSet<Arc<str>> {
         let mut clients = self.hub.clients.lock();
-        if let Some(client) = clients.by_key.get_mut(&self.client) {
-            client.unanswered = unanswered;
+        let client = clients.by_key.get_mut(&self.client);
+        let unanswered = client.map(|client| {
+            std::mem::replace(&mut client.unanswered, (self.stream, BTreeSet::new())).1
+        });
+        unanswered.unwrap_or_default()
+    }
+
+    /// Keeps which clusters are not answered, for the client's next stream: this one may end without a
+    /// word, and be missed only when that is there.
+    pub(crate) fn keep_unanswered(&self, unanswered: BTreeSet<Arc<str>>) {
+        let mut clients = self.hub.clients.lock();
+        let client = clients.by_key.get_mut(&self.client);
+        if let Some(client) = client.filter(|client| client.unanswered.0 == self.stream) {
+            client.unanswered.1 = unanswered;
         }
     }
 

@@ -20,15 +20,22 @@ pub(crate) trait Has {
     fn lacks_cluster(&self, name: &str) -> bool;
     /// Whether the client has these routes in no version.
     fn lacks_routes(&self, name: &str) -> bool;
-    /// Whether the client is to have this secret in another version than it has, if any.
+    /// Whether the client is to have this secret in another version than it has, if any, and takes
+    /// secrets in time: a listener that lacks one warms by itself.
     fn lacks_secret(&self, name: &str) -> bool;
 }
 
 /// Whether a listener or a route configuration must wait, because it names what the client lacks.
 pub(crate) fn must_wait(resource: &Resource, target: &ResourceSet, client: &impl Has) -> bool {
-    let names_lacking = |resource: &Resource| resource.has_text(|name| client.lacks_cluster(name));
+    let names_lacking = |resource: &Resource| {
+        !resource.is_urgent() && resource.has_text(|name| client.lacks_cluster(name))
+    };
     if resource.resource_type() != ResourceType::Listener {
         return names_lacking(resource);
+    }
+    if resource.is_urgent() {
+        // A chain that is made anew must not begin with the list of callers of before.
+        return resource.has_text(|name| client.lacks_secret(name));
     }
     // A listener warms until it has its routes, and these may have to wait.
     let routes = |name: &str| {

@@ -84,6 +84,11 @@ pub(crate) fn secret(name: &str, content: u32) -> Arc<Resource> {
     Arc::new(Resource::new(&Secret { name: name.to_owned(), r#type }))
 }
 
+/// The same, that waits for nothing that it names.
+pub(crate) fn urgent(resource: &Arc<Resource>) -> Arc<Resource> {
+    Arc::new(Resource::clone(resource).urgent())
+}
+
 /// A resource of any type.
 pub(crate) fn resource(resource_type: ResourceType, name: &str, content: u32) -> Arc<Resource> {
     match resource_type {

@@ -22,11 +22,6 @@ impl Trials {
         }
     }
 
-    /// The group that is to be tried next.
-    pub(crate) fn next(&self) -> Option<&[Arc<str>]> {
-        self.0.front().map(Vec::as_slice)
-    }
-
     /// The first group that has names which are `free` to be tried, and those.
     pub(crate) fn next_of(&self, free: impl Fn(&str) -> bool) -> Option<Vec<Arc<str>>> {
         let of = |group: &Vec<Arc<str>>| -> Vec<_> {
@@ -51,11 +46,6 @@ impl Trials {
         }
         self.0.retain(|group| !group.is_empty());
     }
-
-    /// The group that was next is being tried.
-    pub(crate) fn begin(&mut self) {
-        self.0.pop_front();
-    }
 }
 
 #[cfg(test)]
@@ -68,8 +58,8 @@ mod tests {
         let all: Vec<Arc<str>> = (0..count).map(|number| number.to_string().into()).collect();
         let number = |name: &Arc<str>| name.parse::<usize>().unwrap();
         trials.split(all);
-        while let Some(group) = trials.next().map(<[_]>::to_vec) {
-            trials.begin();
+        while let Some(group) = trials.next_of(|_| true) {
+            trials.retain(|name| !group.contains(name));
             pushes += 1;
             match &group[..] {
                 [one] if is_guilty(number(one)) => found.push(number(one)),

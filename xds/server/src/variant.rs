@@ -58,9 +58,7 @@ impl Variant for DeltaStream {
     type Response = DeltaResponse;
 
     fn open(connection: &mut Connection) -> Self {
-        let mut stream = Self::new(&connection.refused);
-        stream.resend_endpoints(&connection.unanswered);
-        stream
+        Self::new(&connection.refused)
     }
 
     fn node(request: &mut DeltaRequest) -> &mut Option<Node> {

@@ -145,6 +145,8 @@ pub struct Resource {
     kind: ResourceType,
     name: Arc<str>,
     version: Version,
+    /// Whether it waits for nothing that it names.
+    is_urgent: bool,
     /// The encoding of a `DeltaDiscoveryResponse` that has this one resource and nothing else.
     /// Protobuf merges concatenated messages, so a response is its head followed by such entries.
     entry: Bytes,
@@ -183,7 +185,19 @@ impl Resource {
         let begin = entry.len() - length + before;
         let sotw_entry = entry.slice(begin..begin + field);
         let name = message.resource_name().into();
-        Self { kind: M::TYPE, name, version, entry, sotw_entry }
+        Self { kind: M::TYPE, name, version, is_urgent: false, entry, sotw_entry }
+    }
+
+    /// The same, for what must not wait until the clusters and routes that it names are there: it may
+    /// withdraw access.
+    #[must_use]
+    pub fn urgent(self) -> Self {
+        Self { is_urgent: true, ..self }
+    }
+
+    /// Whether it waits for no cluster and no routes that it names.
+    pub fn is_urgent(&self) -> bool {
+        self.is_urgent
     }
 
     /// Its type.

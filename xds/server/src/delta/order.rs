@@ -37,7 +37,8 @@ impl DeltaStream {
         let clusters = self.types.get(&ResourceType::Cluster);
         let is_lagging = clusters.is_some_and(TypeStream::is_lagging);
         for (resource_type, referrers) in REMOVALS {
-            if !referrers.iter().all(|referrer| self.is_settled(*referrer, &target)) {
+            let mut referrers = referrers.iter();
+            if !referrers.all(|referrer| self.is_settled(*referrer, is_lagging, &target)) {
                 continue;
             }
             let nonce = self.last_nonce + 1;
@@ -105,10 +106,17 @@ impl DeltaStream {
         })
     }
 
-    /// Whether the client has taken all that it is to have of a type, and let go what it is not.
-    fn is_settled(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
+    /// Whether the client has taken all that it is to have of a type, and let go what it is not; but for
+    /// what waits for clusters that are late.
+    fn is_settled(
+        &mut self,
+        resource_type: ResourceType,
+        is_lagging: bool,
+        target: &ResourceSet,
+    ) -> bool {
         self.types.get_mut(&resource_type).is_none_or(|stream| {
-            !stream.is_busy() && !stream.has_updates(target) && !stream.has_removals(target)
+            let has_updates = stream.has_updates(target) && !is_lagging;
+            !stream.is_busy() && !has_updates && !stream.has_removals(target)
         })
     }
 }
@@ -152,6 +160,8 @@ impl Has for Others<'_> {
     }
 
     fn lacks_secret(&self, name: &str) -> bool {
-        self.is(ResourceType::Secret, |secrets| secrets.is_outdated(name, self.target))
+        self.is(ResourceType::Secret, |secrets| {
+            !secrets.is_lagging() && secrets.is_outdated(name, self.target)
+        })
     }
 }

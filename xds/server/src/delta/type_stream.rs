@@ -44,6 +44,10 @@ pub(crate) struct TypeStream {
     known: OrdMap<Arc<str>, Option<Version>>,
     /// What the client has taken on this stream, or had from an earlier one.
     pub(crate) acked: OrdMap<Arc<str>, Version>,
+    /// Names that the client has in some version, and refused another of.
+    unsure: BTreeSet<Arc<str>>,
+    /// Names in pushes that were forgotten before they were answered.
+    forgotten: BTreeSet<Arc<str>>,
     /// Names that the client dropped and wants again, and took from a push of before: it may have
     /// them, though they are not known. They are sent again, or told to be gone.
     doubtful: BTreeSet<Arc<str>>,
@@ -69,6 +73,8 @@ impl TypeStream {
             subscription: Subscription::new(resource_type),
             known: OrdMap::new(),
             acked: OrdMap::new(),
+            unsure: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
             doubtful: BTreeSet::new(),
             refused: BTreeMap::new(),
             dirty: BTreeSet::new(),
@@ -145,6 +151,8 @@ impl TypeStream {
     fn forget(&mut self, name: &Arc<str>) {
         self.known.remove(name);
         self.acked.remove(name);
+        self.unsure.remove(name);
+        self.forgotten.remove(name);
         self.doubtful.remove(name);
         self.asked.remove(name);
         self.dirty.remove(name);
@@ -238,7 +246,8 @@ impl TypeStream {
                 removed.any(|removed| **removed == *name)
             };
             self.subscription.covers(name)
-                && (!self.acked.contains_key(name) || is_being_removed())
+                && (!(self.acked.contains_key(name) || self.unsure.contains(name))
+                    || is_being_removed())
                 && self.refused.get(name) != Some(&resource.version())
         })
     }
@@ -270,9 +279,14 @@ impl TypeStream {
     ) -> Option<DeltaResponse> {
         let resources = target.of(self.resource_type);
         let mut response = DeltaResponse::new(self.resource_type, nonce);
-        let names = self.trials.next_of(|name| !hold(name)).unwrap_or_else(|| {
-            self.asked.union(&self.dirty).filter(|name| !hold(name)).cloned().collect()
-        });
+        // What is being tried holds up nothing else.
+        let on_trial: BTreeSet<_> = self.trials.names().cloned().collect();
+        let is_free = |name: &&Arc<str>| !on_trial.contains(*name) && !hold(name);
+        let mut names: Vec<_> = self.asked.union(&self.dirty).filter(is_free).cloned().collect();
+        if !names.iter().any(|name| resources.get(name).is_some_and(|one| self.is_to_be_sent(one)))
+        {
+            names.extend(self.trials.next_of(|name| !hold(name)).unwrap_or_default());
+        }
         let mut size = 0;
         for name in names {
             match resources.get(&name) {
@@ -345,8 +359,10 @@ impl TypeStream {
             resources: resources.collect(),
             removed: response.removed.clone(),
         });
-        if self.pushes.len() > MAX_UNANSWERED {
-            self.pushes.pop_front();
+        if self.pushes.len() > MAX_UNANSWERED
+            && let Some(push) = self.pushes.pop_front()
+        {
+            self.forgotten.extend(push.resources.into_iter().map(|(name, _)| name));
         }
     }
 

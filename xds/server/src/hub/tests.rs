@@ -198,14 +198,23 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
 }
 
 #[test]
-fn what_a_stream_leaves_unanswered_the_next_one_is_told_once() {
+fn what_a_stream_leaves_unanswered_the_next_one_is_told_once_also_while_it_is_still_counted() {
     let hub = Arc::new(Hub::default());
-    let connection = connect(&hub);
-    connection.leave(["a".into()].into());
-    drop(connection);
-    let back = || hub.connect("client".into(), Node::default(), Coming::Back);
-    assert_eq!(back().unanswered, ["a".into()].into());
-    assert!(back().unanswered.is_empty());
+    let come = |coming| hub.connect("client".into(), Node::default(), coming);
+    let old = come(Coming::Anew);
+    old.take_unanswered();
+    old.keep_unanswered(["a".into()].into());
+    let new = come(Coming::Back);
+    assert_eq!(new.take_unanswered(), ["a".into()].into());
+    old.keep_unanswered(["b".into()].into());
+    assert!(
+        come(Coming::Back).take_unanswered().is_empty(),
+        "what an older one says is of no account"
+    );
+    let newest = come(Coming::Back);
+    newest.take_unanswered();
+    newest.keep_unanswered(["c".into()].into());
+    assert!(come(Coming::Anew).take_unanswered().is_empty(), "another process waits for nothing");
 }
 
 // A client whose base is not known refuses all that it was sent, and perhaps one thing of it is bad.

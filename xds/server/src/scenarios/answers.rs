@@ -5,7 +5,7 @@ use ironmesh_xds_wire::{Resource, ResourceSet};
 
 use super::client::Client;
 use super::dialect::Dialect;
-use crate::stream::REMOVAL_GRACE;
+use crate::stream::{ACK_DEADLINE, REMOVAL_GRACE};
 use crate::test_resources::{cluster, endpoints, listener, listener_of, resource, secret, set};
 
 in_both_variants! {
@@ -16,6 +16,9 @@ in_both_variants! {
     a_stale_nonce_answers_nothing_and_its_subscriptions_count,
     a_nonce_counts_only_for_its_type,
     after_a_refusal_of_several_halves_are_tried_and_the_guilty_no_more,
+    what_is_tried_holds_up_nothing_else,
+    what_is_tried_and_must_wait_holds_up_nothing_else,
+    who_answers_late_gets_on,
     after_a_refusal_of_several_endpoints_each_comes_alone,
     a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again,
     a_refusal_of_one_type_does_not_stall_the_others,
@@ -148,6 +151,62 @@ fn after_a_refusal_of_several_halves_are_tried_and_the_guilty_no_more<V: Dialect
     client.give(&all(2, 3));
     client.take(Cluster);
     assert_eq!(client.saw(), ["CDS +bad"], "it has changed");
+}
+
+/// Rule 5, R20: what is not on trial goes first, and does not wait for what is.
+fn what_is_tried_holds_up_nothing_else<V: Dialect>() {
+    for of in [Cluster, Listener, Secret] {
+        let all = |l, x| set([resource(of, "l", l), resource(of, "m", l), resource(of, "x", x)]);
+        let mut client = Client::<V>::settled(&all(1, 1));
+        client.give(&all(2, 1));
+        client.refuse(of, "one is bad");
+        client.give(&all(2, 2));
+        client.take(of);
+        assert_eq!(client.has[&(of, "l".into())], resource(of, "l", 2), "a half is tried");
+        assert_eq!(client.has[&(of, "x".into())], resource(of, "x", 1));
+        client.take(of);
+        assert_eq!(client.has[&(of, "x".into())], resource(of, "x", 2));
+        assert_eq!(client.has[&(of, "m".into())], resource(of, "m", 1), "the other half is last");
+        client.take(of);
+        assert_eq!(client.has[&(of, "m".into())], resource(of, "m", 2));
+    }
+}
+
+/// Rule 5, R54: a listener on trial that must wait holds up no other.
+fn what_is_tried_and_must_wait_holds_up_nothing_else<V: Dialect>() {
+    let all = |others: &[&str], x| {
+        [listener("l", 2), listener_of("m", 2, others), listener("x", x), cluster("a", 1)]
+    };
+    let mut client =
+        Client::<V>::settled(&set([listener("l", 1), listener("m", 1), listener("x", 1)]));
+    client.give(&set([listener("l", 2), listener("m", 2), listener("x", 1)]));
+    client.refuse(Listener, "one is bad");
+    client.take(Listener);
+    client.saw();
+    client.give(&set(all(&["a"], 2)));
+    while client.open.iter().any(|push| push.of == Listener) {
+        client.take(Listener);
+    }
+    assert_eq!(client.has[&(Listener, "x".into())], listener("x", 2));
+    client.take_all();
+    assert_eq!(client.has[&(Listener, "m".into())], listener_of("m", 2, &["a"]));
+}
+
+/// Rule 10: an answer that is always too late is an answer.
+fn who_answers_late_gets_on<V: Dialect>() {
+    let late = ACK_DEADLINE + ACK_DEADLINE / 8;
+    for of in [Cluster, Listener] {
+        let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
+        client.give(&set([resource(of, "x", 2)]));
+        client.pass(late);
+        client.give(&set([resource(of, "x", 2), resource(of, "y", 1)]));
+        client.pass(late);
+        client.take_all();
+        let pushes = client.log.len();
+        client.pass(ACK_DEADLINE * 10);
+        assert_eq!(client.log.len(), pushes, "nothing is sent again and again");
+        assert!(client.stream.acked(of).contains_key("y"));
+    }
 }
 
 /// Rule 5, R19.

@@ -59,7 +59,11 @@ impl Streams {
         };
         let mut connection = self.hub.connect(client, node, coming);
         tracing::info!(client = %connection.client, address = %peer.address, "xDS stream opened");
-        let mut stream = Separate::new(V::open(&mut connection), only);
+        let mut variant = V::open(&mut connection);
+        if only.is_none() {
+            variant.resend_endpoints(&connection.take_unanswered());
+        }
+        let mut stream = Separate::new(variant, only);
         let set = connection.sets.borrow_and_update().clone();
         let mut outputs = set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()));
         outputs.extend(stream.on_request(&request, Instant::now()));
@@ -98,9 +102,6 @@ impl Streams {
                 () = self.shutdown.cancelled() => break Err(shutting_down()),
             };
         };
-        if only.is_none() {
-            connection.leave(stream.variant().unanswered_clusters());
-        }
         let reason = end.as_ref().err().map(ToString::to_string);
         tracing::info!(client = %connection.client, reason, "xDS stream closed");
         end
@@ -146,6 +147,14 @@ fn shutting_down() -> Status {
     Status::unavailable("the control plane is shutting down")
 }
 
+/// Leaves to the client's next stream what it must know of this one.
+fn leave<V: Variant>(stream: &V, resource_type: ResourceType, connection: &Connection) {
+    stream.leave(resource_type, connection);
+    if resource_type == ResourceType::Cluster {
+        connection.keep_unanswered(stream.unanswered_clusters());
+    }
+}
+
 /// Carries out what the state machine wants.
 async fn deliver<V: Variant>(
     stream: &V,
@@ -160,6 +169,7 @@ async fn deliver<V: Variant>(
                 tracing::debug!(%client, ?response, "pushed");
                 if let Some(resource_type) = V::response_type(&response) {
                     connection.counters().pushed(resource_type);
+                    leave(stream, resource_type, connection);
                 }
                 let frame = V::frame(&response);
                 let sent = timeout(SLOW_READER_DEADLINE, responses.send(frame)).await;
@@ -174,12 +184,12 @@ async fn deliver<V: Variant>(
             Output::Acked(taken) => {
                 connection.counters().acked(taken.resource_type);
                 connection.acked(&taken, stream.acked(taken.resource_type));
-                stream.leave(taken.resource_type, connection);
+                leave(stream, taken.resource_type, connection);
             }
             Output::Nacked(refused) => {
                 connection.counters().nacked(refused.resource_type);
                 let is_new = connection.nacked(&refused);
-                stream.leave(refused.resource_type, connection);
+                leave(stream, refused.resource_type, connection);
                 tell(client, &refused, is_new);
             }
             Output::Late(resource_type) => {

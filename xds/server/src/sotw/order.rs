@@ -63,7 +63,9 @@ impl SotwStream {
         let clusters = &self.clusters;
         let hold = |name: &str| {
             let routes = target.of(ResourceType::Route).get(name);
-            routes.is_some_and(|routes| routes.has_text(|name| clusters.is_lacking(name, target)))
+            routes.is_some_and(|routes| {
+                !routes.is_urgent() && routes.has_text(|name| clusters.is_lacking(name, target))
+            })
         };
         let response = self.routes.next(target, self.last_nonce + 1, now, hold);
         self.send(response, outputs);
@@ -114,10 +116,11 @@ impl SotwStream {
 
     /// Whether nothing that the client has can refer to a cluster that has gone.
     fn is_settled(&mut self, target: &ResourceSet) -> bool {
+        let is_lagging = self.clusters.exchange.is_lagging;
         !self.routes.exchange.is_busy()
-            && !self.routes.has_updates(target)
+            && (is_lagging || !self.routes.has_updates(target))
             && !self.listeners.exchange.is_busy()
-            && self.listeners.held.is_empty()
+            && (is_lagging || self.listeners.held.is_empty())
             && self.clusters.due(target, true, |_| false).is_none()
     }
 }
@@ -140,6 +143,6 @@ impl Has for Others<'_> {
     }
 
     fn lacks_secret(&self, name: &str) -> bool {
-        self.secrets.is_outdated(name, self.target)
+        !self.secrets.exchange.is_lagging && self.secrets.is_outdated(name, self.target)
     }
 }

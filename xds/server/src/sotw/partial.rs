@@ -223,9 +223,13 @@ impl Partial {
             return None;
         }
         self.has_updates(target);
-        let mut names = self.trials.next_of(|name| !hold(name)).unwrap_or_else(|| {
-            self.asked.union(&self.dirty).filter(|name| !hold(name)).cloned().collect()
-        });
+        // What is being tried holds up nothing else.
+        let on_trial: BTreeSet<_> = self.trials.names().cloned().collect();
+        let is_free = |name: &&Arc<str>| !on_trial.contains(*name) && !hold(name);
+        let mut names: Vec<_> = self.asked.union(&self.dirty).filter(is_free).cloned().collect();
+        if names.is_empty() {
+            names.extend(self.trials.next_of(|name| !hold(name)).unwrap_or_default());
+        }
         if names.is_empty() && !self.owes_answer {
             return None;
         }

@@ -34,6 +34,8 @@ pub(crate) struct Whole {
     /// Names in which the client may differ from `in_force`: a push that changed them was refused,
     /// and Envoy takes the good parts of such a push.
     in_doubt: BTreeSet<Arc<str>>,
+    /// Those of them that the client may have let go.
+    perhaps_gone: BTreeSet<Arc<str>>,
     /// What is in force and not in doubt.
     pub(crate) acked: OrdMap<Arc<str>, Version>,
     /// Versions that the client refused. They are not sent to it again.
@@ -69,6 +71,7 @@ impl Whole {
             in_force_version: String::new(),
             knows_base: true,
             in_doubt: BTreeSet::new(),
+            perhaps_gone: BTreeSet::new(),
             acked: OrdMap::new(),
             refused: BTreeMap::new(),
             refused_state: None,
@@ -120,6 +123,7 @@ impl Whole {
             }
         }
         self.in_doubt.retain(|name| !is_dropped(name));
+        self.perhaps_gone.retain(|name| !is_dropped(name));
         self.trials.retain(|name| !is_dropped(name));
         self.asked.retain(|name| !is_dropped(name));
     }
@@ -163,26 +167,30 @@ impl Whole {
         hold: impl Fn(&Resource) -> bool,
     ) -> ResourceMap {
         let resources = target.of(self.resource_type);
-        let tried = self.trials.next().into_iter().flatten();
-        let mut state = self.in_force.clone();
-        let mut is_trial = false;
-        for resource in tried.filter_map(|name| resources.get(name)) {
-            state.insert(Arc::clone(resource.name()), Arc::clone(resource));
-            is_trial = true;
-        }
-        if !is_trial {
-            state = self.goal(target);
+        let mut state = self.goal(target);
+        // What is being tried holds up nothing else: that goes first.
+        let on_trial: Vec<_> = self.trials.names().cloned().collect();
+        for name in &on_trial {
+            keep(&mut state, &self.in_force, name);
         }
         self.held.clear();
         for name in differing(&self.in_force, &state) {
-            if !state.get(&name).is_some_and(|resource| hold(resource)) {
-                continue;
+            if state.get(&name).is_some_and(|resource| hold(resource)) {
+                keep(&mut state, &self.in_force, &name);
+                self.held.push(name);
             }
-            match self.in_force.get(&name) {
-                Some(resource) => state.insert(Arc::clone(&name), Arc::clone(resource)),
-                None => state.remove(&name),
-            };
-            self.held.push(name);
+        }
+        let is_free = |name: &str| !resources.get(name).is_some_and(|resource| hold(resource));
+        let news = differing(&self.in_force, &state);
+        let is_quiet =
+            news.iter().all(|name| !state.contains_key(name)) || self.is_under_way(&state);
+        let mut is_trial = false;
+        if is_quiet && let Some(group) = self.trials.next_of(is_free) {
+            state.clone_from(&self.in_force);
+            for resource in group.iter().filter_map(|name| resources.get(name)) {
+                state.insert(Arc::clone(resource.name()), Arc::clone(resource));
+                is_trial = true;
+            }
         }
         if keeps_gone && !is_trial {
             let sent = self.sent.as_ref().unwrap_or(&self.in_force);
@@ -193,6 +201,11 @@ impl Whole {
             }
         }
         state
+    }
+
+    /// Whether this is what was sent last, and it has no answer yet.
+    fn is_under_way(&self, state: &ResourceMap) -> bool {
+        self.exchange.is_unanswered() && differing(&self.push, state).is_empty()
     }
 
     /// The state that is to be sent now, if one is. `hold` says what is to wait.
@@ -215,10 +228,12 @@ impl Whole {
         let state = self.next_state(target, keeps_gone, hold);
         self.asked.retain(|name| state.contains_key(name));
         let is_doubtful = |name: &Arc<str>| !self.is_refused(name, Some(target));
+        // To send again what is late would make the answer to that a stale one.
+        let is_under_way = self.is_under_way(&state);
         let is_due = self.owes_answer
             || !self.asked.is_empty()
             || self.sent.as_ref().is_none_or(|sent| !differing(sent, &state).is_empty())
-            || self.in_doubt.iter().any(is_doubtful);
+            || (!is_under_way && self.in_doubt.iter().any(is_doubtful));
         self.is_blocked = is_due
             && self.refused_state.is_some_and(|refused| refused == Version::of_all(state.values()));
         (is_due && !self.is_blocked).then_some(state)
@@ -236,7 +251,7 @@ impl Whole {
     /// Whether the client is to have `name` and does not have it in any version, or may have let it go
     /// by the time that it reads what is sent now.
     pub(crate) fn is_lacking(&self, name: &str, target: &ResourceSet) -> bool {
-        let may_have_gone = self.in_doubt.contains(name)
+        let may_have_gone = self.perhaps_gone.contains(name)
             || (self.exchange.is_unanswered() && !self.push.contains_key(name));
         !self.is_blocked
             && self.exchange.subscription.covers(name)
@@ -251,6 +266,14 @@ impl Whole {
         sent || self.in_force.contains_key(name)
     }
 
+    /// The client may have taken `push`, or a part of it.
+    pub(super) fn doubt(&mut self, push: &ResourceMap) {
+        let differing = differing(&self.in_force, push);
+        let gone = differing.iter().filter(|name| !push.contains_key(*name)).cloned();
+        self.perhaps_gone.extend(gone);
+        self.in_doubt.extend(differing);
+    }
+
     /// The push of `state`, and the names that are perhaps other than the client has them.
     pub(crate) fn push(
         &mut self,
@@ -260,14 +283,17 @@ impl Whole {
     ) -> (SotwResponse, BTreeSet<Arc<str>>) {
         if self.exchange.is_unanswered() {
             // Its answer is late, and will be stale: it may be taken, or refused and taken in part.
-            self.in_doubt.extend(differing(&self.in_force, &self.push));
+            let push = std::mem::take(&mut self.push);
+            self.doubt(&push);
         }
         let mut changed = std::mem::take(&mut self.asked);
         changed.extend(differing(&self.in_force, &state));
         changed.extend(self.sent.iter().flat_map(|sent| differing(sent, &state)));
         changed.extend(self.in_doubt.iter().cloned());
         changed.retain(|name| state.contains_key(name));
-        self.trials.begin();
+        self.trials.retain(|name| {
+            state.get(name).map(|r| r.version()) == self.in_force.get(name).map(|r| r.version())
+        });
         (self.owes_answer, self.is_blocked) = (false, false);
         self.exchange.sent(nonce, now);
         let response = SotwResponse {
@@ -280,6 +306,14 @@ impl Whole {
         self.push = state;
         (response, changed)
     }
+}
+
+/// Keeps of `name` in `state` what is in force.
+fn keep(state: &mut ResourceMap, in_force: &ResourceMap, name: &Arc<str>) {
+    match in_force.get(name) {
+        Some(resource) => state.insert(Arc::clone(name), Arc::clone(resource)),
+        None => state.remove(name),
+    };
 }
 
 /// The names that stand for another version, or for none, or newly, in one of the two.

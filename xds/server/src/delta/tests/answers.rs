@@ -41,6 +41,20 @@ fn a_late_refusal_of_several_does_not_stall_on_what_is_refused_meanwhile() {
     );
 }
 
+/// Rule 10: more pushes than are remembered, and then all of them are answered.
+#[test]
+fn what_was_in_a_push_that_is_forgotten_is_sent_again_when_the_client_answers() {
+    let mut client = Client::settled(&set([cluster("a", 1)]));
+    client.give(&set([cluster("a", 1), cluster("b", 1)]));
+    for content in 2..14 {
+        client.pass(ACK_DEADLINE);
+        client.give(&set([cluster("a", content), cluster("b", 1)]));
+    }
+    client.take_all();
+    assert_eq!(client.stream.acked(Cluster).get("b"), Some(&cluster("b", 1).version()));
+    assert_eq!(client.stream.acked(Cluster).get("a"), Some(&cluster("a", 13).version()));
+}
+
 /// Rule 5.
 #[test]
 fn names_in_doubt_that_change_or_go_meanwhile_are_sent_as_they_are_now() {

@@ -19,10 +19,18 @@ impl TypeStream {
     pub(crate) fn on_answer(&mut self, request: &DeltaRequest) -> Option<Answer> {
         let at = self.pushes.iter().position(|push| push.nonce == request.nonce)?;
         let push = self.pushes.remove(at)?;
+        // It answers again. What it was sent meanwhile, and we do not know the answer to, is sent again.
+        for name in std::mem::take(&mut self.forgotten) {
+            if let Some(known) = self.known.get_mut(&name) {
+                *known = None;
+            }
+            self.dirty.insert(name);
+        }
         let Some(error) = request.error.clone() else {
             let mut names = push.removed;
             for name in &names {
                 self.acked.remove(name);
+                self.unsure.remove(name);
             }
             for (name, version) in push.resources {
                 if self.refused.remove(&name).is_some() {
@@ -39,6 +47,7 @@ impl TypeStream {
                 if !self.known.contains_key(&name) && !is_being_removed {
                     self.doubtful.insert(Arc::clone(&name));
                 }
+                self.unsure.remove(&name);
                 self.acked.insert(name, version);
             }
             return Some(Answer::Acked(Taken { resource_type: self.resource_type, names }));
@@ -49,7 +58,9 @@ impl TypeStream {
             if let Some(known) = self.known.get_mut(name) {
                 *known = None;
             }
-            self.acked.remove(name);
+            if self.acked.remove(name).is_some() {
+                self.unsure.insert(Arc::clone(name));
+            }
         }
         if !push.resources.is_empty() {
             // Nor was it taken that something asked for is not there. (A push of nothing else, if

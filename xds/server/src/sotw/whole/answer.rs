@@ -19,6 +19,7 @@ impl Whole {
             }
         }
         names.extend(std::mem::take(&mut self.in_doubt));
+        self.perhaps_gone.clear();
         for name in &names {
             match state.get(name) {
                 Some(resource) => self.acked.insert(Arc::clone(name), resource.version()),
@@ -43,7 +44,7 @@ impl Whole {
         for name in &differing {
             self.acked.remove(name);
         }
-        self.in_doubt.extend(differing.iter().cloned());
+        self.doubt(&state);
         let changed = differing.iter().filter_map(|name| state.get(name));
         let resources: Vec<_> = changed.map(|r| (Arc::clone(r.name()), r.version())).collect();
         let mut is_final = false;
@@ -55,6 +56,7 @@ impl Whole {
                 self.refused_state = Some(Version::of_all(state.values()));
                 self.sent = None;
                 self.in_doubt.clear();
+                self.perhaps_gone.clear();
                 is_final = true;
             }
             [(name, version)] => {
