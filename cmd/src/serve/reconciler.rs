@@ -317,9 +317,10 @@ impl Reconciler {
         let condemned = self.refusals.condemned(&self.hub);
         for client in clients {
             let Some(given) = self.clients.given(client) else { continue };
-            let (set, not_in_force) = self.refusals.settle(client, given, &condemned);
-            self.tell_not_in_force(given.proxy.record.id, &not_in_force);
             let published = self.hub.published(client);
+            let before = published.as_ref();
+            let (set, not_in_force) = self.refusals.settle(client, given, before, &condemned);
+            self.tell_not_in_force(given.proxy.record.id, &not_in_force);
             let set = match (&published, self.moments.snapshot()) {
                 (Some(before), Some(snapshot)) => {
                     let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());

@@ -3,7 +3,8 @@
 //! Rules are cited as in the xDS protocol document. The ones that decide whether Envoy works at all:
 //! an added or changed cluster is always followed by its endpoints, unprompted (Envoy would warm for
 //! 15 s); every first request of a type is answered, if need be by nothing; what a client has from an
-//! earlier stream is not sent again; and no push depends on an ACK to be correct, only for its pace.
+//! earlier stream is not sent again; and an ACK is waited for to set the pace, or by what names a cluster
+//! that is not there.
 //!
 //! There is no queue of old states. A type remembers which names may differ from the newest set, at
 //! most one push per type is under way, and what has changed meanwhile goes with the next.
@@ -34,7 +35,7 @@ pub struct DeltaStream {
     target: Option<ResourceSet>,
     unknown_types: UnknownTypes,
     last_nonce: u64,
-    /// When the [`REMOVAL_GRACE`] ends; `None` before it begins and when it is over.
+    /// When the [`REMOVAL_GRACE`] ends; `None` where there is none.
     grace_ends: Option<Instant>,
 }
 
@@ -74,7 +75,12 @@ impl DeltaStream {
             // request count all the same.
             match stream.on_answer(request) {
                 Some(Answer::Acked(taken)) => outputs.push(Output::Acked(taken)),
-                Some(Answer::Nacked(refused)) => outputs.push(Output::Nacked(refused)),
+                Some(Answer::Nacked(refused)) => {
+                    if refused.is_of_what_refers() {
+                        self.grace_ends = Some(now + REMOVAL_GRACE);
+                    }
+                    outputs.push(Output::Nacked(refused));
+                }
                 None => {}
             }
             if stream.on_subscriptions(request, self.target.as_ref()) {

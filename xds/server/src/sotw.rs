@@ -51,7 +51,7 @@ pub struct SotwStream {
     target: Option<ResourceSet>,
     unknown_types: UnknownTypes,
     last_nonce: u64,
-    /// When the [`REMOVAL_GRACE`] ends; `None` before it begins and when it is over.
+    /// When the [`REMOVAL_GRACE`] ends; `None` where there is none.
     grace_ends: Option<Instant>,
 }
 
@@ -108,7 +108,12 @@ impl SotwStream {
         let mut outputs = Vec::new();
         match answer {
             Answer::Acked(taken) => outputs.push(Output::Acked(taken)),
-            Answer::Nacked(refused) => outputs.push(Output::Nacked(refused)),
+            Answer::Nacked(refused) => {
+                if refused.is_of_what_refers() {
+                    self.grace_ends = Some(now + REMOVAL_GRACE);
+                }
+                outputs.push(Output::Nacked(refused));
+            }
             Answer::None | Answer::Stale => {}
         }
         if self.exchanges().iter().any(|(_, exchange)| exchange.subscription.is_too_large()) {

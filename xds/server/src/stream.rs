@@ -12,6 +12,9 @@ pub const ACK_DEADLINE: Duration = Duration::from_secs(15);
 
 /// How long after its beginning a stream brings no removals. A client that connects again asks for one
 /// type after the other; until it has asked for all, what no longer refers to a cluster cannot be told.
+///
+/// Nor for so long after the refusal of a listener or of routes: what stays in force instead may name what
+/// is to go, and who publishes has this time to keep it.
 pub const REMOVAL_GRACE: Duration = Duration::from_secs(1);
 
 /// The size at which a response is full; what does not fit goes with the next, after the ACK.
@@ -50,6 +53,13 @@ pub struct Refused {
     /// Whether it is known which resource is refused: there was only this one. Otherwise each is
     /// tried again by itself.
     pub is_final: bool,
+}
+
+impl Refused {
+    /// Whether what stays in force because of this may name other resources.
+    pub(crate) fn is_of_what_refers(&self) -> bool {
+        self.is_final && matches!(self.resource_type, ResourceType::Listener | ResourceType::Route)
+    }
 }
 
 /// News of what the client has: it took a push, or it said what it has from an earlier stream.

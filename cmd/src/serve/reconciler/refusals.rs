@@ -95,7 +95,12 @@ impl Refusals {
     pub(super) fn prune(&mut self, clients: &Clients) {
         let refused: BTreeSet<_> =
             self.by_client.values().flat_map(|own| own.names.keys()).collect();
-        self.last_good.prune(clients, |name| refused.contains(name));
+        // What stays in force instead may lead to clusters that have gone.
+        let may_be_named = |name: &Name| {
+            let is_cluster = matches!(name.0, ResourceType::Cluster | ResourceType::Endpoint);
+            is_cluster && !refused.is_empty()
+        };
+        self.last_good.prune(clients, |name| refused.contains(name) || may_be_named(name));
     }
 
     /// How much is remembered: of how many clients, and how many resources.
@@ -184,6 +189,7 @@ impl Refusals {
         &mut self,
         client: &ClientKey,
         given: &Given,
+        before: Option<&ResourceSet>,
         condemned: &Condemned,
     ) -> (ResourceSet, NotInForce) {
         let (ideal, account) = (&given.compiled.resources, given.account.as_ref());
@@ -198,8 +204,17 @@ impl Refusals {
             let last_good = self.last_good.of(account, resource);
             let stand_in = self.stand_ins.of(resource, last_good, &refused.versions);
             not_in_force.refused.push(view(name, refused, stand_in.as_ref()));
-            if let Some((stand_in, _)) = stand_in {
-                set.insert(stand_in);
+            match (stand_in, last_good) {
+                (Some((stand_in, _)), _) => set.insert(stand_in),
+                (None, Some(stays)) => {
+                    let given = before.into_iter().flat_map(|before| {
+                        let types = [ResourceType::Cluster, ResourceType::Endpoint];
+                        types.into_iter().flat_map(|of| before.of(of).values())
+                    });
+                    let known = given.chain(self.last_good.clusters(account));
+                    keep_what_it_names(stays, &mut set, known);
+                }
+                (None, None) => {}
             }
         }
         for ((name, version), by_others) in condemned {
@@ -211,9 +226,13 @@ impl Refusals {
             let last_good = self.last_good.of(account, resource);
             let stand_in = self.stand_ins.of(resource, last_good, &BTreeSet::from([*version]));
             not_in_force.withheld.push(view(name, by_others, stand_in.as_ref()));
-            match stand_in.map(|(stand_in, _)| stand_in).or_else(|| last_good.cloned()) {
-                Some(instead) => set.insert(instead),
-                None => set.remove(name.0, &name.1),
+            match (stand_in, last_good) {
+                (Some((stand_in, _)), _) => set.insert(stand_in),
+                (None, Some(last_good)) => {
+                    keep_what_it_names(last_good, &mut set, self.last_good.clusters(account));
+                    set.insert(Arc::clone(last_good));
+                }
+                (None, None) => set.remove(name.0, &name.1),
             }
         }
         if not_in_force.withheld.is_empty() {
@@ -267,6 +286,20 @@ fn view(
         message: refused.message.clone(),
         instead: stand_in.map_or(Instead::LastGood, |(_, instead)| *instead),
         origins: refused.origins.clone(),
+    }
+}
+
+/// Keeps of `known` clusters and endpoints those that are named by what stays in force in a client.
+fn keep_what_it_names<'a>(
+    stays: &Resource,
+    set: &mut ResourceSet,
+    known: impl IntoIterator<Item = &'a Arc<Resource>>,
+) {
+    for resource in known {
+        let (of, name) = (resource.resource_type(), resource.name());
+        if !set.contains(of, name) && stays.has_text(|text| text == &**name) {
+            set.insert(Arc::clone(resource));
+        }
     }
 }
 

@@ -1,12 +1,16 @@
 //! ACKs and NACKs, and what they change.
 
-use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Secret};
+use std::sync::Arc;
+
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
 use ironmesh_xds_wire::{Resource, ResourceSet};
 
 use super::client::Client;
 use super::dialect::Dialect;
 use crate::stream::{ACK_DEADLINE, REMOVAL_GRACE};
-use crate::test_resources::{cluster, endpoints, listener, listener_of, resource, secret, set};
+use crate::test_resources::{
+    cluster, endpoints, listener, listener_of, resource, route_to, secret, set,
+};
 
 in_both_variants! {
     nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered,
@@ -18,6 +22,7 @@ in_both_variants! {
     after_a_refusal_of_several_halves_are_tried_and_the_guilty_no_more,
     what_is_tried_holds_up_nothing_else,
     what_is_tried_and_must_wait_holds_up_nothing_else,
+    nothing_goes_for_a_moment_after_a_refusal_of_what_refers_to_it,
     who_answers_late_gets_on,
     after_a_refusal_of_several_endpoints_each_comes_alone,
     a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again,
@@ -190,6 +195,27 @@ fn what_is_tried_and_must_wait_holds_up_nothing_else<V: Dialect>() {
     assert_eq!(client.has[&(Listener, "x".into())], listener("x", 2));
     client.take_all();
     assert_eq!(client.has[&(Listener, "m".into())], listener_of("m", 2, &["a"]));
+}
+
+/// Rule 5, R53: what stays in force of what is refused may name what is to go. Who publishes has a moment
+/// to keep it.
+fn nothing_goes_for_a_moment_after_a_refusal_of_what_refers_to_it<V: Dialect>() {
+    let old = [cluster("a", 1), route_to("r", 1, &["a"])];
+    let new = |others: [Arc<Resource>; 2]| set(others);
+    for is_kept in [true, false] {
+        let mut client = Client::<V>::settled(&set(old.clone()));
+        client.give(&new([cluster("b", 1), route_to("r", 2, &["b"])]));
+        client.take(Cluster);
+        client.refuse(Route, "no");
+        assert_eq!(client.saw(), ["CDS +b", "RDS +r", "RDS refused: r (no)"]);
+        if is_kept {
+            let mut kept = new([cluster("b", 1), route_to("r", 2, &["b"])]);
+            kept.insert(cluster("a", 1));
+            client.give(&kept);
+        }
+        client.pass(REMOVAL_GRACE);
+        assert_eq!(client.saw(), if is_kept { &[][..] } else { &["CDS -a"] });
+    }
 }
 
 /// Rule 10: an answer that is always too late is an answer.

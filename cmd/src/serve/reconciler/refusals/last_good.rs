@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{ServiceAccount, ServicePort};
 use ironmesh_xds_compile::stand_in::carries_authorization;
-use ironmesh_xds_wire::Resource;
+use ironmesh_xds_wire::{Resource, ResourceType};
 
 use super::Name;
 use crate::serve::reconciler::clients::{Clients, Given};
@@ -33,6 +33,18 @@ impl LastGood {
         resource: &Resource,
     ) -> Option<&Arc<Resource>> {
         self.by_name.get(&key(account, resource))
+    }
+
+    /// Clusters and endpoints that clients of `account` had taken.
+    pub(super) fn clusters(
+        &self,
+        account: Option<&ServiceAccount>,
+    ) -> impl Iterator<Item = &Arc<Resource>> {
+        let is_one = move |((of_account, (of, _)), _): &(&Key, &Arc<Resource>)| {
+            of_account.as_ref() == account
+                && matches!(of, ResourceType::Cluster | ResourceType::Endpoint)
+        };
+        self.by_name.iter().filter(is_one).map(|(_, resource)| resource)
     }
 
     /// Forgets what no client is to have any more, in whatever version, unless it `is_refused`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::Node;
-use ironmesh_xds_wire::ResourceType::{Cluster, Route};
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Route};
 
 use super::place::Place;
 use crate::serve::reconciler::refusals::Instead;
@@ -90,12 +90,16 @@ fn what_nobody_needs_any_more_is_forgotten() {
     one.refuse(Route, "inbound|default/one|80", "no such thing");
     place.tick(place.now);
     let refusing = place.reconciler.refusals.remembered();
-    assert_eq!(refusing, (1, 2), "the route, and the table of the other");
+    assert_eq!(
+        refusing,
+        (1, 4),
+        "the route, the table of the other, and the cluster that has gone"
+    );
     // It is away, and is to be given the same when it is back.
     let stand_in = Arc::clone(&one.set().of(Route)["inbound|default/one|80"]);
     drop(clients);
     place.tick(place.now);
-    assert_eq!(place.reconciler.refusals.remembered(), (1, 1));
+    assert_eq!(place.reconciler.refusals.remembered(), (1, 3));
     let again = place.returning(2);
     place.pass();
     assert_eq!(again.set().of(Route)["inbound|default/one|80"].version(), stand_in.version());
@@ -109,4 +113,30 @@ fn what_nobody_needs_any_more_is_forgotten() {
     place.tick(place.now);
     let known: Vec<_> = place.hub.away();
     assert_eq!(known.len(), 2, "{known:?}");
+}
+
+// Last good stays: also what it leads to.
+#[test]
+fn what_a_refused_table_still_leads_to_is_kept_until_policy_changes() {
+    let mut place = Place::open(&policy(8080));
+    let mut x = place.proxy(1, &["x"]);
+    place.settle(&mut [&mut x]);
+    place.set_policy(&policy(8081));
+    let gone = "default/one|8080";
+    assert!(!x.set().contains(Cluster, gone));
+    // The refusal comes within the moment for which nothing goes.
+    x.refuse(Route, "outbound-http", "no such thing");
+    place.pass();
+    for _ in 0..2 {
+        let set = x.set();
+        assert!(set.contains(Cluster, gone) && set.contains(Endpoint, gone));
+        assert!(set.contains(Cluster, "default/one|8081"), "the rest goes on");
+        place.tick(place.now);
+    }
+    // Who comes new and is not asked gets the table of before, and what it leads to.
+    let newcomer = place.proxy(2, &["x"]);
+    place.pass();
+    assert!(newcomer.set().contains(Cluster, gone));
+    place.set_policy(&policy(8082));
+    assert!(!x.set().contains(Cluster, gone), "another table is tried");
 }
