@@ -11,6 +11,7 @@ mod check;
 mod codes;
 mod command;
 mod first_start;
+mod many;
 mod permissions;
 mod serve;
 mod server;

@@ -73,9 +73,15 @@ impl Register {
         self.records.lock().all.get(&id).cloned()
     }
 
+    #[cfg(test)]
     pub(crate) fn add(&self, record: JoinRecord) -> Result<(), StoreError> {
+        self.add_all(vec![record])
+    }
+
+    /// Adds the records of proxies that join: all of them, or none.
+    pub(crate) fn add_all(&self, joining: Vec<JoinRecord>) -> Result<(), StoreError> {
         let mut records = self.records.lock();
-        self.keep(&mut records, record)
+        self.keep(&mut records, joining)
     }
 
     /// The proxy's first accepted connection claims its certificate.
@@ -104,15 +110,17 @@ impl Register {
         let Some(old) = records.all.get(&id) else { return Ok(()) };
         let mut record = (**old).clone();
         change(&mut record);
-        if record == **old { Ok(()) } else { self.keep(&mut records, record) }
+        if record == **old { Ok(()) } else { self.keep(&mut records, vec![record]) }
     }
 
     /// Written under the lock, so that the store sees changes in the order in which they happen.
-    fn keep(&self, records: &mut Known, record: JoinRecord) -> Result<(), StoreError> {
-        self.store.put_join_record(&record)?;
-        let record = Arc::new(record);
-        records.all.insert(record.id, Arc::clone(&record));
-        records.in_use.insert(record.id, record);
+    fn keep(&self, records: &mut Known, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
+        self.store.put_join_records(&changed)?;
+        for record in changed {
+            let record = Arc::new(record);
+            records.all.insert(record.id, Arc::clone(&record));
+            records.in_use.insert(record.id, record);
+        }
         self.generation.send_modify(|generation| *generation += 1);
         Ok(())
     }
