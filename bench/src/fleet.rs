@@ -25,6 +25,7 @@ pub struct Fleet {
     envoys: Vec<Arc<Mutex<SimulatedEnvoy>>>,
     variant: Variant,
     delay: AckDelay,
+    library: Arc<Library>,
     totals: Arc<Totals>,
     orders: watch::Sender<Order>,
     _tasks: JoinSet<()>,
@@ -60,7 +61,7 @@ impl Fleet {
             };
             tasks.spawn(client.run(orders.subscribe()));
         }
-        Self { identities, envoys, variant, delay, totals, orders, _tasks: tasks }
+        Self { identities, envoys, variant, delay, library, totals, orders, _tasks: tasks }
     }
 
     /// How many there are.
@@ -104,6 +105,11 @@ impl Fleet {
     /// What they have come to.
     pub fn counts(&self) -> Counts {
         self.totals.counts()
+    }
+
+    /// How many bytes all contents have that they were ever sent, each once.
+    pub fn distinct_bytes(&self) -> u64 {
+        self.library.bytes()
     }
 
     /// From now on, when the endpoints of this cluster come is told.

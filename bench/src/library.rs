@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use ironmesh_xds_wire::ResourceType;
@@ -30,6 +31,7 @@ pub struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Library {
     keeps_bodies: bool,
+    bytes: AtomicU64,
     by_hash: Mutex<HashMap<u128, Arc<Known>>>,
 }
 
@@ -37,6 +39,11 @@ impl Library {
     /// One that keeps the bytes, too.
     pub(crate) fn with_bodies() -> Self {
         Self { keeps_bodies: true, ..Self::default() }
+    }
+
+    /// How many bytes all contents have together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
     }
 
     /// Looks an entry up, and reads it when nobody was sent it before.
@@ -65,6 +72,7 @@ impl Library {
         let references = References::read(resource_type, entry.body)?;
         let body = self.keeps_bodies.then(|| Bytes::copy_from_slice(entry.body));
         let name = entry.name.into();
+        self.bytes.fetch_add(entry.body.len() as u64, Relaxed);
         let known = Arc::new(Known { name, version, content, references, body });
         self.by_hash.lock().insert(hash, Arc::clone(&known));
         Ok(known)

@@ -25,6 +25,8 @@ const ACCOUNTS: usize = 50;
 
 /// The clusters whose endpoints change: one that all may call, and one that an account may call.
 pub(crate) const CHANGING: &str = "default/changing|80";
+/// The service that others join, and its cluster.
+pub(crate) const JOINED: (&str, &str) = ("service-0002", "default/service-0002|80");
 /// See [`CHANGING`].
 pub(crate) const PRIVATE: &str = "default/private|80";
 

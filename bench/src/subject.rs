@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::identity::{Identity, folders};
-use crate::shape::Shape;
+use crate::shape::{GROUP, JOINED, Shape};
 
 /// A control plane in a folder of its own. It ends when this is dropped.
 #[derive(Debug)]
@@ -95,29 +95,38 @@ impl Subject {
     pub(crate) async fn join(&self) -> anyhow::Result<Vec<Identity>> {
         let mut identities = Vec::new();
         for group in 0..self.shape.groups() {
-            let out = self.folder.path().join(format!("proxies/{group:04}"));
-            let address = Shape::address(group * crate::shape::GROUP).to_string();
-            let count = crate::shape::GROUP.to_string();
-            let mut command = self.command(&["proxy", "bootstrap", "--count", &count]);
-            for service in self.shape.services_of(group) {
-                command.args(["--service", &service]);
-            }
-            command.args(["--address", &address, "--out"]).arg(&out);
-            let output = command.kill_on_drop(true).output();
-            let output = timeout(START_DEADLINE, output).await??;
-            ensure!(
-                output.status.success(),
-                "`proxy bootstrap` ended with {}: {}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr)
-            );
-            for folder in folders(&out)? {
-                let proxy = identities.len();
-                let mut identity = Identity::read(&folder, None)?;
-                identity.statement = self.shape.statement(proxy);
-                identity.zone = format!("zone-{proxy}");
-                identities.push(identity);
-            }
+            identities.extend(self.join_group(group, &self.shape.services_of(group)).await?);
+        }
+        Ok(identities)
+    }
+
+    /// Lets one more group join, which serves a service that another serves already.
+    pub(crate) async fn join_more(&self) -> anyhow::Result<Vec<Identity>> {
+        self.join_group(self.shape.groups(), &[JOINED.0.to_owned()]).await
+    }
+
+    async fn join_group(&self, group: usize, services: &[String]) -> anyhow::Result<Vec<Identity>> {
+        let out = self.folder.path().join(format!("proxies/{group:04}"));
+        let (first, count) = (group * GROUP, GROUP.to_string());
+        let address = Shape::address(first).to_string();
+        let mut command = self.command(&["proxy", "bootstrap", "--count", &count]);
+        for service in services {
+            command.args(["--service", service]);
+        }
+        command.args(["--address", &address, "--out"]).arg(&out);
+        let output = timeout(START_DEADLINE, command.kill_on_drop(true).output()).await??;
+        ensure!(
+            output.status.success(),
+            "`proxy bootstrap` ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let mut identities = Vec::new();
+        for (folder, proxy) in folders(&out)?.iter().zip(first..) {
+            let mut identity = Identity::read(folder, None)?;
+            identity.statement = self.shape.statement(proxy);
+            identity.zone = format!("zone-{proxy}");
+            identities.push(identity);
         }
         Ok(identities)
     }

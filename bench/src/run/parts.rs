@@ -14,7 +14,7 @@ use crate::measure::{Scope, Series, Storm, median, series, storm};
 use crate::messages::Variant;
 use crate::process::{cpu, cpu_since, rss};
 use crate::report::{Row, count, microseconds, milliseconds};
-use crate::shape::{CHANGING, PRIVATE, Shape};
+use crate::shape::{CHANGING, JOINED, PRIVATE, Shape};
 use crate::subject::Subject;
 
 /// A control plane with its fleet, and the floor with the same.
@@ -69,6 +69,7 @@ impl<'a> Bench<'a> {
         rows.push(Row::new("`proxy bootstrap` of all, ten by a call", "ms", milliseconds(joining)));
         self.changes(&mut rows).await?;
         self.few(&mut rows).await?;
+        self.joins(&mut rows).await?;
         self.faults(&mut rows).await?;
         self.churn(&mut rows, &memory).await?;
         self.storms(&mut rows).await?;
@@ -106,6 +107,7 @@ impl<'a> Bench<'a> {
         let per_proxy = |full: u64, empty: u64| count(full.saturating_sub(empty)) / 1e3 / self.n();
         let mut memory = Row::new(MEMORY, "KB", per_proxy(full, empty));
 
+        let own = count(self.fleet.distinct_bytes()) / 1e3 / self.n();
         let ours = storm(&self.fleet, xds, server, true, self.scope(Duration::ZERO)).await?;
         let mut both = Both { ours, floor: None };
         let mut resident = Both { ours: full, floor: None };
@@ -121,6 +123,8 @@ impl<'a> Bench<'a> {
             self.floor = Some(floor);
         }
         rows.push(memory);
+        let work = "contents that all proxies were sent, each once: per proxy";
+        rows.push(Row::new(work, "KB", own));
         let work = "all connect with nothing: to the last configured";
         rows.push(both.row(work, "ms", |storm| milliseconds(storm.time)));
         let n = self.n();
@@ -232,6 +236,30 @@ impl<'a> Bench<'a> {
         let work = "a change that few may see: responses to others";
         let stray = few.counts.responses.saturating_sub((clients * few.to_last.len()) as u64);
         rows.push(Row::new(work, "each", count(stray) / events).itself_at_most(0.0));
+        Ok(())
+    }
+
+    /// Proxies join one after the other, each an endpoint more of a service that all may call.
+    async fn joins(&self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        let (server, xds) = (self.subject.id()?, self.subject.xds());
+        let mut newcomers = self.subject.join_more().await?;
+        let times = newcomers.len().min(self.options.events);
+        let (variant, delay) = (self.options.variant, self.options.delay);
+        let mut joined = Vec::new();
+        let scope = Scope { cluster: JOINED.1, ..self.scope(PAUSE) };
+        let change = async || {
+            let one = Fleet::new(newcomers.pop().into_iter().collect(), variant, delay);
+            let begin = Instant::now();
+            one.connect(xds, true);
+            joined.push(one);
+            Ok(begin)
+        };
+        let series = series(&self.fleet, server, scope, times, change).await?;
+        let work = "a proxy comes, an endpoint more for all: to the last ACK, median";
+        rows.push(Row::new(work, "ms", milliseconds(median(&series.to_last))));
+        let floor = rows.iter().find(|row| row.work == CPU).and_then(|row| row.floor);
+        let work = "a proxy comes: server's CPU per proxy that is told";
+        rows.push(Row::new(work, "us", microseconds(series.cpu_each())).floor(floor));
         Ok(())
     }
 
