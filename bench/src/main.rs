@@ -10,6 +10,7 @@ use ironmesh_bench::run::{Options, run};
 use ironmesh_bench::{
     AckDelay, Faults, Fleet, Identity, Shape, Variant, allow_connections, floor, folders,
 };
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 /// Measures a control plane with many simulated Envoys.
@@ -138,7 +139,7 @@ async fn main() -> ExitCode {
     // What was started ends with what is dropped here.
     let result = tokio::select! {
         result = work => result,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        result = told_to_end() => result.and_then(|()| bail!("interrupted")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -147,6 +148,16 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+async fn told_to_end() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "the report is this command's result")]

@@ -209,6 +209,18 @@ impl Subject {
     }
 }
 
+impl Drop for Subject {
+    /// The folder goes when nobody writes to it any more.
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        drop(child.start_kill());
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 /// A loopback address of which nobody has our ports.
 pub(crate) fn free_host() -> anyhow::Result<Ipv4Addr> {
     for _ in 0..100 {
