@@ -1,7 +1,7 @@
 # What one does with a checkout. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build demo test lint docs deny clean-tools
+.PHONY: help prerequisites envoy build demo test bench lint docs deny clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
@@ -47,6 +47,13 @@ test: prerequisites ## All tests, also those on real Envoys (fetched at first)
 	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: going on without grpcio; its test is skipped" >&2; }
 	cargo build --workspace --bins
 	ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" cargo test --workspace --no-fail-fast
+
+# Its own binaries in release: the first build takes minutes, the measuring about five. IRONMESH_BIN is
+# the debug build of the tests, so it is not looked at here.
+bench: prerequisites ## Measure with simulated Envoys, beside the floor; ARGS="--shape 1000x100 --output json"
+	@echo "building for release (up to ten minutes at first)" >&2
+	@cargo build --release --package ironmesh --package ironmesh-bench
+	@"$(target_dir)/release/ironmesh-bench" run --ironmesh "$(target_dir)/release/ironmesh" $(ARGS)
 
 lint: prerequisites ## Formatting and clippy, warnings are errors
 	cargo fmt --all --check

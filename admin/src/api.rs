@@ -115,28 +115,45 @@ pub struct OriginView {
     pub column: u32,
 }
 
-/// Asks for a proxy to be let in.
+/// The most proxies that one request may let in.
+pub const MAX_NEWCOMERS: usize = 500;
+
+/// Asks for proxies to be let in: all of them, or none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BootstrapRequest {
-    /// The services that it may serve, at least one.
+    /// The services that each may serve, at least one.
     pub services: Vec<ServiceName>,
+    /// The services that their applications call by local ports, to be checked.
+    pub upstreams: Vec<Upstream>,
+    /// The proxies, at least one and at most [`MAX_NEWCOMERS`].
+    pub proxies: Vec<Newcomer>,
+}
+
+/// A proxy that is to be let in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Newcomer {
     /// Where others dial it.
     pub address: IpAddr,
-    /// The services that its applications call by local ports, to be checked.
-    pub upstreams: Vec<Upstream>,
     /// The request for its certificate, in PEM. The key stays where it was made.
     pub certificate_request: String,
 }
 
-/// What a proxy needs to connect.
+/// A proxy that was let in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct BootstrapResponse {
+pub struct Joined {
     /// The proxy.
     pub id: ProxyId,
     /// Its certificate and what signed it, in PEM.
     pub certificate: String,
     /// When the certificate ends.
     pub expires_at: Timestamp,
+}
+
+/// What proxies need to connect.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BootstrapResponse {
+    /// The proxies, in the order of the request.
+    pub proxies: Vec<Joined>,
     /// The roots of the mesh, in PEM.
     pub roots: String,
     /// Where the control plane is reached: host and port.

@@ -58,7 +58,7 @@ impl Client {
         self.call::<(), _>(Method::GET, "/v1/proxies", None).await
     }
 
-    /// Lets a proxy in.
+    /// Lets proxies in, all or none.
     pub async fn bootstrap(
         &self,
         request: &BootstrapRequest,

@@ -10,8 +10,8 @@ mod client;
 mod server;
 
 pub use api::{
-    BootstrapRequest, BootstrapResponse, FindingView, NackView, OriginView, PolicyView, ProxyView,
-    Readiness,
+    BootstrapRequest, BootstrapResponse, FindingView, Joined, MAX_NEWCOMERS, NackView, Newcomer,
+    OriginView, PolicyView, ProxyView, Readiness,
 };
 pub use client::{Client, ClientError};
 pub use server::{BindError, ControlPlane, Refusal, bind_socket, serve_reads, serve_socket};

@@ -24,7 +24,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Its numbers, in the text format of OpenMetrics.
     fn metrics(&self) -> String;
 
-    /// Lets a proxy in. May block on the store.
+    /// Lets proxies in, all or none. May block on the store.
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal>;
 }
 

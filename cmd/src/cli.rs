@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_catalog::{ServiceName, Upstream};
 
 /// A service mesh for machines: Envoy sidecars on VMs and bare metal, under policy from TOML files.
@@ -114,7 +114,8 @@ pub(crate) struct BootstrapArguments {
     /// A service that the proxy serves; the first is who it is when it calls others
     #[arg(long = "service", value_name = "NS/NAME", required = true)]
     pub(crate) services: Vec<ServiceName>,
-    /// The address at which other proxies reach it
+    /// The address at which other proxies reach it; with --count that of the first, from which the
+    /// others count up
     #[arg(long, value_name = "IP")]
     pub(crate) address: IpAddr,
     /// The address on which it listens, where that is another
@@ -129,7 +130,13 @@ pub(crate) struct BootstrapArguments {
     /// The folder to write, which must not be there yet
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+    /// Let in this many proxies, each with a folder of its own in DIR: 0001, 0002 and so on
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=MAX_COUNT))]
+    pub(crate) count: Option<u32>,
 }
+
+/// How many proxies may be let in at once: twice what one control plane is to serve.
+const MAX_COUNT: i64 = 20_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {

@@ -73,6 +73,22 @@ impl Store {
         Ok(transaction.commit()?)
     }
 
+    /// Keeps several values, by their keys, in one transaction.
+    pub(crate) fn put_all(
+        &self,
+        table: Table,
+        values: &[(String, Vec<u8>)],
+    ) -> Result<(), Failure> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut table = transaction.open_table(table)?;
+            for (key, value) in values {
+                table.insert(key.as_str(), value.as_slice())?;
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
     pub(crate) fn get_json<T: DeserializeOwned>(
         &self,
         table: Table,

@@ -13,9 +13,24 @@ const TCP_ACCESSES: &str = "tcp_accesses";
 impl Store {
     /// Keeps a join record, in place of the proxy's last one.
     pub fn put_join_record(&self, record: &JoinRecord) -> Result<(), StoreError> {
-        let id = record.id.to_string();
-        self.put_json(JOIN_RECORDS, &id, record)
-            .map_err(|e| StoreError::new(format!("keep the join record of proxy `{id}`"), e))
+        self.put_join_records(std::slice::from_ref(record))
+    }
+
+    /// Keeps join records, each in place of its proxy's last one: all of them, or none. One
+    /// transaction waits for the disk once.
+    pub fn put_join_records(&self, records: &[JoinRecord]) -> Result<(), StoreError> {
+        let keep = || -> Result<(), Failure> {
+            let json = |record: &JoinRecord| -> Result<_, Failure> {
+                Ok((record.id.to_string(), serde_json::to_vec(record)?))
+            };
+            let values = records.iter().map(json).collect::<Result<Vec<_>, _>>()?;
+            self.put_all(JOIN_RECORDS, &values)
+        };
+        let operation = || match records {
+            [record] => format!("keep the join record of proxy `{}`", record.id),
+            records => format!("keep the join records of {} proxies", records.len()),
+        };
+        keep().map_err(|e| StoreError::new(operation(), e))
     }
 
     /// All join records, by the proxies' ids.

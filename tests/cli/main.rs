@@ -6,11 +6,13 @@
     reason = "test code: a panic is a failed test, and what it prints belongs to its report"
 )]
 
+mod bench;
 mod bootstrap;
 mod check;
 mod codes;
 mod command;
 mod first_start;
+mod many;
 mod permissions;
 mod serve;
 mod server;

@@ -36,10 +36,19 @@ pub fn require_grpcio() -> Option<PathBuf> {
 
 /// The path of our own binary, or `None` as in [`Programs::find`].
 pub fn require_ironmesh() -> Option<PathBuf> {
-    // A test binary is `<target>/<profile>/deps/<name>`; the binary lies in `<target>/<profile>`.
+    require("IRONMESH_BIN", built("ironmesh"), "`cargo build --workspace --bins` builds it")
+}
+
+/// The path of the load generator, or `None` as in [`Programs::find`].
+pub fn require_bench() -> Option<PathBuf> {
+    let remedy = "`cargo build --workspace --bins` builds it";
+    require("IRONMESH_BENCH_BIN", built("ironmesh-bench"), remedy)
+}
+
+/// A binary of ours: a test is `<target>/<profile>/deps/<name>`, and they lie in `<target>/<profile>`.
+fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let built = test.ancestors().nth(2).unwrap().join("ironmesh");
-    require("IRONMESH_BIN", built, "`cargo build --workspace --bins` builds it")
+    test.ancestors().nth(2).unwrap().join(name)
 }
 
 fn require(variable: &str, otherwise: PathBuf, remedy: &str) -> Option<PathBuf> {

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, NackView, OriginView,
-    ProxyView, Readiness, Refusal,
+    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined, MAX_NEWCOMERS,
+    NackView, OriginView, ProxyView, Readiness, Refusal,
 };
 use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
@@ -89,50 +89,56 @@ impl ControlPlane for RunningControlPlane {
 
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
         self.check(request)?;
-        let id = ProxyId(Uuid::new_v4());
         let now = Timestamp::now();
-        let authority = self.authority.lock();
-        let certificate = authority
-            .issue_proxy_certificate(
-                &request.certificate_request,
+        let mut neighbours: BTreeMap<SocketAddr, Vec<Arc<JoinRecord>>> = BTreeMap::new();
+        for record in self.register.records().values() {
+            neighbours.entry(record.mesh_address).or_default().push(Arc::clone(record));
+        }
+        let (mut joined, mut records, mut notes) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let mut control_plane = Vec::new();
+        for newcomer in &request.proxies {
+            let id = ProxyId(Uuid::new_v4());
+            // Locked for one at a time: what else signs does not wait for all of them.
+            let certificate = self.authority.lock().issue_proxy_certificate(
+                &newcomer.certificate_request,
                 id,
                 &request.services,
                 PROXY_LIFETIME,
                 now,
-            )
-            .map_err(|error| Refusal::Request(chain(&error)))?;
-        let roots = authority.trust_bundle().roots;
-        drop(authority);
-        let record = JoinRecord {
-            id,
-            services: request.services.clone(),
-            mesh_address: SocketAddr::new(request.address, Proxy::MESH_PORT),
-            joined_at: now,
-            certificate_expires_at: certificate.not_after,
-            claimed_at: None,
-            participation: Participation::default(),
-        };
-        let at_same_address = |other: &&Arc<JoinRecord>| other.mesh_address == record.mesh_address;
-        let neighbours = self.register.records();
-        let neighbours: Vec<_> = neighbours.values().filter(at_same_address).cloned().collect();
-        self.register.add(record).map_err(|error| Refusal::Failure(chain(&error)))?;
-        let (control_plane, mut notes) = self.reached_at(request.address);
-        notes.extend(neighbours.iter().map(|neighbour| {
-            let services: Vec<_> = neighbour.services.iter().map(ToString::to_string).collect();
-            format!(
-                "proxy {} joined at this address before, as {}: only one of them can run there",
-                neighbour.id,
-                services.join(", ")
-            )
-        }));
+            );
+            let certificate = certificate.map_err(|error| Refusal::Request(chain(&error)))?;
+            let mesh_address = SocketAddr::new(newcomer.address, Proxy::MESH_PORT);
+            records.push(JoinRecord {
+                id,
+                services: request.services.clone(),
+                mesh_address,
+                joined_at: now,
+                certificate_expires_at: certificate.not_after,
+                claimed_at: None,
+                participation: Participation::default(),
+            });
+            let expires_at = certificate.not_after;
+            joined.push(Joined { id, certificate: certificate.chain, expires_at });
+            let (reached_at, note) = self.reached_at(newcomer.address);
+            control_plane = reached_at;
+            notes.extend(note);
+            notes.extend(neighbours.get(&mesh_address).into_iter().flatten().map(|neighbour| {
+                let services: Vec<_> = neighbour.services.iter().map(ToString::to_string).collect();
+                format!(
+                    "proxy {} joined at this address before, as {}: only one of them can run there",
+                    neighbour.id,
+                    services.join(", ")
+                )
+            }));
+        }
+        let roots = self.authority.lock().trust_bundle().roots;
+        self.register.add_all(records).map_err(|error| Refusal::Failure(chain(&error)))?;
         Ok(BootstrapResponse {
-            id,
-            certificate: certificate.chain,
-            expires_at: certificate.not_after,
+            proxies: joined,
             roots,
             control_plane,
             control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
-            notes,
+            notes: notes.into_iter().collect(),
         })
     }
 }
@@ -165,8 +171,12 @@ impl RunningControlPlane {
         if let Some(twice) = request.services.iter().find(|service| !seen.insert(*service)) {
             return refuse(format!("the service `{twice}` is named twice"));
         }
-        if request.address.is_unspecified() || request.address.is_multicast() {
-            return refuse(format!("nobody can dial a proxy at {}", request.address));
+        let mut addresses = request.proxies.iter().map(|newcomer| newcomer.address);
+        if let Some(bad) = addresses.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
+            return refuse(format!("nobody can dial a proxy at {bad}"));
+        }
+        if !(1..=MAX_NEWCOMERS).contains(&request.proxies.len()) {
+            return refuse(format!("a request lets in 1 to {MAX_NEWCOMERS} proxies"));
         }
         let Some(specification) = self.policy.borrow().specification.clone() else {
             return refuse("there is no policy in force yet; see /readyz".to_owned());
@@ -192,9 +202,9 @@ impl RunningControlPlane {
     }
 
     /// Where a proxy at `address` reaches the control plane.
-    fn reached_at(&self, address: IpAddr) -> (Vec<(String, u16)>, Vec<String>) {
+    fn reached_at(&self, address: IpAddr) -> (Vec<(String, u16)>, Option<String>) {
         if !self.advertise.is_empty() {
-            return (self.advertise.clone(), Vec::new());
+            return (self.advertise.clone(), None);
         }
         let port = self.xds_address.port();
         let host = match self.xds_address.ip() {
@@ -205,6 +215,6 @@ impl RunningControlPlane {
             "the bootstrap finds the control plane at {host}:{port}; for a proxy on another machine set `advertise` in the settings"
         );
         let is_elsewhere = host.is_loopback() && !address.is_loopback();
-        (vec![(host.to_string(), port)], is_elsewhere.then_some(note).into_iter().collect())
+        (vec![(host.to_string(), port)], is_elsewhere.then_some(note))
     }
 }

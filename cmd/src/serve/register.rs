@@ -82,9 +82,15 @@ impl Register {
         self.records.lock().all.get(&id).cloned()
     }
 
+    #[cfg(test)]
     pub(crate) fn add(&self, record: JoinRecord) -> Result<(), StoreError> {
+        self.add_all(vec![record])
+    }
+
+    /// Adds the records of proxies that join: all of them, or none.
+    pub(crate) fn add_all(&self, joining: Vec<JoinRecord>) -> Result<(), StoreError> {
         let mut records = self.records.lock();
-        self.keep(&mut records, record)
+        self.keep(&mut records, joining)
     }
 
     /// The proxy's first accepted connection claims its certificate.
@@ -123,18 +129,22 @@ impl Register {
         let Some(old) = records.all.get(&id).filter(|old| !is_so(old)) else { return Ok(()) };
         let mut record = (**old).clone();
         change(&mut record);
-        self.keep(&mut records, record)
+        self.keep(&mut records, vec![record])
     }
 
     /// Written under the lock, so that the store sees changes in the order in which they happen.
-    fn keep(&self, records: &mut Known, record: JoinRecord) -> Result<(), StoreError> {
-        self.store.put_join_record(&record)?;
-        let record = Arc::new(record);
-        let is_new = records.all.insert(record.id, Arc::clone(&record)).is_none();
-        records.in_use.insert(record.id, record);
+    fn keep(&self, records: &mut Known, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
+        self.store.put_join_records(&changed)?;
+        let mut joined = 0;
+        for record in changed {
+            let record = Arc::new(record);
+            let old = records.all.insert(record.id, Arc::clone(&record));
+            joined += u64::from(old.is_none());
+            records.in_use.insert(record.id, record);
+        }
         self.generation.send_modify(|generation| {
             generation.changes += 1;
-            generation.joined += u64::from(is_new);
+            generation.joined += joined;
         });
         Ok(())
     }

@@ -1,0 +1,190 @@
+//! Many clients in one process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::client::{Client, Faults, Order};
+use crate::envoy::{AckDelay, Holdings, SimulatedEnvoy};
+use crate::identity::Identity;
+use crate::library::Library;
+use crate::messages::Variant;
+use crate::totals::{Counts, Totals, Watch};
+
+/// Simulated Envoys, each with a connection of its own. They do what they are told together, and end
+/// when this is dropped.
+#[derive(Debug)]
+pub struct Fleet {
+    identities: Vec<Identity>,
+    envoys: Vec<Arc<Mutex<SimulatedEnvoy>>>,
+    variant: Variant,
+    delay: AckDelay,
+    library: Arc<Library>,
+    totals: Arc<Totals>,
+    orders: watch::Sender<Order>,
+    _tasks: JoinSet<()>,
+}
+
+impl Fleet {
+    /// Makes them; they connect when they are told to.
+    pub fn new(identities: Vec<Identity>, variant: Variant, delay: AckDelay) -> Self {
+        Self::with_library(identities, variant, delay, Library::default())
+    }
+
+    fn with_library(
+        identities: Vec<Identity>,
+        variant: Variant,
+        delay: AckDelay,
+        library: Library,
+    ) -> Self {
+        let library = Arc::new(library);
+        let totals = Arc::new(Totals::new(identities.len()));
+        let orders = watch::Sender::new(Order::default());
+        let (mut envoys, mut tasks) = (Vec::new(), JoinSet::new());
+        for (index, identity) in identities.iter().enumerate() {
+            let envoy = SimulatedEnvoy::new(variant, delay, Arc::clone(&library));
+            let envoy = Arc::new(Mutex::new(envoy));
+            envoys.push(Arc::clone(&envoy));
+            let client = Client {
+                index,
+                from_last: identities.len() - 1 - index,
+                identity: identity.clone(),
+                variant,
+                envoy,
+                totals: Arc::clone(&totals),
+            };
+            tasks.spawn(client.run(orders.subscribe()));
+        }
+        Self { identities, envoys, variant, delay, library, totals, orders, _tasks: tasks }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.identities.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.identities.is_empty()
+    }
+
+    /// All connect anew, at once: with what they have, or with nothing as processes that begin.
+    pub fn connect(&self, target: SocketAddr, is_fresh: bool) {
+        self.totals.begin();
+        self.orders.send_modify(|order| {
+            order.epoch += 1;
+            order.target = Some(target);
+            order.is_fresh = is_fresh;
+        });
+    }
+
+    /// All leave.
+    pub fn disconnect(&self) {
+        self.orders.send_modify(|order| {
+            order.epoch += 1;
+            order.target = None;
+        });
+    }
+
+    /// From now on so many misbehave.
+    pub fn set_faults(&self, faults: Faults) {
+        self.orders.send_modify(|order| order.faults = faults);
+    }
+
+    /// Waits until all have all that they asked for, and said so; when the last did.
+    pub async fn all_configured(&self, patience: Duration) -> anyhow::Result<Instant> {
+        self.totals.all_configured(0, patience).await
+    }
+
+    /// What they have come to.
+    pub fn counts(&self) -> Counts {
+        self.totals.counts()
+    }
+
+    /// How many bytes all contents have that they were ever sent, each once.
+    pub fn distinct_bytes(&self) -> u64 {
+        self.library.bytes()
+    }
+
+    /// From now on, when the endpoints of this cluster come is told.
+    pub fn watch(&self, cluster: &str) -> Arc<Watch> {
+        let watch = Watch::new(cluster);
+        *self.totals.watch.write() = Some(Arc::clone(&watch));
+        watch
+    }
+
+    /// What one of them has.
+    pub fn holdings(&self, client: usize) -> Option<Holdings> {
+        self.envoys.get(client).map(|envoy| envoy.lock().holdings())
+    }
+
+    /// Waits until nothing has come for as long.
+    pub async fn quiet(&self, silence: Duration, patience: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let before = self.counts().responses;
+            sleep(silence).await;
+            if self.counts().responses == before {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "clients are still being told things");
+        }
+    }
+
+    /// Lets a second client of each identity connect with nothing, and compares what both have: by
+    /// the hashes of all bytes. Those that misbehave are passed over. Returns how many were compared.
+    pub async fn verify(&self, target: SocketAddr, patience: Duration) -> anyhow::Result<usize> {
+        let good = self.len() - self.orders.borrow().faults.total();
+        for begin in (0..good).step_by(VERIFIED_AT_ONCE) {
+            let end = (begin + VERIFIED_AT_ONCE).min(good);
+            let identities = self.identities.get(begin..end).unwrap_or_default().to_vec();
+            let fresh = Self::new(identities, self.variant, self.delay);
+            fresh.connect(target, true);
+            fresh.all_configured(patience).await?;
+            for (index, other) in (begin..end).zip(0..) {
+                let (old, new) = (self.holdings(index), fresh.holdings(other));
+                if let Some(difference) = old.zip(new).and_then(|(old, new)| difference(&old, &new))
+                {
+                    anyhow::bail!("client {index} has not what a fresh one is given: {difference}");
+                }
+            }
+        }
+        Ok(good)
+    }
+
+    /// What the control plane gives to the first of them, with all bytes.
+    pub(crate) async fn record(
+        &self,
+        target: SocketAddr,
+        patience: Duration,
+    ) -> anyhow::Result<Holdings> {
+        let identities = self.identities.iter().take(1).cloned().collect();
+        let library = Library::with_bodies();
+        let one = Self::with_library(identities, self.variant, self.delay, library);
+        one.connect(target, true);
+        one.all_configured(patience).await?;
+        Ok(one.holdings(0).unwrap_or_default())
+    }
+}
+
+/// The first name that stands for something else in the two.
+fn difference(one: &Holdings, other: &Holdings) -> Option<String> {
+    for (resource_type, resources) in one {
+        let others = other.get(resource_type)?;
+        let content = |known: Option<&Arc<crate::library::Known>>| known.map(|known| known.content);
+        for name in resources.keys().chain(others.keys()) {
+            if content(resources.get(name)) != content(others.get(name)) {
+                return Some(format!("{resource_type} `{name}`"));
+            }
+        }
+    }
+    None
+}
+
+const VERIFIED_AT_ONCE: usize = 50;

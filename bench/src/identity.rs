@@ -1,0 +1,155 @@
+//! Who a client is: a folder that `ironmesh proxy bootstrap` wrote.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use bytes::Bytes;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+use serde_json::Value;
+
+use crate::messages::Variant;
+use crate::node;
+
+/// One identity.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Its id, as it says in its node.
+    pub id: String,
+    /// Its service, as it says in its node.
+    pub cluster: String,
+    /// Where its bootstrap says that the control plane is.
+    pub control_plane: SocketAddr,
+    /// What it says of itself in its node metadata.
+    pub statement: Value,
+    /// Its zone.
+    pub zone: String,
+    tls: Arc<ClientConfig>,
+}
+
+impl Identity {
+    /// Reads the identity in `folder`. The server is to have a certificate below `roots`, or below
+    /// those in the folder.
+    pub fn read(folder: &Path, roots: Option<&str>) -> anyhow::Result<Self> {
+        let read = |name: &str| fs_err::read_to_string(folder.join(name));
+        let bootstrap: Value = serde_json::from_str(&read("envoy.yaml")?)?;
+        let text = |pointer: &str| {
+            let text = bootstrap.pointer(pointer).and_then(Value::as_str);
+            text.map(ToOwned::to_owned).with_context(|| format!("no {pointer} in its envoy.yaml"))
+        };
+        let address = bootstrap.pointer(
+            "/static_resources/clusters/0/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address",
+        );
+        let address = address.context("its envoy.yaml names no control plane")?;
+        let host = address.get("address").and_then(Value::as_str).unwrap_or_default();
+        let port = address.get("port_value").and_then(Value::as_u64).unwrap_or_default();
+        let roots = roots.map_or_else(|| read("ca.crt"), |roots| Ok(roots.to_owned()))?;
+        Ok(Self {
+            id: text("/node/id")?,
+            cluster: text("/node/cluster")?,
+            control_plane: format!("{host}:{port}")
+                .parse()
+                .with_context(|| format!("the control plane is not at an address: {host}"))?,
+            statement: bootstrap.pointer("/node/metadata/ironmesh").cloned().unwrap_or_default(),
+            zone: String::new(),
+            tls: client_tls(&read("proxy.crt")?, &read("proxy.key")?, &roots)?,
+        })
+    }
+
+    pub(crate) fn node(&self, variant: Variant) -> [Bytes; 2] {
+        node::field(variant, &self.id, &self.cluster, &self.zone, &self.statement)
+    }
+
+    pub(crate) fn tls(&self) -> &Arc<ClientConfig> {
+        &self.tls
+    }
+}
+
+/// The folders of `proxy bootstrap --count` below `folder`, in order.
+pub fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in fs_err::read_dir(folder)? {
+        let path = entry?.path();
+        if path.join("envoy.yaml").exists() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    Ok(folders)
+}
+
+/// TLS as Envoy's bootstrap asks for it: 1.3, with its own certificate, for HTTP/2.
+fn client_tls(chain: &str, key: &str, roots: &str) -> anyhow::Result<Arc<ClientConfig>> {
+    let mut trusted = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
+        trusted.add(root?)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let by_chain =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), Arc::clone(&provider))
+            .build()?;
+    let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>()?;
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyName(by_chain)))
+        .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    // Envoy's sessions with a control plane are never resumed either.
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// Checks a server's chain and signature, and lets any name pass: names in the mesh are SPIFFE IDs,
+/// while TLS libraries compare hostnames.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        // The name is what is looked at last: an error about it means that the chain was good.
+        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,80 @@
+//! All contents that any client was sent, each once: a client holds references to them and no bytes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytes::Bytes;
+use ironmesh_xds_wire::ResourceType;
+use parking_lot::Mutex;
+use prost::DecodeError;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
+use crate::messages::Entry;
+use crate::references::References;
+
+/// A resource with one content.
+#[derive(Debug)]
+pub struct Known {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What the control plane calls this version; in SotW it has no name for it, so it is the hash.
+    pub(crate) version: Arc<str>,
+    /// The hash of its bytes.
+    pub content: u128,
+    pub(crate) references: References,
+    /// Its bytes, where the library keeps them.
+    pub(crate) body: Option<Bytes>,
+}
+
+/// What the clients of one process know.
+#[derive(Debug, Default)]
+pub(crate) struct Library {
+    keeps_bodies: bool,
+    bytes: AtomicU64,
+    by_hash: Mutex<HashMap<u128, Arc<Known>>>,
+}
+
+impl Library {
+    /// One that keeps the bytes, too.
+    pub(crate) fn with_bodies() -> Self {
+        Self { keeps_bodies: true, ..Self::default() }
+    }
+
+    /// How many bytes all contents have together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Looks an entry up, and reads it when nobody was sent it before.
+    pub(crate) fn know(
+        &self,
+        resource_type: ResourceType,
+        entry: &Entry<'_>,
+    ) -> Result<Arc<Known>, DecodeError> {
+        let mut hasher = Xxh3::new();
+        for part in
+            [resource_type.url().as_bytes(), entry.name.as_bytes(), entry.version.as_bytes()]
+        {
+            hasher.update(&part.len().to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.update(entry.body);
+        let hash = hasher.digest128();
+        if let Some(known) = self.by_hash.lock().get(&hash) {
+            return Ok(Arc::clone(known));
+        }
+        let content = xxh3_128(entry.body);
+        let version = match entry.version {
+            "" => format!("{content:032x}").into(),
+            version => version.into(),
+        };
+        let references = References::read(resource_type, entry.body)?;
+        let body = self.keeps_bodies.then(|| Bytes::copy_from_slice(entry.body));
+        let name = entry.name.into();
+        self.bytes.fetch_add(entry.body.len() as u64, Relaxed);
+        let known = Arc::new(Known { name, version, content, references, body });
+        self.by_hash.lock().insert(hash, Arc::clone(&known));
+        Ok(known)
+    }
+}

@@ -1,0 +1,103 @@
+//! The runner: starts a control plane and the floor, lets fleets join, and measures both by turns.
+
+mod parts;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::process::Command;
+use tokio::time::Instant;
+
+use crate::envoy::AckDelay;
+use crate::messages::Variant;
+use crate::process::{allow_connections, machine};
+use crate::report::{Report, Row};
+use crate::shape::Shape;
+use parts::Bench;
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The control plane.
+    pub ironmesh: PathBuf,
+    /// Ourselves, who are the floor as well.
+    pub own_program: PathBuf,
+    /// The fleets.
+    pub shapes: Vec<Shape>,
+    /// How the clients speak. The floor speaks delta, so in SotW there is nothing beside the figures.
+    pub variant: Variant,
+    /// How long an Envoy takes to answer.
+    pub delay: AckDelay,
+    /// How many changes make a series.
+    pub events: usize,
+    /// How often the fleet is tried with and without clients that misbehave.
+    pub fault_runs: usize,
+    /// How often all connect again.
+    pub storms: usize,
+    /// How long anything may take.
+    pub patience: Duration,
+}
+
+/// Runs all of it.
+pub async fn run(options: &Options) -> anyhow::Result<Report> {
+    let begin = Instant::now();
+    let machine = machine();
+    let subject = version(&options.ironmesh).await?;
+    let (mut rows, mut doubts) = (Vec::<Row>::new(), Vec::new());
+    for shape in &options.shapes {
+        // The fleet, the floor's fleet, and those that are compared with it.
+        allow_connections(u64::try_from(2 * shape.proxies + 100)?)?;
+        let mut bench = Bench::open(options, *shape).await?;
+        let of_shape = bench.measure().await;
+        let of_shape = of_shape.with_context(|| bench.log_tail())?;
+        doubts.extend(doubts_of(*shape, &of_shape));
+        rows.extend(of_shape.into_iter().map(|row| Row { shape: shape.to_string(), ..row }));
+    }
+    compare_shapes(&mut rows);
+    let variant = match options.variant {
+        Variant::Delta => "delta",
+        Variant::Sotw => "state of the world",
+    };
+    let seconds = begin.elapsed().as_secs_f64();
+    Ok(Report { machine, subject, variant, counts: doubts.is_empty(), doubts, rows, seconds })
+}
+
+/// What the floor was on a quiet machine with two cores: milliseconds to the last answer, microseconds
+/// for each proxy, kilobytes for each.
+const QUIET: [(Shape, [f64; 3]); 2] = [
+    (Shape { proxies: 1000, services: 100 }, [25.0, 21.0, 72.0]),
+    (Shape { proxies: 500, services: 1000 }, [12.0, 20.0, 93.0]),
+];
+
+fn doubts_of(shape: Shape, rows: &[Row]) -> Vec<String> {
+    let Some((_, quiet)) = QUIET.iter().find(|(of, _)| *of == shape) else {
+        return vec![format!("{shape}: the floor was never measured in quiet")];
+    };
+    let mut doubts = Vec::new();
+    for (work, quiet) in [parts::TO_LAST, parts::CPU, parts::MEMORY].into_iter().zip(quiet) {
+        let row = rows.iter().find(|row| row.work == work);
+        let floor = row.and_then(|row| row.floor);
+        if floor.is_none_or(|floor| floor > quiet * 1.5) {
+            let floor = floor.map_or_else(|| "none".to_owned(), |floor| format!("{floor:.0}"));
+            doubts.push(format!("{shape}, {work}: the floor is {floor}, and was {quiet} in quiet"));
+        }
+    }
+    doubts
+}
+
+/// What a proxy costs must not grow with the number of services.
+fn compare_shapes(rows: &mut [Row]) {
+    let cpu: Vec<_> = rows.iter().filter(|row| row.work == parts::CPU).cloned().collect();
+    let [small, large] = &cpu[..] else { return };
+    let (small, shape) = (small.ours, large.shape.clone());
+    for row in rows.iter_mut().filter(|row| row.shape == shape && row.work == parts::CPU_OF_MORE) {
+        *row = row.clone().beside(small).at_most(1.15);
+    }
+}
+
+async fn version(ironmesh: &Path) -> anyhow::Result<String> {
+    let output = Command::new(ironmesh).arg("--version").output().await;
+    let output = output.with_context(|| format!("cannot run `{}`", ironmesh.display()))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

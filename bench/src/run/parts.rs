@@ -1,0 +1,368 @@
+//! The parts of a run with one fleet.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tokio::time::{Instant, sleep};
+
+use super::Options;
+use crate::client::Faults;
+use crate::fleet::Fleet;
+use crate::floor::{Floor, write_recording};
+use crate::identity::{Identity, folders};
+use crate::measure::{Scope, Series, Storm, median, series, storm};
+use crate::messages::Variant;
+use crate::process::{cpu, cpu_since, rss};
+use crate::report::{Row, count, microseconds, milliseconds};
+use crate::shape::{CHANGING, JOINED, PRIVATE, Shape};
+use crate::subject::Subject;
+
+/// A control plane with its fleet, and the floor with the same.
+pub(super) struct Bench<'a> {
+    options: &'a Options,
+    shape: Shape,
+    subject: Subject,
+    fleet: Fleet,
+    floor: Option<(Floor, Fleet)>,
+}
+
+pub(super) const TO_LAST: &str = "one service's endpoints change: to the last ACK, median";
+pub(super) const CPU: &str = "one change: server's CPU per proxy";
+pub(super) const CPU_OF_MORE: &str = "one change: CPU per proxy, beside fewer services";
+pub(super) const MEMORY: &str = "memory per connected, configured proxy";
+
+/// What a part comes to, of ours and of the floor.
+struct Both<T> {
+    ours: T,
+    floor: Option<T>,
+}
+
+impl<T> Both<T> {
+    fn row(&self, work: &'static str, unit: &'static str, figure: impl Fn(&T) -> f64) -> Row {
+        Row::new(work, unit, figure(&self.ours)).floor(self.floor.as_ref().map(figure))
+    }
+}
+
+impl<'a> Bench<'a> {
+    pub(super) async fn open(options: &'a Options, shape: Shape) -> anyhow::Result<Self> {
+        let subject = Subject::start(&options.ironmesh, shape).await?;
+        let fleet = Fleet::new(Vec::new(), options.variant, options.delay);
+        Ok(Self { options, shape, subject, fleet, floor: None })
+    }
+
+    pub(super) fn log_tail(&self) -> String {
+        let log = self.subject.log_tail();
+        if log.is_empty() {
+            "the control plane's log is empty".to_owned()
+        } else {
+            format!("the control plane's log ends with\n{log}")
+        }
+    }
+
+    /// All parts, in order.
+    pub(super) async fn measure(&mut self) -> anyhow::Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        let begin = Instant::now();
+        let identities = self.subject.join().await?;
+        let joining = begin.elapsed();
+        let memory = self.first_connection(identities, &mut rows).await?;
+        rows.push(Row::new("`proxy bootstrap` of all, ten by a call", "ms", milliseconds(joining)));
+        self.changes(&mut rows).await?;
+        self.few(&mut rows).await?;
+        self.joins(&mut rows).await?;
+        self.faults(&mut rows).await?;
+        self.churn(&mut rows, &memory).await?;
+        self.storms(&mut rows).await?;
+        let patience = self.options.patience;
+        let verified = self.fleet.verify(self.subject.xds(), patience).await?;
+        ensure!(verified == self.shape.proxies, "{verified} clients were compared");
+        let work = "proxies with exactly the server's set at the end";
+        rows.push(Row::new(work, "proxies", count(verified as u64)));
+        Ok(rows)
+    }
+
+    fn scope(&self, pause: Duration) -> Scope<'static> {
+        let (clients, patience) = (self.shape.proxies, self.options.patience);
+        Scope { cluster: CHANGING, clients, among: clients, pause, patience }
+    }
+
+    /// All connect for the first time, and once more with nothing when they are known.
+    async fn first_connection(
+        &mut self,
+        identities: Vec<Identity>,
+        rows: &mut Vec<Row>,
+    ) -> anyhow::Result<Both<u64>> {
+        let (server, patience) = (self.subject.id()?, self.options.patience);
+        let (variant, delay) = (self.options.variant, self.options.delay);
+        let empty = rss(server)?;
+        self.fleet = Fleet::new(identities, variant, delay);
+        let xds = self.subject.xds();
+        let (begin, cpu_before) = (Instant::now(), cpu(server)?);
+        self.fleet.connect(xds, true);
+        let end = self.fleet.all_configured(patience).await?;
+        self.fleet.quiet(Duration::from_secs(2), patience).await?;
+        let first =
+            Storm { time: end - begin, cpu: cpu_since(server, cpu_before)?, ..Storm::default() };
+        let full = rss(server)?;
+        let per_proxy = |full: u64, empty: u64| count(full.saturating_sub(empty)) / 1e3 / self.n();
+        let mut memory = Row::new(MEMORY, "KB", per_proxy(full, empty));
+
+        let own = count(self.fleet.distinct_bytes()) / 1e3 / self.n();
+        let ours = storm(&self.fleet, xds, server, true, self.scope(Duration::ZERO)).await?;
+        let mut both = Both { ours, floor: None };
+        let mut resident = Both { ours: full, floor: None };
+        if variant == Variant::Delta {
+            let floor = self.open_floor().await?;
+            let (id, address) = (floor.0.id()?, floor.0.address());
+            let empty = rss(id)?;
+            let begun = storm(&floor.1, address, id, true, self.scope(Duration::ZERO)).await?;
+            let full = rss(id)?;
+            memory = memory.floor(Some(per_proxy(full, empty))).at_most(1.3);
+            both.floor = Some(begun);
+            resident.floor = Some(full);
+            self.floor = Some(floor);
+        }
+        rows.push(memory);
+        let work = "contents that all proxies were sent, each once: per proxy";
+        rows.push(Row::new(work, "KB", own));
+        let work = "all connect with nothing: to the last configured";
+        rows.push(both.row(work, "ms", |storm| milliseconds(storm.time)));
+        let n = self.n();
+        let work = "all connect with nothing: server's CPU per proxy";
+        rows.push(both.row(work, "us", |storm| microseconds(storm.cpu) / n));
+        rows.push(both.row("all connect with nothing: received per proxy", "KB", |storm| {
+            count(storm.counts.bytes) / 1e3 / n
+        }));
+        let work = "all connect for the first time: to the last configured";
+        rows.push(Row::new(work, "ms", milliseconds(first.time)));
+        let work = "all connect for the first time: server's CPU per proxy";
+        rows.push(Row::new(work, "us", microseconds(first.cpu) / n));
+        Ok(resident)
+    }
+
+    fn n(&self) -> f64 {
+        count(self.shape.proxies as u64)
+    }
+
+    async fn open_floor(&self) -> anyhow::Result<(Floor, Fleet)> {
+        let options = self.options;
+        let holdings = self.fleet.record(self.subject.xds(), options.patience).await?;
+        let frames = self.subject.folder().join("frames.json");
+        write_recording(&frames, &holdings)?;
+        let roots = self.subject.first_proxy().join("ca.crt");
+        let floor =
+            Floor::start(&options.own_program, self.subject.folder(), &frames, &roots).await?;
+        let own_roots = floor.own_roots()?;
+        let mut identities = Vec::new();
+        for group in 0..self.shape.groups() {
+            for folder in folders(&self.subject.folder().join(format!("proxies/{group:04}")))? {
+                let mut identity = Identity::read(&folder, Some(&own_roots))?;
+                identity.statement = self.shape.statement(identities.len());
+                identities.push(identity);
+            }
+        }
+        Ok((floor, Fleet::new(identities, options.variant, options.delay)))
+    }
+
+    /// A service that all may call changes, here and at the floor by turns.
+    async fn changes(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        const ROUNDS: usize = 4;
+        let scope = self.scope(PAUSE);
+        let mut both = Both { ours: Series::default(), floor: None::<Series> };
+        let sets = self.subject.metric("ironmesh_xds_sets").await?;
+        // The first of each warms up.
+        for round in 0..=ROUNDS {
+            let times = if round == 0 { 2 } else { self.options.events.div_ceil(ROUNDS) };
+            let ours = self.change_all(scope, times).await?;
+            let floor = self.change_floor(scope, times).await?;
+            if round > 0 {
+                both.ours.extend(ours);
+                if let Some(floor) = floor {
+                    both.floor.get_or_insert_default().extend(floor);
+                }
+            }
+        }
+        let sets = self.subject.metric("ironmesh_xds_sets").await? - sets;
+        rows.push(both.row(TO_LAST, "ms", |s| milliseconds(median(&s.to_last))).at_most(2.0));
+        let slowest =
+            |s: &Series| milliseconds(s.to_last.iter().max().copied().unwrap_or_default());
+        rows.push(both.row("one change: to the last ACK, the slowest", "ms", slowest));
+        let work = "one change: to the first proxy that is told, median";
+        rows.push(both.row(work, "ms", |s| milliseconds(median(&s.to_first))));
+        let cpu = both.row(CPU, "us", |s| microseconds(s.cpu_each())).at_most(2.0);
+        rows.push(Row { work: CPU_OF_MORE, ..Row::new("", "us", cpu.ours) });
+        rows.push(cpu);
+        let events = count(both.ours.to_last.len() as u64);
+        let n = self.n();
+        rows.push(both.row("one change: received per proxy", "bytes", |s| {
+            count(s.counts.bytes) / events / n
+        }));
+        let work = "one change: responses per proxy";
+        rows.push(Row::new(work, "each", count(both.ours.counts.responses) / events / n));
+        let work = "one change: sets published per proxy";
+        rows.push(Row::new(work, "each", count(sets) / (events + 2.0) / n));
+        Ok(())
+    }
+
+    async fn change_all(&mut self, scope: Scope<'_>, times: usize) -> anyhow::Result<Series> {
+        let (server, subject) = (self.subject.id()?, &mut self.subject);
+        series(&self.fleet, server, scope, times, async || subject.change()).await
+    }
+
+    async fn change_floor(
+        &mut self,
+        scope: Scope<'_>,
+        times: usize,
+    ) -> anyhow::Result<Option<Series>> {
+        let Some((floor, fleet)) = &mut self.floor else { return Ok(None) };
+        let series = series(fleet, floor.id()?, scope, times, async || floor.change().await);
+        series.await.map(Some)
+    }
+
+    /// A service that few may call changes.
+    async fn few(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        let clients = self.shape.callers_of_private();
+        let scope = Scope { cluster: PRIVATE, clients, ..self.scope(PAUSE) };
+        let all = rows.iter().find(|row| row.work == CPU).map(|row| row.ours);
+        let (server, subject) = (self.subject.id()?, &mut self.subject);
+        let change = async || subject.change_private();
+        let few = series(&self.fleet, server, scope, self.options.events, change).await?;
+        let work = "a change that few may see: to the last ACK, median";
+        rows.push(Row::new(work, "ms", milliseconds(median(&few.to_last))));
+        let work = "a change that few may see: CPU per proxy that may, beside all";
+        let row = Row::new(work, "us", microseconds(few.cpu_each()));
+        rows.push(row.beside(all.context("no CPU of all")?).at_most(1.15));
+        let events = count(few.to_last.len() as u64);
+        let work = "a change that few may see: responses to others";
+        let stray = few.counts.responses.saturating_sub((clients * few.to_last.len()) as u64);
+        rows.push(Row::new(work, "each", count(stray) / events).itself_at_most(0.0));
+        Ok(())
+    }
+
+    /// Proxies join one after the other, each an endpoint more of a service that all may call.
+    async fn joins(&self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        let (server, xds) = (self.subject.id()?, self.subject.xds());
+        let mut newcomers = self.subject.join_more().await?;
+        let times = newcomers.len().min(self.options.events);
+        let (variant, delay) = (self.options.variant, self.options.delay);
+        let mut joined = Vec::new();
+        let scope = Scope { cluster: JOINED.1, ..self.scope(PAUSE) };
+        let change = async || {
+            let one = Fleet::new(newcomers.pop().into_iter().collect(), variant, delay);
+            let begin = Instant::now();
+            one.connect(xds, true);
+            joined.push(one);
+            Ok(begin)
+        };
+        let series = series(&self.fleet, server, scope, times, change).await?;
+        let work = "a proxy comes, an endpoint more for all: to the last ACK, median";
+        rows.push(Row::new(work, "ms", milliseconds(median(&series.to_last))));
+        let floor = rows.iter().find(|row| row.work == CPU).and_then(|row| row.floor);
+        let work = "a proxy comes: server's CPU per proxy that is told";
+        rows.push(Row::new(work, "us", microseconds(series.cpu_each())).floor(floor));
+        Ok(())
+    }
+
+    /// One in a hundred refuses, or says nothing, or reads slowly; what becomes of the others?
+    async fn faults(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        const TIMES: usize = 3;
+        let bad = (self.shape.proxies / 100).max(1);
+        let (refusing, silent) = (bad.div_ceil(3), bad.saturating_sub(1).div_ceil(3));
+        let faults = Faults { refusing, silent, slow: bad - refusing - silent };
+        let good = self.shape.proxies - bad;
+        let scope = Scope { clients: good, among: good, ..self.scope(PAUSE) };
+        let (mut without, mut with) = (Series::default(), Series::default());
+        for _ in 0..self.options.fault_runs {
+            for (faults, into) in [(Faults::default(), &mut without), (faults, &mut with)] {
+                self.fleet.set_faults(faults);
+                sleep(PAUSE).await;
+                let (server, subject) = (self.subject.id()?, &mut self.subject);
+                into.extend(
+                    series(&self.fleet, server, scope, TIMES, async || subject.change()).await?,
+                );
+            }
+        }
+        self.fleet.set_faults(Faults::default());
+        // Who was silent or slow or refused has what is in force when it comes anew.
+        let (xds, server) = (self.subject.xds(), self.subject.id()?);
+        storm(&self.fleet, xds, server, true, self.scope(PAUSE)).await?;
+        let (without, with) = (median(&without.to_last), median(&with.to_last));
+        let work = "1 % refuse, are silent or slow: others' last ACK, beside none";
+        let row = Row::new(work, "ms", milliseconds(with));
+        rows.push(row.beside(milliseconds(without)).at_most(1.1));
+        Ok(())
+    }
+
+    /// All come again and again; what stays in memory?
+    async fn churn(&mut self, rows: &mut Vec<Row>, before: &Both<u64>) -> anyhow::Result<()> {
+        let (xds, server) = (self.subject.xds(), self.subject.id()?);
+        let mut after_first = None;
+        for _ in 0..=self.options.storms {
+            self.fleet.connect(xds, false);
+            self.fleet.all_configured(self.options.patience).await?;
+            self.change_all(self.scope(PAUSE), 2).await?;
+            after_first.get_or_insert(rss(server)?);
+        }
+        let after = rss(server)?;
+        let work = "memory after changes and storms, beside the first connection";
+        let row = Row::new(work, "MB", count(after) / 1e6).beside(count(before.ours) / 1e6);
+        rows.push(row);
+        let work = "memory after changes and storms, beside the first storm";
+        let first = after_first.unwrap_or(after);
+        rows.push(Row::new(work, "MB", count(after) / 1e6).beside(count(first) / 1e6).at_most(1.1));
+        Ok(())
+    }
+
+    /// The server is killed and starts again; one endpoint has changed meanwhile. All connect at once,
+    /// and the storm is over when all have what changed. What else is sent is sent again.
+    async fn storms(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+        let mut both = Both { ours: Vec::new(), floor: None };
+        let (mut starts, mut scope) = (Vec::new(), self.scope(Duration::ZERO));
+        scope.clients = self.shape.proxies;
+        for _ in 0..self.options.storms {
+            self.subject.kill().await?;
+            self.subject.change()?;
+            let begin = Instant::now();
+            self.subject.run().await?;
+            starts.push(begin.elapsed());
+            let (xds, server) = (self.subject.xds(), self.subject.id()?);
+            both.ours.push(storm(&self.fleet, xds, server, false, scope).await?);
+            if let Some((floor, fleet)) = &mut self.floor {
+                floor.kill().await?;
+                floor.run_changed().await?;
+                let storm = storm(fleet, floor.address(), floor.id()?, false, scope).await?;
+                both.floor.get_or_insert_with(Vec::new).push(storm);
+            }
+        }
+        let n = self.n();
+        let of = |storms: &Vec<Storm>, of: fn(&Storm) -> Duration| {
+            median(&storms.iter().map(of).collect::<Vec<_>>())
+        };
+        let work = "SIGKILL, restart, all connect again: to the last ACK";
+        rows.push(both.row(work, "ms", |s| milliseconds(of(s, |s| s.time))).at_most(2.0));
+        let work = "SIGKILL, restart: server's CPU per proxy";
+        rows.push(both.row(work, "us", |s| microseconds(of(s, |s| s.cpu)) / n));
+        let again =
+            |storm: &Storm| storm.counts.resources.saturating_sub(self.shape.proxies as u64);
+        let again: u64 = both.ours.iter().map(again).sum();
+        let row = Row::new("SIGKILL, restart: resources sent again", "each", count(again));
+        rows.push(if self.options.variant == Variant::Delta {
+            row.itself_at_most(0.0)
+        } else {
+            row
+        });
+        let bytes: u64 = both.ours.iter().map(|storm| storm.counts.bytes).sum();
+        let storms = count(both.ours.len() as u64);
+        rows.push(Row::new(
+            "SIGKILL, restart: received per proxy",
+            "bytes",
+            count(bytes) / storms / n,
+        ));
+        let work = "SIGKILL, restart: until the control plane is ready";
+        rows.push(Row::new(work, "ms", milliseconds(median(&starts))));
+        Ok(())
+    }
+}
+
+/// How long a server is left alone between two changes: longer than a burst settles.
+const PAUSE: Duration = Duration::from_millis(120);

@@ -1,0 +1,198 @@
+//! A realistic fleet, in figures and as policy files: fifty service accounts, authorization and
+//! scoping on; where it binds, what it calls and where it is are different for every proxy.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde_json::json;
+
+/// How many proxies and services there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Shape {
+    /// Proxies: a multiple of ten.
+    pub proxies: usize,
+    /// Services that all may call.
+    pub services: usize,
+}
+
+/// How many machines do the same.
+pub(crate) const GROUP: usize = 10;
+
+/// How many service accounts there are.
+const ACCOUNTS: usize = 50;
+
+/// The clusters whose endpoints change: one that all may call, and one that an account may call.
+pub(crate) const CHANGING: &str = "default/changing|80";
+/// The service that others join, and its cluster.
+pub(crate) const JOINED: (&str, &str) = ("service-0002", "default/service-0002|80");
+/// See [`CHANGING`].
+pub(crate) const PRIVATE: &str = "default/private|80";
+
+impl FromStr for Shape {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('x');
+        let numbers = parts.and_then(|(n, s)| n.parse().ok().zip(s.parse().ok()));
+        let (proxies, services) = numbers.ok_or("expected PROXIESxSERVICES, such as `1000x100`")?;
+        if !(2 * GROUP..=9500).contains(&proxies) || proxies % GROUP != 0 {
+            return Err(format!("proxies are a multiple of {GROUP}, from {} to 9500", 2 * GROUP));
+        }
+        if !(4..=10_000).contains(&services) {
+            return Err("services are 4 to 10000".to_owned());
+        }
+        Ok(Self { proxies, services })
+    }
+}
+
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} proxies x {} services", self.proxies, self.services)
+    }
+}
+
+impl Shape {
+    /// Groups of machines that serve the same.
+    pub(crate) fn groups(self) -> usize {
+        self.proxies / GROUP
+    }
+
+    /// The services of a group; the first says who its proxies are. The groups share them out, two of
+    /// which, those that change, are of the first.
+    pub(crate) fn services_of(self, group: usize) -> Vec<String> {
+        let plain = self.services - 2;
+        let own = (0..plain).filter(|service| service % self.groups() == group);
+        let mut names: Vec<_> = own.map(name).collect();
+        if names.is_empty() {
+            names.push(name(group % plain));
+        }
+        if group == 0 {
+            names.extend(["changing".to_owned(), "private".to_owned()]);
+        }
+        names
+    }
+
+    /// Who owns a service: the account of the group that serves it.
+    fn owner(self, service: usize) -> usize {
+        service % self.groups() % ACCOUNTS
+    }
+
+    /// Where a proxy is reached.
+    pub(crate) fn address(proxy: usize) -> Ipv4Addr {
+        let first = u32::from(Ipv4Addr::new(10, 0, 0, 1));
+        (first + u32::try_from(proxy).unwrap_or(u32::MAX - first)).into()
+    }
+
+    /// What a proxy says of itself, like no other.
+    pub(crate) fn statement(self, proxy: usize) -> serde_json::Value {
+        let plain = self.services - 2;
+        let upstreams = (0..UPSTREAMS.min(plain)).map(|number| {
+            let service = (proxy * 7 + number * (plain / UPSTREAMS).max(1)) % plain;
+            let local_port = 20_000 + (proxy * UPSTREAMS + number) % 40_000;
+            json!({ "service": format!("default/{}", name(service)), "local_port": local_port })
+        });
+        json!({ "bind": Self::address(proxy).to_string(), "upstreams": upstreams.collect::<Vec<_>>() })
+    }
+
+    /// How many may call the service `private`: the proxies of one account.
+    pub(crate) fn callers_of_private(self) -> usize {
+        // Who a proxy is follows from its first service.
+        let first = |group: usize| {
+            let plain = self.services - 2;
+            if group < plain { group } else { group % plain }
+        };
+        let groups = (0..self.groups()).filter(|group| self.owner(first(*group)) == PRIVATE_CALLER);
+        groups.count() * GROUP
+    }
+
+    /// Writes the policy; all but what changes.
+    pub(crate) fn write_policy(self, folder: &Path) -> anyhow::Result<()> {
+        let mut services = String::new();
+        for service in 0..self.services - 2 {
+            let (name, account) = (name(service), account(self.owner(service)));
+            write!(
+                services,
+                "[[service]]\nname = \"{name}\"\nservice_account = \"{account}\"\n\
+                 ports = [{{ name = \"web\", port = 80, protocol = \"http\" }}]\n\n"
+            )?;
+        }
+        let accounts: Vec<_> = (0..ACCOUNTS.min(self.groups())).map(account).collect();
+        let sources: Vec<_> =
+            accounts.iter().map(|name| format!("{{ name = \"{name}\" }}")).collect();
+        let mut targets = "[[http_route_group]]\nname = \"api\"\nmatches = [\n\
+             { name = \"read\", path_regex = \"/api/.*\", methods = [\"GET\", \"HEAD\"] },\n\
+             { name = \"write\", path_regex = \"/api/orders/[0-9]+\", methods = [\"POST\"] },\n\
+             { name = \"health\", path_regex = \"/health\" },\n]\n\n"
+            .to_owned();
+        let private = (
+            PRIVATE_OWNER.to_owned(),
+            vec![sources.get(PRIVATE_CALLER).cloned().unwrap_or_default()],
+        );
+        let all = accounts.iter().map(|name| (name.clone(), sources.clone()));
+        for (account, sources) in all.chain([private]) {
+            let sources = sources.join(", ");
+            write!(
+                targets,
+                "[[traffic_target]]\nname = \"to-{account}\"\n\
+                 destination = {{ name = \"{account}\" }}\nsources = [{sources}]\n\
+                 rules = [{{ kind = \"HTTPRouteGroup\", name = \"api\", matches = [\"read\", \"write\"] }}]\n\n"
+            )?;
+        }
+        fs_err::write(folder.join("services.toml"), services)?;
+        fs_err::write(folder.join("targets.toml"), targets)?;
+        Ok(())
+    }
+
+    /// The services that change, when they have changed so often: each has all endpoints of its group
+    /// but one, and every change puts another one out.
+    pub(crate) fn changing(changes: usize, private_changes: usize) -> String {
+        let service = |name: &str, account: &str, out: usize| {
+            let endpoints = (0..GROUP).filter(|proxy| *proxy != out % GROUP);
+            let endpoints: Vec<_> = endpoints
+                .map(|proxy| format!("{{ address = \"{}\" }}", Self::address(proxy)))
+                .collect();
+            format!(
+                "[[service]]\nname = \"{name}\"\nservice_account = \"{account}\"\n\
+                 ports = [{{ name = \"web\", port = 80, protocol = \"http\" }}]\n\
+                 endpoints = {{ static = [{}] }}\n\n",
+                endpoints.join(", ")
+            )
+        };
+        service("changing", &account(0), changes)
+            + &service("private", PRIVATE_OWNER, private_changes)
+    }
+}
+
+fn name(service: usize) -> String {
+    format!("service-{service:04}")
+}
+
+fn account(number: usize) -> String {
+    format!("team-{number:02}")
+}
+
+const UPSTREAMS: usize = 3;
+const PRIVATE_OWNER: &str = "private";
+/// The account that may call `private`.
+const PRIVATE_CALLER: usize = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_is_read_and_its_services_are_shared_out() {
+        let shape: Shape = "1000x100".parse().unwrap();
+        assert_eq!((shape.groups(), shape.callers_of_private()), (100, 30));
+        assert_eq!(shape.services_of(0), ["service-0000", "changing", "private"]);
+        assert_eq!(shape.services_of(99), ["service-0001"]);
+        let shape: Shape = "500x1000".parse().unwrap();
+        assert_eq!((shape.services_of(7).len(), shape.callers_of_private()), (20, 10));
+        assert_ne!(shape.statement(3), shape.statement(4));
+        for bad in ["1000", "15x10", "10x10", "20x3", "10000x10", "axb"] {
+            assert!(bad.parse::<Shape>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The control plane that is measured: a real `ironmesh serve`, with a policy that can be changed.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::identity::{Identity, folders};
+use crate::shape::{GROUP, JOINED, Shape};
+
+/// A control plane in a folder of its own. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    program: PathBuf,
+    shape: Shape,
+    host: Ipv4Addr,
+    child: Option<Child>,
+    /// How often the service that all may call has changed, and the private one.
+    changes: (usize, usize),
+    folder: TempDir,
+}
+
+impl Subject {
+    /// Writes settings and policy, and starts it.
+    pub(crate) async fn start(program: &Path, shape: Shape) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("ironmesh-bench-").tempdir()?;
+        let host = free_host()?;
+        let path = folder.path();
+        fs_err::create_dir_all(path.join("policy"))?;
+        fs_err::create_dir_all(path.join("changing"))?;
+        shape.write_policy(&path.join("policy"))?;
+        let settings = format!(
+            "state = \"state\"\npolicy = \"policy\"\nadvertise = [\"{host}:{XDS}\"]\n\
+             [listen]\nxds = \"{host}:{XDS}\"\nadmin = \"{host}:{ADMIN}\"\n"
+        );
+        fs_err::write(path.join("ironmesh.toml"), settings)?;
+        let program = program.to_owned();
+        let mut subject = Self { program, shape, host, child: None, changes: (0, 0), folder };
+        subject.write_change()?;
+        subject.run().await?;
+        Ok(subject)
+    }
+
+    /// Starts it, and waits until it is ready.
+    pub(crate) async fn run(&mut self) -> anyhow::Result<()> {
+        let log = fs_err::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("serve.log"))?;
+        let child = self
+            .command(&["serve"])
+            .env("RUST_LOG", "warn")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?.into_parts().0)
+            .stderr(log.into_parts().0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot run `{}`", self.program.display()))?;
+        self.child = Some(child);
+        let deadline = Instant::now() + START_DEADLINE;
+        loop {
+            if self.get("/readyz").await.is_ok_and(|answer| answer.starts_with("HTTP/1.0 200")) {
+                return Ok(());
+            }
+            if let Some(status) =
+                self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
+            {
+                bail!("`ironmesh serve` ended with {status}:\n{}", self.log_tail());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "`ironmesh serve` is not ready:\n{}",
+                self.log_tail()
+            );
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// SIGKILL.
+    pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the proxies join as an operator would: a call of `proxy bootstrap` for each group.
+    pub(crate) async fn join(&self) -> anyhow::Result<Vec<Identity>> {
+        let mut identities = Vec::new();
+        for group in 0..self.shape.groups() {
+            identities.extend(self.join_group(group, &self.shape.services_of(group)).await?);
+        }
+        Ok(identities)
+    }
+
+    /// Lets one more group join, which serves a service that another serves already.
+    pub(crate) async fn join_more(&self) -> anyhow::Result<Vec<Identity>> {
+        self.join_group(self.shape.groups(), &[JOINED.0.to_owned()]).await
+    }
+
+    async fn join_group(&self, group: usize, services: &[String]) -> anyhow::Result<Vec<Identity>> {
+        let out = self.folder.path().join(format!("proxies/{group:04}"));
+        let (first, count) = (group * GROUP, GROUP.to_string());
+        let address = Shape::address(first).to_string();
+        let mut command = self.command(&["proxy", "bootstrap", "--count", &count]);
+        for service in services {
+            command.args(["--service", service]);
+        }
+        command.args(["--address", &address, "--out"]).arg(&out);
+        let output = timeout(START_DEADLINE, command.kill_on_drop(true).output()).await??;
+        ensure!(
+            output.status.success(),
+            "`proxy bootstrap` ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let mut identities = Vec::new();
+        for (folder, proxy) in folders(&out)?.iter().zip(first..) {
+            let mut identity = Identity::read(folder, None)?;
+            identity.statement = self.shape.statement(proxy);
+            identity.zone = format!("zone-{proxy}");
+            identities.push(identity);
+        }
+        Ok(identities)
+    }
+
+    /// The roots of its mesh, and a folder with a proxy's files.
+    pub(crate) fn first_proxy(&self) -> PathBuf {
+        self.folder.path().join("proxies/0000/0001")
+    }
+
+    /// A folder for what belongs to this run.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn xds(&self) -> SocketAddr {
+        SocketAddr::from((self.host, XDS))
+    }
+
+    pub(crate) fn id(&self) -> anyhow::Result<u32> {
+        self.child.as_ref().and_then(Child::id).context("the control plane is not running")
+    }
+
+    /// Changes one endpoint of the service that all may call. Returns the moment before.
+    pub(crate) fn change(&mut self) -> anyhow::Result<Instant> {
+        self.changes.0 += 1;
+        self.write_change()
+    }
+
+    /// Changes one endpoint of the service that few may call. Returns the moment before.
+    pub(crate) fn change_private(&mut self) -> anyhow::Result<Instant> {
+        self.changes.1 += 1;
+        self.write_change()
+    }
+
+    /// Writes the changed file beside the policy folder, and puts a link to it in the place of the
+    /// last: that is a swap, which is taken at once.
+    fn write_change(&self) -> anyhow::Result<Instant> {
+        let (all, few) = self.changes;
+        let path = self.folder.path();
+        let file = path.join(format!("changing/{}.toml", all + few));
+        fs_err::write(&file, Shape::changing(all, few))?;
+        let link = path.join("changing.link");
+        fs_err::os::unix::fs::symlink(&file, &link)?;
+        let before = Instant::now();
+        fs_err::rename(&link, path.join("policy/changing.toml"))?;
+        Ok(before)
+    }
+
+    /// A number of `/metrics`, summed over its labels.
+    pub(crate) async fn metric(&self, name: &str) -> anyhow::Result<u64> {
+        let text = self.get("/metrics").await?;
+        let lines = text.lines().filter(|line| line.starts_with(name));
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counters are whole and not negative"
+        )]
+        Ok(values.sum::<f64>() as u64)
+    }
+
+    async fn get(&self, path: &str) -> anyhow::Result<String> {
+        let mut stream = TcpStream::connect((self.host, ADMIN)).await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).arg("--config").arg(self.folder.path().join("ironmesh.toml"));
+        command
+    }
+
+    pub(crate) fn log_tail(&self) -> String {
+        let log = fs_err::read_to_string(self.folder.path().join("serve.log")).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
+    }
+}
+
+impl Drop for Subject {
+    /// The folder goes when nobody writes to it any more.
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        drop(child.start_kill());
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A loopback address of which nobody has our ports.
+pub(crate) fn free_host() -> anyhow::Result<Ipv4Addr> {
+    for _ in 0..100 {
+        let [a, b, ..] = *uuid::Uuid::new_v4().as_bytes();
+        let host = Ipv4Addr::new(127, 64 + a % 150, b, 1);
+        if [XDS, ADMIN].iter().all(|port| TcpListener::bind((host, *port)).is_ok()) {
+            return Ok(host);
+        }
+    }
+    bail!("no free loopback address")
+}
+
+pub(crate) const XDS: u16 = 15128;
+const ADMIN: u16 = 15014;
+const START_DEADLINE: Duration = Duration::from_secs(60);

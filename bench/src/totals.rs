@@ -1,0 +1,262 @@
+//! What all clients of a fleet have come to, counted together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+/// Sums over a fleet.
+#[derive(Debug)]
+pub(crate) struct Totals {
+    pub(crate) connects: AtomicU64,
+    /// Of gRPC frames, as they came out of HTTP/2.
+    pub(crate) bytes: AtomicU64,
+    pub(crate) responses: AtomicU64,
+    pub(crate) resources: AtomicU64,
+    pub(crate) acks: AtomicU64,
+    pub(crate) nacks: AtomicU64,
+    /// The resource that is watched, if one is.
+    pub(crate) watch: RwLock<Option<Arc<Watch>>>,
+    progress: Mutex<Progress>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// When each was configured on the stream that it has; by the client.
+    configured: Vec<Option<Instant>>,
+    count: usize,
+    lost: u64,
+    last_loss: Option<String>,
+}
+
+/// A moment of the counters; differences of two are what happened in between.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Streams that were opened.
+    pub connects: u64,
+    /// Bytes of gRPC frames that came.
+    pub bytes: u64,
+    /// Responses that came.
+    pub responses: u64,
+    /// Resources in them, and names that are gone.
+    pub resources: u64,
+    /// Responses that were taken.
+    pub acks: u64,
+    /// Responses that were refused.
+    pub nacks: u64,
+    /// Connections that ended without an order.
+    pub lost: u64,
+}
+
+impl std::ops::Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            connects: self.connects + other.connects,
+            bytes: self.bytes + other.bytes,
+            responses: self.responses + other.responses,
+            resources: self.resources + other.resources,
+            acks: self.acks + other.acks,
+            nacks: self.nacks + other.nacks,
+            lost: self.lost + other.lost,
+        }
+    }
+}
+
+impl std::ops::Sub for Counts {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            connects: self.connects - before.connects,
+            bytes: self.bytes - before.bytes,
+            responses: self.responses - before.responses,
+            resources: self.resources - before.resources,
+            acks: self.acks - before.acks,
+            nacks: self.nacks - before.nacks,
+            lost: self.lost - before.lost,
+        }
+    }
+}
+
+impl Totals {
+    pub(crate) fn new(clients: usize) -> Self {
+        let progress = Progress { configured: vec![None; clients], ..Progress::default() };
+        let zero = || AtomicU64::new(0);
+        Self {
+            connects: zero(),
+            bytes: zero(),
+            responses: zero(),
+            resources: zero(),
+            acks: zero(),
+            nacks: zero(),
+            watch: RwLock::default(),
+            progress: Mutex::new(progress),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        Counts {
+            connects: read(&self.connects),
+            bytes: read(&self.bytes),
+            responses: read(&self.responses),
+            resources: read(&self.resources),
+            acks: read(&self.acks),
+            nacks: read(&self.nacks),
+            lost: self.progress.lock().lost,
+        }
+    }
+
+    /// From now on nobody is configured.
+    pub(crate) fn begin(&self) {
+        let mut progress = self.progress.lock();
+        progress.configured.fill(None);
+        progress.count = 0;
+    }
+
+    pub(crate) fn configured(&self, client: usize) {
+        self.set(client, Some(Instant::now()));
+    }
+
+    pub(crate) fn left(&self, client: usize) {
+        self.set(client, None);
+    }
+
+    fn set(&self, client: usize, at: Option<Instant>) {
+        let mut progress = self.progress.lock();
+        let progress = &mut *progress;
+        if let Some(slot) = progress.configured.get_mut(client) {
+            progress.count -= usize::from(slot.is_some());
+            progress.count += usize::from(at.is_some());
+            *slot = at;
+        }
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn lost(&self, reason: &anyhow::Error) {
+        let mut progress = self.progress.lock();
+        progress.lost += 1;
+        progress.last_loss = Some(format!("{reason:#}"));
+    }
+
+    /// Waits until all but `except` are configured; when the last was.
+    pub(crate) async fn all_configured(
+        &self,
+        except: usize,
+        patience: Duration,
+    ) -> anyhow::Result<Instant> {
+        let all = async {
+            loop {
+                let changed = self.changed.notified();
+                {
+                    let progress = self.progress.lock();
+                    if progress.count + except >= progress.configured.len() {
+                        return progress.configured.iter().flatten().max().copied();
+                    }
+                }
+                changed.await;
+            }
+        };
+        let last = timeout(patience, all).await.map_err(|_| {
+            let progress = self.progress.lock();
+            anyhow::anyhow!(
+                "{} of {} clients are configured after {patience:?}; {} connections were lost, the last: {}",
+                progress.count,
+                progress.configured.len(),
+                progress.lost,
+                progress.last_loss.as_deref().unwrap_or("none")
+            )
+        })?;
+        Ok(last.unwrap_or_else(Instant::now))
+    }
+}
+
+/// Who has taken which content of one resource, and when.
+#[derive(Debug)]
+pub struct Watch {
+    pub(crate) name: String,
+    taken: Mutex<Vec<Taken>>,
+    changed: Notify,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    client: usize,
+    content: u128,
+    received: Instant,
+    acked: Instant,
+}
+
+/// When a change came to the clients.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    /// When the first had it.
+    pub first_received: Instant,
+    /// When the last said that it took it.
+    pub last_acked: Instant,
+}
+
+impl Watch {
+    /// Watches the endpoints of this cluster.
+    pub(crate) fn new(name: &str) -> Arc<Self> {
+        let (taken, changed) = (Mutex::default(), Notify::new());
+        Arc::new(Self { name: name.to_owned(), taken, changed })
+    }
+
+    pub(crate) fn taken(&self, client: usize, content: u128, received: Instant, acked: Instant) {
+        self.taken.lock().push(Taken { client, content, received, acked });
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until so many of the first `among` clients have taken one and the same content. Some may
+    /// take another before it: what was under way to them.
+    pub(crate) async fn all(
+        &self,
+        clients: usize,
+        among: usize,
+        patience: Duration,
+    ) -> anyhow::Result<Arrival> {
+        let mut seen = 0;
+        let mut by_content: BTreeMap<u128, BTreeSet<usize>> = BTreeMap::new();
+        let all = async {
+            loop {
+                let changed = self.changed.notified();
+                {
+                    let taken = self.taken.lock();
+                    for one in taken.iter().skip(seen).filter(|one| one.client < among) {
+                        by_content.entry(one.content).or_default().insert(one.client);
+                    }
+                    seen = taken.len();
+                    let complete = by_content.iter().find(|(_, who)| who.len() >= clients);
+                    if let Some((content, _)) = complete {
+                        let of = || {
+                            taken.iter().filter(|one| one.client < among && one.content == *content)
+                        };
+                        let begin = of().map(|one| one.received).min();
+                        let end = of().map(|one| one.acked).max();
+                        if let (Some(first_received), Some(last_acked)) = (begin, end) {
+                            return Arrival { first_received, last_acked };
+                        }
+                    }
+                }
+                changed.await;
+            }
+        };
+        let result = timeout(patience, all).await;
+        result.map_err(|_| {
+            let count = self.taken.lock().len();
+            anyhow::anyhow!(
+                "{count} answers of {clients} clients about `{}` came in {patience:?}",
+                self.name
+            )
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! The load generator against a real control plane: that all converge, and what is counted. Times are
+//! not looked at.
+
+use std::process::Command;
+
+use ironmesh_tests::{require_bench, require_ironmesh};
+use serde_json::Value;
+
+use crate::command::succeeds;
+
+/// The rows of a run with twenty proxies, by what was measured.
+fn run(variant: &str) -> Option<Vec<Value>> {
+    let (bench, ironmesh) = (require_bench()?, require_ironmesh()?);
+    let mut command = Command::new(bench);
+    command.args(["run", "--shape", "20x10", "--variant", variant, "--output", "json"]);
+    command.args(["--events", "4", "--fault-runs", "1", "--storms", "1", "--patience", "30"]);
+    let output = command.arg("--ironmesh").arg(ironmesh).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    Some(report.get("rows").unwrap().as_array().unwrap().clone())
+}
+
+/// The row about this work, of which there is one.
+fn row<'a>(rows: &'a [Value], work: &str) -> &'a Value {
+    let found: Vec<_> =
+        rows.iter().filter(|row| row.get("work").unwrap().as_str() == Some(work)).collect();
+    assert_eq!(found.len(), 1, "{work}: {found:?}");
+    found.first().unwrap()
+}
+
+/// The control plane's figure, as it is written.
+fn ours(rows: &[Value], work: &str) -> String {
+    row(rows, work).get("ours").unwrap().to_string()
+}
+
+/// What every run must come to, however long it takes.
+fn assert_converged(rows: &[Value]) {
+    assert_eq!(ours(rows, "proxies with exactly the server's set at the end"), "20.0");
+    // A change is one response to each that may call, and none to others.
+    assert_eq!(ours(rows, "one change: responses per proxy"), "1.0");
+    assert_eq!(ours(rows, "a change that few may see: responses to others"), "0.0");
+}
+
+#[test]
+fn simulated_envoys_converge_in_delta_and_are_sent_nothing_again() {
+    let Some(rows) = run("delta") else { return };
+    assert_converged(&rows);
+    assert_eq!(ours(&rows, "SIGKILL, restart: resources sent again"), "0.0");
+    let events = row(&rows, "one service's endpoints change: to the last ACK, median");
+    assert!(events.get("floor").unwrap().as_f64().unwrap() > 0.0, "{events}");
+}
+
+#[test]
+fn simulated_envoys_converge_in_the_state_of_the_world() {
+    let Some(rows) = run("sotw") else { return };
+    assert_converged(&rows);
+}
+
+#[test]
+fn a_fleet_that_makes_no_sense_is_refused() {
+    let Some(bench) = require_bench() else { return };
+    for shape in ["20", "25x10", "100000x10"] {
+        assert!(!succeeds(Command::new(&bench).args(["run", "--shape", shape])), "{shape}");
+    }
+}

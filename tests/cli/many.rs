@@ -1,0 +1,108 @@
+//! `ironmesh proxy bootstrap --count`: many identities at once.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+
+use fs_err as fs;
+use serde_json::Value;
+
+use crate::command::Run;
+use crate::server::{Server, files};
+
+const POLICY: &str =
+    "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
+
+fn bootstrap(server: &Server, address: &str, count: &str) -> Run {
+    let arguments = ["proxy", "bootstrap", "--service", "store", "--address", address];
+    server.run(
+        &[&arguments[..], &["--count", count, "--out", "proxies", "--output", "json"]].concat(),
+    )
+}
+
+fn joined(server: &Server) -> Vec<Value> {
+    let run = server.run(&["proxy", "list", "--output", "json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+// More than one request lets in, so that two of them have to fit together.
+#[tokio::test]
+async fn each_of_many_has_a_folder_an_identity_and_an_address_of_its_own() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/services.toml", POLICY);
+    let _child = server.start().await;
+    server.ready().await;
+    let run = bootstrap(&server, "127.64.255.250", "510");
+    assert_eq!(run.code, 0, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    let told = told["proxies"].as_array().unwrap();
+    assert_eq!(told.len(), 510);
+    let out = server.place.path().join("proxies");
+    let names = files(&out);
+    assert_eq!((names.len(), &*names[0], &*names[509]), (510, "0001", "0510"));
+
+    let joined = joined(&server);
+    let addresses = |of: &[Value], key: &str| -> BTreeSet<String> {
+        of.iter().map(|proxy| proxy[key].as_str().unwrap().to_owned()).collect()
+    };
+    let mesh_addresses = addresses(&joined, "mesh_address");
+    assert_eq!(mesh_addresses.len(), 510);
+    assert!(mesh_addresses.contains("127.64.255.250:15003"), "the first");
+    assert!(mesh_addresses.contains("127.65.1.247:15003"), "the last");
+    assert_eq!(addresses(&joined, "id"), addresses(told, "id"));
+    // What a single one has, each has; and its files name its own folder.
+    let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
+    for (name, told) in names.iter().zip(told) {
+        let folder = out.join(name);
+        assert_eq!(told["folder"].as_str(), folder.to_str());
+        assert_eq!(files(&folder).len(), 6);
+        let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&folder) & 0o777, 0o700);
+        assert_eq!(mode(&folder.join("proxy.key")) & 0o777, 0o600);
+        let text = fs::read_to_string(folder.join("envoy.yaml")).unwrap();
+        assert!(text.contains(folder.join("sds-roots.yaml").to_str().unwrap()), "{text}");
+        let bootstrap: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(bootstrap["node"]["id"], told["id"]);
+        ids.insert(told["id"].as_str().unwrap().to_owned());
+        keys.insert(fs::read_to_string(folder.join("proxy.key")).unwrap());
+    }
+    assert_eq!((ids.len(), keys.len()), (510, 510));
+}
+
+#[tokio::test]
+async fn what_cannot_be_let_in_as_a_whole_is_refused_before_anything_is_written() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/services.toml", POLICY);
+    let _child = server.start().await;
+    server.ready().await;
+    let before = files(server.place.path());
+    for (address, count, code, words) in [
+        ("127.64.0.1", "0", 2, "1..=20000"),
+        ("127.64.0.1", "20001", 2, "1..=20000"),
+        ("255.255.255.254", "3", 1, "there are no 3 addresses from 255.255.255.254 on"),
+        // Four can be dialled; the fifth is a multicast address.
+        ("223.255.255.252", "5", 1, "nobody can dial a proxy at 224.0.0.0"),
+    ] {
+        let run = bootstrap(&server, address, count);
+        assert_eq!(run.code, code, "{run:?}");
+        assert!(run.stderr.contains(words), "{}", run.stderr);
+        assert_eq!(files(server.place.path()), before);
+    }
+    assert_eq!(joined(&server), Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn what_joined_before_a_failure_is_kept_and_counted() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/services.toml", POLICY);
+    let _child = server.start().await;
+    server.ready().await;
+    // The second request has the address that nobody can dial.
+    let run = bootstrap(&server, "223.255.254.12", "501");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("500 of 501 proxies are there"), "{}", run.stderr);
+    assert!(run.stderr.contains("nobody can dial a proxy at 224.0.0.0"), "{}", run.stderr);
+    let names = files(&server.place.path().join("proxies"));
+    assert_eq!((names.len(), &*names[499]), (500, "0500"));
+    assert_eq!(joined(&server).len(), 500);
+}
