@@ -1,4 +1,5 @@
-//! Policy objects, in SMI's words. Each remembers where it was written.
+//! Policy objects, in SMI's words. Each remembers where it was written; two that say the same are equal,
+//! wherever that is, so that a line more at the top of a file changes nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +11,7 @@ use crate::name::{Name, ServiceAccount, ServiceName};
 /// SMI `TrafficTarget`: these sources may call this destination in these ways.
 ///
 /// Invariant: `sources` and `rules` are not empty. An empty list never means "anyone".
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct TrafficTarget {
     /// Its namespace: that of its destination, and where its rules are looked up.
     pub namespace: Name,
@@ -27,7 +28,7 @@ pub struct TrafficTarget {
 }
 
 /// One rule of a [`TrafficTarget`]. What it names is in the target's namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub enum RouteRule {
     /// `kind = "HTTPRouteGroup"`.
     Http {
@@ -48,7 +49,7 @@ pub enum RouteRule {
 }
 
 /// SMI `HTTPRouteGroup`: named ways to call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct HttpRouteGroup {
     /// Its namespace.
     pub namespace: Name,
@@ -61,7 +62,7 @@ pub struct HttpRouteGroup {
 }
 
 /// One way to call: a request matches when all that is given here holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct HttpMatch {
     /// Its name, unique in the group.
     pub name: Name,
@@ -98,7 +99,7 @@ impl fmt::Display for Method {
 }
 
 /// SMI `TCPRoute`: connections to these ports, whatever is said on them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct TcpRoute {
     /// Its namespace.
     pub namespace: Name,
@@ -120,7 +121,7 @@ impl TcpRoute {
 /// SMI `TrafficSplit`: calls of one service go to several, by weight.
 ///
 /// Invariant: the weights sum to at least 1 and to at most `u32::MAX`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct TrafficSplit {
     /// Its namespace, which is also that of the service and of the backends.
     pub namespace: Name,
@@ -135,7 +136,7 @@ pub struct TrafficSplit {
 }
 
 /// One backend of a [`TrafficSplit`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Eq)]
 pub struct SplitBackend {
     /// The service that answers. It may be the apex itself.
     pub service: ServiceName,
@@ -143,4 +144,39 @@ pub struct SplitBackend {
     pub weight: u32,
     /// Where it is written.
     pub spot: Spot,
+}
+
+/// Equal are two that say the same, wherever they are written.
+macro_rules! equal_by_what_they_say {
+    ($($object:ident { $($field:ident),+ })+) => {$(
+        impl PartialEq for $object {
+            fn eq(&self, other: &Self) -> bool {
+                // Taken apart, so that no field is forgotten.
+                let Self { $($field,)+ spot: _ } = self;
+                $(*$field == other.$field)&&+
+            }
+        }
+    )+};
+}
+
+equal_by_what_they_say! {
+    TrafficTarget { namespace, name, destination, sources, rules }
+    HttpRouteGroup { namespace, name, matches }
+    HttpMatch { name, path, methods, headers }
+    TcpRoute { namespace, name, ports }
+    TrafficSplit { namespace, name, service, backends }
+    SplitBackend { service, weight }
+}
+
+impl PartialEq for RouteRule {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Http { group, matches, spot: _ },
+                Self::Http { group: g, matches: m, spot: _ },
+            ) => (group, matches) == (g, m),
+            (Self::Tcp { route, spot: _ }, Self::Tcp { route: other, spot: _ }) => route == other,
+            (Self::Http { .. }, Self::Tcp { .. }) | (Self::Tcp { .. }, Self::Http { .. }) => false,
+        }
+    }
 }

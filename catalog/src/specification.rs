@@ -28,6 +28,25 @@ pub struct MeshSpecification {
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
 }
 
+impl MeshSpecification {
+    /// Whether both say the same of everything but where endpoints are.
+    pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
+        let same_service = |(ours, theirs): (&Arc<Service>, &Arc<Service>)| {
+            Arc::ptr_eq(ours, theirs)
+                || (ours.name == theirs.name
+                    && ours.account == theirs.account
+                    && ours.ports == theirs.ports
+                    && ours.mode == theirs.mode)
+        };
+        self.services.len() == other.services.len()
+            && self.services.values().zip(other.services.values()).all(same_service)
+            && self.traffic_targets == other.traffic_targets
+            && self.http_route_groups == other.http_route_groups
+            && self.tcp_routes == other.tcp_routes
+            && self.traffic_splits == other.traffic_splits
+    }
+}
+
 /// Names one state of the documents: a short hash of their content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRevision(pub Arc<str>);

@@ -1,6 +1,6 @@
 //! From one moment of the mesh to the next: what is compiled again, and whom that affects.
 //!
-//! Endpoints take a short path: a new assignment of one service port is encoded once, and put into the
+//! Endpoints take a short path, also those of lists in policy: a new assignment of one service port is encoded once, and put into the
 //! scopes that have it. A change of policy compiles again what proxies share, which is as much as there
 //! is policy and not as there are proxies, and compares: who shares nothing that differs is not affected.
 
@@ -42,10 +42,13 @@ impl Shared {
         changes.proxies.extend(local.map(|item| key(&item).0));
 
         let same_trust = old.trust_bundle == new.trust_bundle;
-        let same_policy =
-            Arc::ptr_eq(&old.specification, &new.specification) && old.mode == new.mode;
-        if !same_policy {
+        let is_same_value = Arc::ptr_eq(&old.specification, &new.specification);
+        let same_policy = old.mode == new.mode
+            && (is_same_value || old.specification.differs_in_endpoints_only(&new.specification));
+        if !is_same_value || !same_policy {
             self.index = PolicyIndex::new(&new);
+        }
+        if !same_policy {
             let (old, new) = (&old.specification.services, &new.specification.services);
             changes.services.extend(old.diff(new).map(|item| key(&item)));
         }

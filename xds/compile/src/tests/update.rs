@@ -115,10 +115,11 @@ proptest! {
         let changes = compiler.update(Arc::new(same));
         prop_assert!(is_nobody(&changes), "{:?}", changes);
         prop_assert_eq!(compiler.encoded(), encoded);
-        // The same policy, loaded again: what is shared is compiled again, and comes out the same.
+        // The same policy, loaded again.
         let loaded = again(Arc::new((*snapshot.specification).clone()));
         let changes = compiler.update(Arc::new(snapshot.revise(loaded)));
         prop_assert!(is_nobody(&changes), "{:?}", changes);
+        prop_assert_eq!(compiler.encoded(), encoded);
     }
 }
 
@@ -175,7 +176,9 @@ fn fleet(callers: usize, participates: bool) -> (Inputs, Vec<Proxy>) {
 
 #[test]
 fn one_endpoints_change_encodes_one_resource_whatever_the_number_of_proxies() {
-    for callers in [3, 30, 300] {
+    // Also where policy is read again, as when it lists the endpoints.
+    for (callers, is_read_again) in [(3, false), (30, false), (300, false), (3, true), (300, true)]
+    {
         let (inputs, proxies) = fleet(callers, false);
         let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
         let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
@@ -184,7 +187,12 @@ fn one_endpoints_change_encodes_one_resource_whatever_the_number_of_proxies() {
         let encoded = compiler.encoded();
         // The server takes part from now on.
         let (inputs, proxies) = fleet(callers, true);
-        let inputs = Inputs { specification: Arc::clone(&snapshot.specification), ..inputs };
+        let specification = if is_read_again {
+            Arc::clone(&inputs.specification)
+        } else {
+            Arc::clone(&snapshot.specification)
+        };
+        let inputs = Inputs { specification, ..inputs };
         let changes = compiler.update(Arc::new(snapshot.revise(inputs)));
         assert_eq!(compiler.encoded(), encoded + 1);
         let [(resource, accounts)] = &changes.endpoints[..] else { panic!("{changes:?}") };

@@ -111,6 +111,29 @@ fn one_endpoints_change_encodes_one_resource_and_visits_those_who_may_call() {
 }
 
 #[test]
+fn a_list_of_endpoints_in_policy_costs_no_more_when_it_changes() {
+    for buyers in [5, 50] {
+        let listed = |addresses: &str| {
+            let ports = "ports = [{ port = 80, protocol = \"http\" }]";
+            let list = format!("{ports}\nendpoints = {{ static = [{addresses}] }}");
+            MARKET.replacen(ports, &list, 1)
+        };
+        let (mut place, mut clients) = market(buyers);
+        clients.push(place.proxy(2, &["store"]));
+        place.set_policy(&listed("{ address = \"10.0.0.1\" }, { address = \"10.0.0.2\" }"));
+        place.settle(&mut clients.iter_mut().collect::<Vec<_>>());
+        let encoded = place.reconciler.moments.compiler().unwrap().encoded();
+        let sets = place.hub.counters().sets();
+        place.set_policy(&listed(
+            "{ address = \"10.0.0.1\", weight = 3 }, { address = \"10.0.0.2\" }",
+        ));
+        // The endpoints; and its own cluster and two listeners of the proxy in front of the one that changed.
+        assert_eq!(place.reconciler.moments.compiler().unwrap().encoded(), encoded + 4);
+        assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers) + 1);
+    }
+}
+
+#[test]
 fn what_proxies_have_in_common_is_held_once_however_many_they_are() {
     let held = |buyers: u8| {
         let (_place, clients) = market(buyers);
