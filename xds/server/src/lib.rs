@@ -82,6 +82,7 @@ mod counters;
 pub mod delta;
 mod hub;
 mod listener;
+mod messages;
 mod references;
 #[cfg(test)]
 mod scenarios;

@@ -12,15 +12,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codec::{BufferSettings, Streaming};
 use tonic::server::NamedService;
-use tonic_prost::ProstDecoder;
 use tower_service::Service;
 
 use crate::body::{End, MessageBody};
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
 use crate::listener::Peer;
+use crate::messages::Messages;
 use crate::sotw::SotwStream;
 use crate::variant::Variant;
 
@@ -28,9 +27,6 @@ pub(crate) mod names;
 mod run;
 
 use names::DiscoveryService;
-
-/// The largest request: Envoy's first is 61 KB.
-const MAX_REQUEST: usize = 4 << 20;
 
 /// How many responses may wait for a slow reader: more than one per type never do.
 const MAX_WAITING_RESPONSES: usize = 16;
@@ -85,9 +81,7 @@ impl<S: DiscoveryService> Discovery<S> {
         }
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
-        let decoder = ProstDecoder::<V::Message>::new(BufferSettings::default());
-        let requests =
-            Streaming::new_request(decoder, request.into_body(), None, Some(MAX_REQUEST));
+        let requests = Messages::<V::Message>::new(request.into_body());
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
         let (streams, end) = (self.streams.clone(), End::default());
         let body = MessageBody::new(messages, Arc::clone(&end));

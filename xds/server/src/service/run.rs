@@ -6,13 +6,13 @@ use std::time::Duration;
 use ironmesh_xds_wire::ResourceType;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
-use tonic::codec::Streaming;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::Streams;
 use crate::body::Message;
 use crate::hub::{Coming, Connection};
 use crate::listener::Peer;
+use crate::messages::Messages;
 use crate::separate::Separate;
 use crate::stream::{Output, Refused};
 use crate::variant::Variant;
@@ -30,16 +30,14 @@ impl Streams {
         &self,
         peer: &Peer,
         only: Option<ResourceType>,
-        mut requests: Streaming<V::Message>,
+        mut requests: Messages<V::Message>,
         responses: &mpsc::Sender<Message>,
     ) -> Result<(), Status> {
         let first = tokio::select! {
-            first = timeout(FIRST_REQUEST_DEADLINE, requests.message()) => first,
+            first = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => first,
             () = self.shutdown.cancelled() => return Err(shutting_down()),
         };
-        let first = first
-            .map_err(|_| Status::unavailable("no request came"))?
-            .map_err(|status| unreadable(&status))?;
+        let first = first.map_err(|_| Status::unavailable("no request came"))??;
         let Some(first) = first else { return Ok(()) };
         let mut request = request::<V>(first, only)?;
         let node = V::node(&mut request).take().filter(|node| !node.id.is_empty());
@@ -78,7 +76,7 @@ impl Streams {
             }
             let deadline = stream.deadline();
             outputs = tokio::select! {
-                message = requests.message() => match message {
+                message = requests.next() => match message {
                     Ok(Some(message)) => match self::request::<V>(message, only) {
                         Ok(mut request) => {
                             let node = V::node(&mut request).as_ref();
@@ -90,7 +88,7 @@ impl Streams {
                         Err(status) => break Err(status),
                     },
                     Ok(None) => break Ok(()),
-                    Err(status) => break Err(unreadable(&status)),
+                    Err(status) => break Err(status),
                 },
                 Ok(()) = connection.sets.changed() => {
                     let set = connection.sets.borrow_and_update().clone();
@@ -130,17 +128,6 @@ fn request<V: Variant>(
         _ => {}
     }
     Ok(request)
-}
-
-/// What a client is told whose message cannot be read. tonic takes such for a mistake of ours, and one
-/// that is too large for a number out of range.
-fn unreadable(status: &Status) -> Status {
-    let words = || format!("the request cannot be read: {}", status.message());
-    match status.code() {
-        Code::Internal => Status::invalid_argument(words()),
-        Code::OutOfRange => Status::resource_exhausted(words()),
-        _ => status.clone(),
-    }
 }
 
 fn shutting_down() -> Status {
