@@ -7,8 +7,8 @@
 //! names: a chain that is made anew because somebody was withdrawn must not begin with the list on which
 //! he still was.
 //!
-//! Only the first answer of a type waits for all clusters, since a client that begins takes itself for
-//! ready with it; but no longer than for one that is late.
+//! Only the first answer of a type waits for all clusters, and that of listeners for all secrets, since a
+//! client that begins takes itself for ready with it; but no longer than for one that is late.
 //!
 //! Removals come last, and in the order in which things refer to each other.
 
@@ -67,8 +67,14 @@ impl DeltaStream {
         now: Instant,
         outputs: &mut Vec<Output>,
     ) {
-        let needs_clusters = matches!(resource_type, ResourceType::Listener | ResourceType::Route);
-        let are_coming = needs_clusters && self.are_clusters_coming(target);
+        let needs: &[ResourceType] = match resource_type {
+            ResourceType::Listener if !target.of(resource_type).is_empty() => {
+                &[ResourceType::Cluster, ResourceType::Secret]
+            }
+            ResourceType::Listener | ResourceType::Route => &[ResourceType::Cluster],
+            _ => &[],
+        };
+        let are_coming = needs.iter().any(|of| self.are_coming(*of, target));
         let nonce = self.last_nonce + 1;
         let Some(mut stream) = self.types.remove(&resource_type) else { return };
         let mut response = None;
@@ -97,12 +103,13 @@ impl DeltaStream {
         outputs.push(Output::Send(response));
     }
 
-    /// Whether clusters are still to be sent or to be taken, by a client that takes them in time.
-    fn are_clusters_coming(&mut self, target: &ResourceSet) -> bool {
-        self.types.get_mut(&ResourceType::Cluster).is_some_and(|clusters| {
-            !clusters.is_lagging()
-                && (clusters.is_busy()
-                    || (clusters.subscription.has_begun && clusters.has_updates(target)))
+    /// Whether resources of a type are still to be sent or to be taken, by a client that takes them in
+    /// time.
+    fn are_coming(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
+        self.types.get_mut(&resource_type).is_some_and(|stream| {
+            !stream.is_lagging()
+                && (stream.is_busy()
+                    || (stream.subscription.has_begun && stream.has_updates(target)))
         })
     }
 

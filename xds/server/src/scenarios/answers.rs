@@ -38,7 +38,7 @@ fn nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered<V: Dialect>(
     client.give(&all);
     client.subscribe_to(&all);
     client.take_all();
-    assert_eq!(client.saw(), ["CDS +a", "EDS +a", "SDS", "LDS +l", "RDS"]);
+    assert_eq!(client.saw(), ["CDS +a", "EDS +a", "SDS", "RDS", "LDS +l"]);
     client.give(&all);
     client.give(&set([cluster("a", 1), endpoints("a", 1), listener("l", 1)]));
     assert!(client.saw().is_empty());

@@ -21,6 +21,7 @@ in_both_variants! {
     listeners_and_routes_wait_until_the_clusters_that_they_name_are_taken,
     what_names_nothing_that_is_to_come_does_not_wait,
     what_is_urgent_waits_for_no_cluster,
+    the_first_listeners_come_together_when_clusters_and_secrets_are_taken,
     a_cluster_of_which_a_change_is_refused_is_there,
     what_waits_for_late_clusters_holds_up_no_removal,
     what_names_a_cluster_that_is_being_removed_waits_until_it_is_back,
@@ -168,6 +169,26 @@ fn what_waits_for_late_clusters_holds_up_no_removal<V: Dialect>() {
     assert_eq!(client.saw(), ["CDS +b"]);
     client.pass(ACK_DEADLINE);
     assert_eq!(client.saw(), ["CDS late", "CDS -x"]);
+}
+
+/// R52, R56: with its first listeners a client that begins takes itself for ready.
+fn the_first_listeners_come_together_when_clusters_and_secrets_are_taken<V: Dialect>() {
+    let all = set([
+        cluster("a", 1),
+        secret("s", 1),
+        listener("l", 1),
+        urgent(&listener_of("m", 1, &["s"])),
+    ]);
+    let mut client = Client::<V>::new();
+    client.give(&all);
+    client.wants(Cluster, &[]);
+    client.wants(Secret, &["s"]);
+    client.wants(Listener, &[]);
+    assert_eq!(client.saw(), ["CDS +a", "SDS +s"]);
+    client.take(Cluster);
+    assert!(client.saw().is_empty());
+    client.take(Secret);
+    assert_eq!(client.saw(), ["LDS +l +m"]);
 }
 
 /// R54, R57: a cluster that comes back while it is being removed is not there when the client reads what

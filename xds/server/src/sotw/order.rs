@@ -39,7 +39,7 @@ impl SotwStream {
         if self.listeners.exchange.is_busy()
             || (self.listeners.owes_answer
                 && self.listeners.exchange.is_fresh
-                && self.are_clusters_coming(target))
+                && (self.are_clusters_coming(target) || self.are_secrets_coming(target)))
         {
             return;
         }
@@ -76,6 +76,17 @@ impl SotwStream {
         let clusters = &mut self.clusters;
         !clusters.exchange.is_lagging
             && (clusters.exchange.is_busy() || clusters.due(target, true, |_| false).is_some())
+    }
+
+    /// The same of secrets, where there are listeners that may name them.
+    fn are_secrets_coming(&mut self, target: &ResourceSet) -> bool {
+        if target.of(ResourceType::Listener).is_empty() {
+            return false;
+        }
+        let secrets = &mut self.secrets;
+        let is_busy = secrets.exchange.is_busy();
+        let has_begun = secrets.exchange.subscription.has_begun;
+        !secrets.exchange.is_lagging && (is_busy || (has_begun && secrets.has_updates(target)))
     }
 
     fn push_clusters(

@@ -1,6 +1,6 @@
 //! Everything is bounded (invariant 10): responses, and what a delta client alone can make us hold.
 
-use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener};
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Secret};
 use ironmesh_xds_wire::{DeltaRequest, ResourceSet};
 
 use super::client::{Client, subscribe};
@@ -22,7 +22,9 @@ fn a_large_response_is_split_and_the_rest_follows_the_ack() {
     client.take(Cluster);
     assert_eq!(client.saw(), ["CDS +d +e", "EDS +d +e"]);
     client.take(Cluster);
-    assert_eq!(client.saw(), ["LDS +l", "RDS"]);
+    assert_eq!(client.saw(), ["RDS"]);
+    client.take(Secret);
+    assert_eq!(client.saw(), ["LDS +l"]);
 }
 
 /// R7.
