@@ -20,7 +20,7 @@ use ironmesh_catalog::{CertificateStore, Mesh};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::{Settings, load_folder};
 use ironmesh_store::{KeyEncryptionKey, Store};
-use ironmesh_xds_server::Hub;
+use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -165,7 +165,9 @@ async fn serve_xds(
         () = shutdown.cancelled() => return Ok(()),
     }
     tracing::info!(address = %listener.local_addr()?, "xDS is served");
-    Ok(ironmesh_xds_server::serve(listener, outlook.tls, hub, admission, shutdown).await?)
+    let limits = Limits::default();
+    ironmesh_xds_server::serve(listener, outlook.tls, hub, admission, limits, shutdown).await;
+    Ok(())
 }
 
 async fn until(

@@ -41,12 +41,20 @@ impl Stream {
 
     /// Opens a stream with this first request.
     pub(crate) async fn begin(channel: Channel, first: DeltaDiscoveryRequest) -> Self {
+        Self::try_begin(channel, first).await.unwrap()
+    }
+
+    /// The same, where it may be refused.
+    pub(crate) async fn try_begin(
+        channel: Channel,
+        first: DeltaDiscoveryRequest,
+    ) -> Result<Self, Status> {
         let (requests, outgoing) = mpsc::channel(8);
         requests.send(first).await.unwrap();
         let mut client = AggregatedDiscoveryServiceClient::new(channel);
         let stream = client.delta_aggregated_resources(ReceiverStream::new(outgoing));
-        let responses = timeout(patience(), stream).await.unwrap().unwrap().into_inner();
-        Self { requests, responses }
+        let responses = timeout(patience(), stream).await.unwrap()?.into_inner();
+        Ok(Self { requests, responses })
     }
 
     pub(crate) async fn send(&self, request: DeltaDiscoveryRequest) {

@@ -87,3 +87,21 @@ async fn a_silent_connection_stands_in_nobodys_way() {
     assert_eq!(names(&stream.push().await), ["a"]);
     drop(silent);
 }
+
+// A13: a session that is resumed would not be checked again.
+#[tokio::test]
+async fn no_session_is_resumed() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let tls = with_tls13(&server, Some(&client));
+    for _ in 0..3 {
+        // (The same configuration keeps what it is given to resume with.)
+        let connection = dial(server.address, Arc::clone(&tls)).await.unwrap();
+        assert_eq!(connection.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full));
+        let channel = connect(&server, &client).await;
+        let mut stream = Stream::begin(channel, clusters(&client)).await;
+        server.publish(&client, cluster("a", "1").1).await;
+        stream.push().await;
+        assert_eq!(connection.get_ref().1.tls13_tickets_received(), 0);
+    }
+}

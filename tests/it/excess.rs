@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use ironmesh_xds_server::Limits;
 use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Secret};
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
@@ -108,6 +109,51 @@ async fn a_hundred_thousand_names_are_answered_and_too_many_end_the_stream() {
     let end = sotw.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("too many names"), "{end}");
+    bystander.is_served(&server).await;
+}
+
+/// Takes pushes until there is one of listeners: then its names are held.
+async fn is_told_of_listeners(stream: &mut Stream) {
+    loop {
+        let push = stream.push().await;
+        stream.answer(&push, None).await;
+        if push.type_url == Listener.url() {
+            return;
+        }
+    }
+}
+
+// A26: what one client makes us hold is bounded on all its streams together.
+#[tokio::test]
+async fn names_on_all_streams_of_a_client_count_together() {
+    let limits = Limits { names_per_client: 1 << 20, ..Limits::default() };
+    let server = Server::start_with(limits).await;
+    let (client, other) = (server.authority.proxy(), server.authority.proxy());
+    let mut bystander = Bystander::open(&server).await;
+    let many = || ask(Listener, vec!["x".repeat(400 << 10)]);
+    let mut first = Stream::open(&server, &client).await;
+    let mut second = Stream::begin(connect(&server, &client).await, clusters(&client)).await;
+    for stream in [&mut first, &mut second] {
+        stream.send(many()).await;
+    }
+    server.publish(&client, cluster("a", "1").1).await;
+    for stream in [&mut first, &mut second] {
+        is_told_of_listeners(stream).await;
+    }
+    let asks_for_all =
+        DiscoveryRequest { resource_names: vec!["x".repeat(400 << 10)], ..sotw::clusters(&client) };
+    let end = SotwStream::begin(&server, &client, asks_for_all).await.end().await;
+    assert_eq!(end.code(), Code::ResourceExhausted);
+    assert!(end.message().contains("too many names on all its streams"), "{end}");
+    // The names of a stream go with it, and another client has its own.
+    drop(second);
+    server.status_where(&client, "one stream", |status| status.streams == 1).await;
+    for client in [&client, &other] {
+        let mut stream = Stream::begin(connect(&server, client).await, clusters(client)).await;
+        stream.send(many()).await;
+        server.publish(client, cluster("a", "2").1).await;
+        is_told_of_listeners(&mut stream).await;
+    }
     bystander.is_served(&server).await;
 }
 

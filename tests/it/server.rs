@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ironmesh_tests::eventually;
 use ironmesh_tests::eventually::patience;
-use ironmesh_xds_server::{Admission, ClientKey, ClientStatus, Hub, Peer, Refusal, serve};
+use ironmesh_xds_server::{Admission, ClientKey, ClientStatus, Hub, Limits, Peer, Refusal, serve};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::{Node, Resource, ResourceSet};
 use rustls::ServerConfig;
@@ -25,11 +25,15 @@ pub(crate) struct Server {
     pub(crate) shutdown: CancellationToken,
     /// From where streams were opened that were refused.
     pub(crate) refused_from: Arc<Mutex<Vec<SocketAddr>>>,
-    serving: JoinHandle<Result<(), tonic::transport::Error>>,
+    serving: JoinHandle<()>,
 }
 
 impl Server {
     pub(crate) async fn start() -> Self {
+        Self::start_with(Limits::default()).await
+    }
+
+    pub(crate) async fn start_with(limits: Limits) -> Self {
         let authority = TestAuthority::new();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -37,7 +41,8 @@ impl Server {
         let (hub, shutdown) = (Arc::new(Hub::default()), CancellationToken::new());
         let refused_from = Arc::default();
         let admission = Arc::new(ByCertificate { refused_from: Arc::clone(&refused_from) });
-        let serving = serve(listener, config, Arc::clone(&hub), admission, shutdown.clone());
+        let serving =
+            serve(listener, config, Arc::clone(&hub), admission, limits, shutdown.clone());
         let serving = tokio::spawn(serving);
         Self { authority, address, hub, tls, shutdown, refused_from, serving }
     }
@@ -67,7 +72,7 @@ impl Server {
 
     /// Waits until the server has ended.
     pub(crate) async fn ended(self) {
-        timeout(patience(), self.serving).await.expect("the server ends").unwrap().unwrap();
+        timeout(patience(), self.serving).await.expect("the server ends").unwrap();
     }
 }
 

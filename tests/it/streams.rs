@@ -1,12 +1,15 @@
 //! Which streams are served, and how the others are turned down.
 
+use ironmesh_xds_server::Closed;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{Extension, Node};
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use tonic::Code;
 
+use crate::bystander::Bystander;
 use crate::client::{Stream, clusters, connect, names};
 use crate::server::{Server, cluster};
+use crate::sotw::{self, SotwStream};
 
 #[tokio::test]
 async fn a_client_that_is_not_admitted_is_told_why() {
@@ -105,6 +108,31 @@ async fn a_node_of_61_kilobytes_is_fine() {
     let node = Some(Node { id: client.name(), extensions, ..Node::default() });
     let first = DeltaDiscoveryRequest { node, ..clusters(&client) };
     let mut stream = Stream::begin(connect(&server, &client).await, first).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    assert_eq!(names(&stream.push().await), ["a"]);
+}
+
+// A12: what a revocation does, however many streams there are.
+#[tokio::test]
+async fn a_client_that_is_disconnected_is_told_why_and_its_connections_end() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let channel = connect(&server, &client).await;
+    let mut one = Stream::begin(channel.clone(), clusters(&client)).await;
+    let mut two = Stream::begin(channel, clusters(&client)).await;
+    let mut other = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
+    server.status_where(&client, "its streams", |status| status.streams == 3).await;
+    server.hub.disconnect(&client.name(), "its certificate is revoked");
+    for end in [one.end().await, two.end().await, other.end().await] {
+        assert_eq!(end.code(), Code::PermissionDenied);
+        assert_eq!(end.message(), "its certificate is revoked");
+    }
+    server.status_where(&client, "none", |status| status.streams == 0).await;
+    assert_eq!(server.hub.counters().streams_closed(Closed::Disconnected), 3);
+    bystander.is_served(&server).await;
+    // Here it is still admitted, and so it may come again.
+    let mut stream = Stream::open(&server, &client).await;
     server.publish(&client, cluster("a", "1").1).await;
     assert_eq!(names(&stream.push().await), ["a"]);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ironmesh_xds_server::{Admission, ClientKey, Hub, Peer, Refusal, serve_incoming};
+use ironmesh_xds_server::{Admission, ClientKey, Hub, Limits, Peer, Refusal, serve_incoming};
 use ironmesh_xds_wire::{Node, ResourceSet};
 use rustls::ServerConfig;
 use tokio::sync::{mpsc, watch};
@@ -41,10 +41,11 @@ impl Server {
             tls.subscribe(),
             Arc::clone(&hub),
             admission,
+            Limits::default(),
             CancellationToken::new(),
         );
         tokio::select! {
-            end = Box::pin(serving) => Err(format!("it ended by itself: {end:?}"))?,
+            () = Box::pin(serving) => Err("it ended by itself")?,
             () = reconcile(&hub, self.sets.subscribe()) => Ok(()),
         }
     }

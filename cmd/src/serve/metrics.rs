@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_xds_server::{Counters, Hub};
+use ironmesh_xds_server::{Closed, Counters, Hub, Turned};
 use ironmesh_xds_wire::ResourceType;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -73,10 +73,11 @@ impl Collector for Sources {
         let sets = ConstCounter::new(self.hub.counters().sets());
         let help = "How often a proxy was given another set of resources";
         sets.encode(encoder.encode_descriptor("xds_sets", help, None, sets.metric_type())?)?;
-        let counters: [(&str, &str, Read); 3] = [
+        let counters: [(&str, &str, Read); 4] = [
             ("xds_pushes", "Responses that were sent", Counters::pushes),
             ("xds_acks", "Responses that were taken", Counters::acks),
             ("xds_nacks", "Responses that were refused", Counters::nacks),
+            ("xds_late_answers", "Responses that were not answered in time", Counters::late),
         ];
         for (name, help, read) in counters {
             let kind = ConstCounter::new(0_u64).metric_type();
@@ -87,6 +88,26 @@ impl Collector for Sources {
                 counter.encode(family.encode_family(&labels)?)?;
             }
         }
-        Ok(())
+        let counts = self.hub.counters();
+        let turned = Turned::ALL.map(|why| (why.word(), counts.connections_turned_away(why)));
+        let help = "Connections that were turned away";
+        by_reason(&mut encoder, "xds_connections_refused", help, &turned)?;
+        let closed = Closed::ALL.map(|why| (why.word(), counts.streams_closed(why)));
+        let help = "Streams that were ended for what the client does";
+        by_reason(&mut encoder, "xds_streams_closed", help, &closed)
     }
+}
+
+fn by_reason(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    counts: &[(&str, u64)],
+) -> Result<(), std::fmt::Error> {
+    let kind = ConstCounter::new(0_u64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (reason, count) in counts {
+        ConstCounter::new(*count).encode(family.encode_family(&[("reason", *reason)])?)?;
+    }
+    Ok(())
 }

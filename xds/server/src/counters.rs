@@ -10,6 +10,81 @@ use ironmesh_xds_wire::ResourceType;
 pub struct Counters {
     by_type: BTreeMap<ResourceType, Counts>,
     sets: AtomicU64,
+    turned: BTreeMap<Turned, AtomicU64>,
+    closed: BTreeMap<Closed, AtomicU64>,
+}
+
+/// Why a connection was turned away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turned {
+    /// There are too many.
+    Full,
+    /// There are too many with the same certificate.
+    Client,
+    /// Its TLS handshake failed.
+    BadHandshake,
+    /// Its TLS handshake took too long.
+    SlowHandshake,
+    /// Its TLS handshake took long, and others waited for its place.
+    Displaced,
+}
+
+impl Turned {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Full, Self::Client, Self::BadHandshake, Self::SlowHandshake, Self::Displaced];
+
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Client => "client",
+            Self::BadHandshake => "bad_handshake",
+            Self::SlowHandshake => "slow_handshake",
+            Self::Displaced => "displaced",
+        }
+    }
+}
+
+/// Why the server ended a stream, where it was the client's doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closed {
+    /// The client was not admitted.
+    Refused,
+    /// It has too many streams.
+    TooManyStreams,
+    /// It asks for too many names or types.
+    TooManyNames,
+    /// It sends requests, or opens streams, without end.
+    Flood,
+    /// It does not read.
+    SlowReader,
+    /// Whoever decides who may connect has ended it.
+    Disconnected,
+}
+
+impl Closed {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Refused,
+        Self::TooManyStreams,
+        Self::TooManyNames,
+        Self::Flood,
+        Self::SlowReader,
+        Self::Disconnected,
+    ];
+
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::TooManyStreams => "too_many_streams",
+            Self::TooManyNames => "too_many_names",
+            Self::Flood => "flood",
+            Self::SlowReader => "slow_reader",
+            Self::Disconnected => "disconnected",
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -17,12 +92,18 @@ struct Counts {
     pushes: AtomicU64,
     acks: AtomicU64,
     nacks: AtomicU64,
+    late: AtomicU64,
 }
 
 impl Default for Counters {
     fn default() -> Self {
         let by_type = ResourceType::ALL.into_iter().map(|of| (of, Counts::default())).collect();
-        Self { by_type, sets: AtomicU64::new(0) }
+        Self {
+            by_type,
+            sets: AtomicU64::new(0),
+            turned: Turned::ALL.into_iter().map(|why| (why, AtomicU64::new(0))).collect(),
+            closed: Closed::ALL.into_iter().map(|why| (why, AtomicU64::new(0))).collect(),
+        }
     }
 }
 
@@ -42,6 +123,21 @@ impl Counters {
         self.read(resource_type, |counts| &counts.nacks)
     }
 
+    /// How many of them were not answered in time.
+    pub fn late(&self, resource_type: ResourceType) -> u64 {
+        self.read(resource_type, |counts| &counts.late)
+    }
+
+    /// How many connections were turned away for this reason.
+    pub fn connections_turned_away(&self, why: Turned) -> u64 {
+        self.turned.get(&why).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// How many streams were ended for this reason.
+    pub fn streams_closed(&self, why: Closed) -> u64 {
+        self.closed.get(&why).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
     /// How many times a client was given another set.
     pub fn sets(&self) -> u64 {
         self.sets.load(Ordering::Relaxed)
@@ -57,6 +153,22 @@ impl Counters {
 
     pub(crate) fn nacked(&self, resource_type: ResourceType) {
         self.count(resource_type, |counts| &counts.nacks);
+    }
+
+    pub(crate) fn is_late(&self, resource_type: ResourceType) {
+        self.count(resource_type, |counts| &counts.late);
+    }
+
+    pub(crate) fn turned(&self, why: Turned) {
+        if let Some(count) = self.turned.get(&why) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn closed(&self, why: Closed) {
+        if let Some(count) = self.closed.get(&why) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn set(&self) {

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use ironmesh_xds_wire::{DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
-use crate::stream::{REMOVAL_GRACE, Taken, UnknownTypes};
+use crate::stream::{FULL_RESPONSE, REMOVAL_GRACE, Taken, UnknownTypes};
 use crate::subscription;
-use type_stream::{Answer, TypeStream};
+use type_stream::{Answer, NAME_PREFIX, TypeStream};
 
 /// What a delta stream gives to the world around it.
 pub type Output = crate::stream::Output<DeltaResponse>;
@@ -63,7 +63,7 @@ impl DeltaStream {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
             return self.on_unknown_type(request);
         };
-        if subscription::is_too_large(request.initial_versions.keys()) {
+        if subscription::size_of(request.initial_versions.keys()) > subscription::MAX_SIZE {
             return vec![Output::Close("the client brings along too many names")];
         }
         let mut outputs = Vec::new();
@@ -86,10 +86,10 @@ impl DeltaStream {
             if stream.on_subscriptions(request, self.target.as_ref()) {
                 outputs.push(Output::Acked(Taken { resource_type, names: Vec::new() }));
             }
-            if stream.subscription.is_too_large() {
-                outputs.push(Output::Close("the client subscribes to too many names"));
-                return outputs;
-            }
+        }
+        if self.size() > subscription::MAX_SIZE {
+            outputs.push(Output::Close("the client subscribes to too many names"));
+            return outputs;
         }
         self.advance(now, &mut outputs);
         outputs
@@ -149,6 +149,11 @@ impl DeltaStream {
         }
     }
 
+    /// What the names that the client wants, and has brought along, take in memory, about.
+    pub(crate) fn size(&self) -> usize {
+        self.types.values().map(TypeStream::size).sum::<usize>() + self.unknown_types.size()
+    }
+
     /// Removes nothing before `until`.
     pub(crate) fn defer_removals(&mut self, until: Instant) {
         self.grace_ends.get_or_insert(until);
@@ -156,20 +161,35 @@ impl DeltaStream {
 
     /// A type that we do not serve: nothing of it is there, which is told once per name.
     fn on_unknown_type(&mut self, request: &DeltaRequest) -> Vec<Output> {
-        let is_new = match self.unknown_types.insert(&request.type_url) {
+        let is_new = match self.unknown_types.insert(&request.type_url, &request.subscribe) {
             Ok(is_new) => is_new,
             Err(reason) => return vec![Output::Close(reason)],
         };
+        if self.size() > subscription::MAX_SIZE {
+            return vec![Output::Close("the client subscribes to too many names")];
+        }
         if !is_new && request.subscribe.is_empty() {
             return Vec::new();
         }
-        let response = DeltaResponse {
-            type_url: request.type_url.as_str().into(),
+        // (Nothing is kept of it, so that the next part cannot wait for the ACK of this one.)
+        let (mut parts, mut part, mut size) = (Vec::new(), Vec::<Arc<str>>::new(), 0);
+        for name in &request.subscribe {
+            if size >= FULL_RESPONSE {
+                parts.push(std::mem::take(&mut part));
+                size = 0;
+            }
+            size += name.len() + NAME_PREFIX;
+            part.push(name.as_str().into());
+        }
+        parts.push(part);
+        let type_url: Arc<str> = request.type_url.as_str().into();
+        let responses = parts.into_iter().map(|removed| DeltaResponse {
+            type_url: Arc::clone(&type_url),
             nonce: self.next_nonce(),
             resources: Vec::new(),
-            removed: request.subscribe.iter().map(|name| name.as_str().into()).collect(),
-        };
-        vec![Output::Send(response)]
+            removed,
+        });
+        responses.map(Output::Send).collect()
     }
 
     fn next_nonce(&mut self) -> u64 {

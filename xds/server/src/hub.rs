@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use imbl::OrdMap;
 use ironmesh_xds_wire::{Node, ResourceSet, ResourceType, Version};
@@ -92,6 +93,7 @@ pub struct Hub {
 struct Clients {
     /// The number of the newest stream.
     last_stream: u64,
+    disconnections: u64,
     by_key: BTreeMap<ClientKey, Client>,
     /// Those to whom something has happened since [`Hub::take_changed`].
     changed: BTreeSet<ClientKey>,
@@ -106,6 +108,10 @@ struct Client {
     in_force: BTreeMap<ResourceType, (u64, InForce)>,
     /// Clusters that were pushed on its newest aggregated stream, whose number that is, and not answered.
     unanswered: (u64, BTreeSet<Arc<str>>),
+    /// What the names on its streams take in memory, about.
+    names: Arc<AtomicUsize>,
+    /// Why its streams that are there were cut last.
+    cut: watch::Sender<Arc<str>>,
 }
 
 /// What the first request of a stream says of the client behind it.
@@ -248,19 +254,38 @@ impl Hub {
         changed.into_iter().filter_map(news).collect()
     }
 
+    /// Ends all streams of a client, and their connections; the client is told the reason. To be called
+    /// after the [`Admission`](crate::Admission) has come to refuse it: then none is left, and none comes.
+    pub fn disconnect(&self, client: &str, reason: &str) {
+        let mut clients = self.clients.lock();
+        clients.disconnections += 1;
+        if let Some(client) = clients.by_key.get(client) {
+            client.cut.send_replace(reason.into());
+        }
+    }
+
+    /// How often [`Hub::disconnect`] was called.
+    pub(crate) fn disconnections(&self) -> u64 {
+        self.clients.lock().disconnections
+    }
+
     /// Tells when [`Hub::take_changed`] has something to take.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// A stream of `client` begins.
+    /// A stream of `client` begins, unless it has as many as it may have.
     pub(crate) fn connect(
         self: &Arc<Self>,
         client: ClientKey,
         node: Node,
         coming: Coming,
-    ) -> Connection {
+        most: usize,
+    ) -> Result<Connection, ClientKey> {
         let mut clients = self.clients.lock();
+        if clients.by_key.get(&client).is_some_and(|known| known.status.streams >= most) {
+            return Err(client);
+        }
         clients.last_stream += 1;
         let stream = clients.last_stream;
         clients.changed.insert(Arc::clone(&client));
@@ -269,6 +294,8 @@ impl Hub {
             status: ClientStatus::default(),
             in_force: BTreeMap::new(),
             unanswered: Default::default(),
+            names: Arc::default(),
+            cut: watch::Sender::new(Arc::default()),
         });
         let is_new_process = match coming {
             Coming::Anew => true,
@@ -292,9 +319,12 @@ impl Hub {
         if is_new_process {
             entry.unanswered.1.clear();
         }
+        let cut = entry.cut.subscribe();
+        let names = Share { all: Arc::clone(&entry.names), own: 0 };
         drop(clients);
         self.tell();
-        Connection { hub: Arc::clone(self), stream, client, sets, refused, in_force }
+        let hub = Arc::clone(self);
+        Ok(Connection { hub, stream, client, sets, refused, in_force, names, cut })
     }
 
     fn tell(&self) {
@@ -324,6 +354,35 @@ pub(crate) struct Connection {
     pub(crate) refused: BTreeMap<(ResourceType, Arc<str>), Version>,
     /// What they left in force.
     pub(crate) in_force: BTreeMap<ResourceType, InForce>,
+    /// What the names on this stream take, of what those on all streams of the client do.
+    pub(crate) names: Share,
+    /// Changes when the stream is to be cut, to the reason.
+    pub(crate) cut: watch::Receiver<Arc<str>>,
+}
+
+/// A share of a sum, for as long as it is there.
+#[derive(Debug)]
+pub(crate) struct Share {
+    all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl Share {
+    /// Sets it, and returns the sum.
+    pub(crate) fn set(&mut self, own: usize) -> usize {
+        let old = std::mem::replace(&mut self.own, own);
+        if own >= old {
+            self.all.fetch_add(own - old, Ordering::Relaxed) + (own - old)
+        } else {
+            self.all.fetch_sub(old - own, Ordering::Relaxed) - (old - own)
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 impl Connection {
@@ -399,6 +458,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        // Before anybody can see that the stream has gone.
+        self.names.set(0);
         self.hub.with(&self.client, |client| {
             client.status.streams = client.status.streams.saturating_sub(1);
             client.status.acked.retain(|(stream, _), _| *stream != self.stream);

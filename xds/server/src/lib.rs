@@ -12,7 +12,7 @@
 //!
 //! use ironmesh_xds_server::wire::pb::envoy::config::cluster::v3::Cluster;
 //! use ironmesh_xds_server::wire::{Node, Resource, ResourceSet};
-//! use ironmesh_xds_server::{Admission, ClientKey, Hub, Peer, Refusal, serve};
+//! use ironmesh_xds_server::{Admission, ClientKey, Hub, Limits, Peer, Refusal, serve};
 //! use tokio::net::TcpListener;
 //! use tokio::sync::watch;
 //! use tokio_util::sync::CancellationToken;
@@ -32,7 +32,8 @@
 //!     let (_tls, current) = watch::channel(Arc::new(tls));
 //!     let listener = TcpListener::bind("127.0.0.1:18000").await?;
 //!     let (admission, shutdown) = (Arc::new(Everybody), CancellationToken::new());
-//!     tokio::spawn(serve(listener, current, Arc::clone(&hub), admission, shutdown));
+//!     let limits = Limits::default();
+//!     tokio::spawn(serve(listener, current, Arc::clone(&hub), admission, limits, shutdown));
 //!
 //!     let mut set = ResourceSet::default();
 //!     set.insert(Resource::new(&Cluster { name: "a".to_owned(), ..Cluster::default() }).into());
@@ -78,14 +79,20 @@
 //! ```
 
 mod body;
+mod connection;
 mod counters;
 pub mod delta;
 mod hub;
+mod limits;
 mod listener;
 mod messages;
+mod pace;
+mod peer;
+mod rarely;
 mod references;
 #[cfg(test)]
 mod scenarios;
+mod seats;
 mod separate;
 mod service;
 #[cfg(feature = "simulated")]
@@ -98,9 +105,11 @@ mod test_resources;
 mod trials;
 mod variant;
 
-pub use counters::Counters;
+pub use counters::{Closed, Counters, Turned};
 pub use hub::{ClientKey, ClientNews, ClientStatus, Hub, Nack};
 /// The resources, sets and messages that the engine is given and gives.
 pub use ironmesh_xds_wire as wire;
-pub use listener::{Peer, serve, serve_incoming};
+pub use limits::Limits;
+pub use listener::{serve, serve_incoming};
+pub use peer::Peer;
 pub use service::{Admission, Refusal};

@@ -1,76 +1,37 @@
-//! The listener: connections in, mutual TLS, and on to the service. TCP is what they usually are.
+//! The listener: connections in, mutual TLS, and on to HTTP/2. TCP is what they usually are.
 //!
-//! tonic can neither swap its TLS configuration nor bound its handshakes, so both are done here: the
-//! configuration is read anew for every connection, and a handshake has a deadline and never stands
-//! in another's way.
+//! The TLS configuration is read anew for every connection, and a handshake has a deadline and never
+//! stands in another's way.
+
+mod handshakes;
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::timeout;
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::transport::server::Connected;
 
+use crate::connection::Connections;
+use crate::counters::Turned;
 use crate::hub::Hub;
-use crate::service::names::{Aggregated, Clusters, Endpoints, Listeners, Routes, Secrets};
-use crate::service::{Admission, Discovery, Streams};
-
-/// How long a TLS handshake may take.
-const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+use crate::limits::Limits;
+use crate::rarely::Rarely;
+use crate::seats::Seats;
+use crate::service::{Admission, Streams};
+use handshakes::Handshakes;
 
 /// How long nothing is accepted after an attempt that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// How many handshakes may run at once.
-const MAX_HANDSHAKES: usize = 256;
-
-/// After how long a silence a client is asked whether it is there, and how long it may take to answer.
-const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
-
-/// How long clients may take to read what is under way, and to leave, when we shut down.
-const LEAVE_DEADLINE: Duration = Duration::from_secs(5);
-
-/// How many streams one connection may have. Envoy has one where it uses the aggregated service, and
-/// otherwise one for each cluster's endpoints, each route configuration and each secret.
-const MAX_STREAMS_PER_CONNECTION: u32 = 128;
-
-/// Who is at the other end of a connection, by its verified certificate.
-#[derive(Debug, Clone)]
-pub struct Peer {
-    /// The certificate of the client itself, in DER.
-    pub certificate: CertificateDer<'static>,
-    /// Where it calls from.
-    pub address: SocketAddr,
-    refusals: Arc<AtomicU32>,
-}
-
-impl Peer {
-    /// Takes note that one of its streams was refused.
-    pub(crate) fn refused(&self) {
-        self.refusals.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Whether its connection is to be closed. A client that is refused tries again on the same
-    /// connection, that is with the same certificate, also when it has another by now: so the first
-    /// refusal is told, and after the second the connection ends.
-    fn is_to_leave(&self) -> bool {
-        self.refusals.load(Ordering::Relaxed) > 1
-    }
-}
 
 /// Serves xDS on `listener`, as [`serve_incoming`] does.
 pub async fn serve(
@@ -78,9 +39,10 @@ pub async fn serve(
     tls: watch::Receiver<Arc<ServerConfig>>,
     hub: Arc<Hub>,
     admission: Arc<dyn Admission>,
+    limits: Limits,
     shutdown: CancellationToken,
-) -> Result<(), tonic::transport::Error> {
-    serve_incoming(Incoming(listener), tls, hub, admission, shutdown).await
+) {
+    serve_incoming(Incoming(listener), tls, hub, admission, limits, shutdown).await;
 }
 
 /// Serves xDS on the connections of `incoming` until `shutdown`, and returns when all streams have
@@ -96,43 +58,15 @@ pub async fn serve_incoming<IO>(
     tls: watch::Receiver<Arc<ServerConfig>>,
     hub: Arc<Hub>,
     admission: Arc<dyn Admission>,
+    limits: Limits,
     shutdown: CancellationToken,
-) -> Result<(), tonic::transport::Error>
-where
+) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let tasks = TaskTracker::new();
-    let streams = Streams { hub, admission, shutdown: shutdown.clone(), tasks: tasks.clone() };
-    let (connections, accepted) = mpsc::channel(64);
-    let accepting = tokio::spawn(accept(incoming, tls, connections, shutdown.clone()));
-    let serving = tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE.0))
-        .http2_keepalive_timeout(Some(KEEPALIVE.1))
-        .max_concurrent_streams(Some(MAX_STREAMS_PER_CONNECTION))
-        .add_service(Discovery::<Aggregated>::new(&streams))
-        .add_service(Discovery::<Clusters>::new(&streams))
-        .add_service(Discovery::<Endpoints>::new(&streams))
-        .add_service(Discovery::<Listeners>::new(&streams))
-        .add_service(Discovery::<Routes>::new(&streams))
-        .add_service(Discovery::<Secrets>::new(&streams))
-        .serve_with_incoming_shutdown(
-            ReceiverStream::new(accepted),
-            shutdown.clone().cancelled_owned(),
-        );
-    let result = tokio::select! {
-        result = serving => result,
-        () = overdue(&shutdown) => Ok(()),
-    };
-    accepting.abort();
-    tasks.close();
-    tasks.wait().await;
-    result
-}
-
-/// Returns when `shutdown` is longer ago than clients may take to leave.
-async fn overdue(shutdown: &CancellationToken) {
-    shutdown.cancelled().await;
-    tokio::time::sleep(LEAVE_DEADLINE).await;
+    let streams = Streams { hub, admission, limits, shutdown, tasks: TaskTracker::new() };
+    accept(incoming, tls, &streams).await;
+    streams.tasks.close();
+    streams.tasks.wait().await;
 }
 
 /// What a TCP listener accepts.
@@ -157,17 +91,18 @@ impl Stream for Incoming {
 async fn accept<IO>(
     incoming: impl Stream<Item = io::Result<(IO, SocketAddr)>>,
     tls: watch::Receiver<Arc<ServerConfig>>,
-    connections: mpsc::Sender<io::Result<Connection<IO>>>,
-    shutdown: CancellationToken,
+    streams: &Streams,
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let seats = Seats::new(streams.limits);
+    let mut handshakes = Handshakes::new(Connections::new(streams), streams.limits.handshakes);
+    let no_seat = Rarely::default();
     let mut incoming = std::pin::pin!(incoming);
     loop {
         let accepted = tokio::select! {
             accepted = incoming.next() => accepted,
-            () = shutdown.cancelled() => return,
+            () = streams.shutdown.cancelled() => return,
         };
         let (io, address) = match accepted {
             Some(Ok(accepted)) => accepted,
@@ -177,90 +112,26 @@ async fn accept<IO>(
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
-            None => return,
+            None => break,
         };
-        let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
-        let acceptor = TlsAcceptor::from(Arc::clone(&tls.borrow()));
-        let connections = connections.clone();
-        tokio::spawn(async move {
-            let connection = handshake(acceptor, io, address).await;
-            drop(permit);
-            match connection {
-                // Refused only when the server has gone.
-                Ok(connection) => drop(connections.send(Ok(connection)).await),
-                Err(error) => tracing::info!(%address, %error, "xDS connection refused"),
+        let Some(seat) = seats.take() else {
+            // Closed at once: saying why would take a handshake, which is what costs.
+            streams.hub.counters().turned(Turned::Full);
+            if let Some(others) = no_seat.now() {
+                let most = streams.limits.connections;
+                tracing::warn!(%address, most, others, "xDS connection closed: there are too many");
             }
-        });
-    }
-}
-
-async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
-    acceptor: TlsAcceptor,
-    io: IO,
-    address: SocketAddr,
-) -> io::Result<Connection<IO>> {
-    let stream = timeout(HANDSHAKE_DEADLINE, acceptor.accept(io)).await??;
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
-    let certificate =
-        certificate.ok_or_else(|| io::Error::other("the client shows no certificate"))?;
-    let peer = Peer { certificate, address, refusals: Arc::default() };
-    Ok(Connection { stream, peer })
-}
-
-/// A connection whose client is known.
-struct Connection<IO> {
-    stream: TlsStream<IO>,
-    peer: Peer,
-}
-
-impl<IO> Connected for Connection<IO> {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
-}
-
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<IO> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.peer.is_to_leave() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            continue;
+        };
+        tokio::select! {
+            () = handshakes.place() => {}
+            () = streams.shutdown.cancelled() => return,
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        handshakes.begin(TlsAcceptor::from(Arc::clone(&tls.borrow())), io, address, seat);
     }
-}
-
-impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Connection<IO> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+    tokio::select! {
+        () = handshakes.finish() => {}
+        () = streams.shutdown.cancelled() => {}
     }
 }
 

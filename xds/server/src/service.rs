@@ -16,17 +16,19 @@ use tonic::server::NamedService;
 use tower_service::Service;
 
 use crate::body::{End, MessageBody};
+use crate::counters::Closed;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
-use crate::listener::Peer;
+use crate::limits::Limits;
 use crate::messages::Messages;
+use crate::peer::Peer;
 use crate::sotw::SotwStream;
 use crate::variant::Variant;
 
-pub(crate) mod names;
+mod names;
 mod run;
 
-use names::DiscoveryService;
+use names::{Aggregated, Clusters, DiscoveryService, Endpoints, Listeners, Routes, Secrets};
 
 /// How many responses may wait for a slow reader: more than one per type never do.
 const MAX_WAITING_RESPONSES: usize = 16;
@@ -48,8 +50,22 @@ pub struct Refusal(pub String);
 pub(crate) struct Streams {
     pub(crate) hub: Arc<Hub>,
     pub(crate) admission: Arc<dyn Admission>,
+    pub(crate) limits: Limits,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
+}
+
+impl Streams {
+    /// All services.
+    pub(crate) fn routes(&self) -> tonic::service::Routes {
+        tonic::service::Routes::new(Discovery::<Aggregated>::new(self))
+            .add_service(Discovery::<Clusters>::new(self))
+            .add_service(Discovery::<Endpoints>::new(self))
+            .add_service(Discovery::<Listeners>::new(self))
+            .add_service(Discovery::<Routes>::new(self))
+            .add_service(Discovery::<Secrets>::new(self))
+            .prepare()
+    }
 }
 
 /// One of the services, by its name.
@@ -81,15 +97,25 @@ impl<S: DiscoveryService> Discovery<S> {
         }
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
+        if peer.is_turned_away() {
+            peer.leave();
+            let words =
+                "this client has too many connections: is its certificate on several machines?";
+            return Err(Status::resource_exhausted(words));
+        }
+        if !peer.may_open() {
+            self.streams.hub.counters().closed(Closed::Flood);
+            return Err(Status::resource_exhausted("the client opens streams without end"));
+        }
         let requests = Messages::<V::Message>::new(request.into_body());
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
-        let (streams, end) = (self.streams.clone(), End::default());
+        let (streams, end, open) = (self.streams.clone(), End::default(), peer.open());
         let body = MessageBody::new(messages, Arc::clone(&end));
         self.streams.tasks.spawn(async move {
             if let Err(status) = streams.run::<V>(&peer, S::ONLY, requests, &responses).await {
                 drop(end.set(status));
             }
-            drop(responses);
+            drop((responses, open));
         });
         let mut response = http::Response::new(Body::new(body));
         let headers = response.headers_mut();

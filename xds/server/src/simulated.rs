@@ -27,8 +27,10 @@ impl SimulatedClient {
         Self::begin(hub, client, node, Coming::Back)
     }
 
+    #[expect(clippy::expect_used, reason = "for tests: a panic is a failed test")]
     fn begin(hub: &Arc<Hub>, client: &str, node: Node, coming: Coming) -> Self {
-        let connection = hub.connect(client.into(), node, coming);
+        let connection = hub.connect(client.into(), node, coming, usize::MAX);
+        let connection = connection.expect("there is no bound");
         Self { connection, has: BTreeMap::new() }
     }
 

@@ -20,6 +20,7 @@ use ironmesh_xds_wire::{ResourceSet, ResourceType, SotwRequest, SotwResponse, Ve
 use tokio::time::Instant;
 
 use crate::stream::{REMOVAL_GRACE, Refused, Taken, UnknownTypes};
+use crate::subscription;
 use exchange::Exchange;
 use partial::Partial;
 pub use whole::InForce;
@@ -90,7 +91,7 @@ impl SotwStream {
     pub fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<Output> {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
             // A type that we do not serve: there is no way to say so.
-            let known = self.unknown_types.insert(&request.type_url);
+            let known = self.unknown_types.insert(&request.type_url, &[]);
             return known.err().map(Output::Close).into_iter().collect();
         };
         if self.exchanges().iter().all(|(_, exchange)| !exchange.subscription.has_begun) {
@@ -116,7 +117,7 @@ impl SotwStream {
             }
             Answer::None | Answer::Stale => {}
         }
-        if self.exchanges().iter().any(|(_, exchange)| exchange.subscription.is_too_large()) {
+        if self.size() > subscription::MAX_SIZE {
             outputs.push(Output::Close("the client subscribes to too many names"));
             return outputs;
         }
@@ -199,6 +200,13 @@ impl SotwStream {
         for name in clusters {
             self.endpoints.resend(name);
         }
+    }
+
+    /// What the names that the client wants take in memory, about.
+    pub(crate) fn size(&self) -> usize {
+        let exchanges = self.exchanges();
+        let sizes = exchanges.iter().map(|(_, exchange)| exchange.subscription.size());
+        sizes.sum::<usize>() + self.unknown_types.size()
     }
 
     /// Lets no cluster go before `until`.

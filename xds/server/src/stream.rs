@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use ironmesh_xds_wire::{ErrorDetail, ResourceType, Version};
 
+use crate::subscription;
+
 /// How long a push waits for its ACK before everything else goes on without it (invariant 6).
 pub const ACK_DEADLINE: Duration = Duration::from_secs(15);
 
@@ -73,18 +75,32 @@ pub struct Taken {
 
 /// The types that a client asks for and that we do not serve. They are bounded (invariant 10).
 #[derive(Debug, Default)]
-pub(crate) struct UnknownTypes(BTreeSet<String>);
+pub(crate) struct UnknownTypes {
+    types: BTreeSet<String>,
+    /// What the names took that were asked for. They are not kept, but each is an answer.
+    size: usize,
+}
 
 impl UnknownTypes {
     /// Takes note of one, and says whether it is new; or why the stream is to be closed.
-    pub(crate) fn insert(&mut self, type_url: &str) -> Result<bool, &'static str> {
+    pub(crate) fn insert(
+        &mut self,
+        type_url: &str,
+        names: &[String],
+    ) -> Result<bool, &'static str> {
         if type_url.len() > MAX_TYPE_URL {
             return Err("the client asks for a resource type of too long a name");
         }
-        let is_new = self.0.insert(type_url.to_owned());
-        if self.0.len() > MAX_UNKNOWN_TYPES {
+        let is_new = self.types.insert(type_url.to_owned());
+        self.size += subscription::size_of(names);
+        if self.types.len() > MAX_UNKNOWN_TYPES {
             return Err("the client asks for too many unknown resource types");
         }
         Ok(is_new)
+    }
+
+    /// What it takes in memory, or has taken, about.
+    pub(crate) fn size(&self) -> usize {
+        self.size + subscription::size_of(&self.types)
     }
 }

@@ -8,16 +8,16 @@ use ironmesh_xds_wire::ResourceType;
 /// The name that stands for all resources of a type.
 const WILDCARD: &str = "*";
 
-/// How much memory the names of one type may take.
-const MAX_SIZE: usize = 16 << 20;
+/// How much memory the names on one stream may take, of all types together. Ten thousand services are
+/// about 4 MiB: a name of each for its endpoints and its routes, and what a client brings along.
+pub(crate) const MAX_SIZE: usize = 16 << 20;
 
 /// What a name takes besides its bytes, about.
 const NAME_OVERHEAD: usize = 64;
 
-/// Whether these names are more than one stream may hold of a type.
-pub(crate) fn is_too_large<'a>(names: impl IntoIterator<Item = &'a String>) -> bool {
-    let sizes = names.into_iter().map(|name| name.len() + NAME_OVERHEAD);
-    sizes.sum::<usize>() > MAX_SIZE
+/// What these names take in memory, about.
+pub(crate) fn size_of<'a>(names: impl IntoIterator<Item = &'a String>) -> usize {
+    names.into_iter().map(|name| name.len() + NAME_OVERHEAD).sum()
 }
 
 /// The subscriptions of a stream to one type.
@@ -60,9 +60,9 @@ impl Subscription {
         self.is_wildcard || self.names.contains(name)
     }
 
-    /// Whether the client has subscribed to more than one stream may hold.
-    pub(crate) fn is_too_large(&self) -> bool {
-        self.size > MAX_SIZE
+    /// What the names take in memory, about.
+    pub(crate) fn size(&self) -> usize {
+        self.size
     }
 
     /// Takes names out. Those are returned that were in.

@@ -41,6 +41,9 @@ pub(crate) trait Variant: Send + Sync + 'static {
     fn deadline(&self) -> Option<Instant>;
     fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version>;
 
+    /// What the names that the client makes us hold take in memory, about.
+    fn size(&self) -> usize;
+
     /// Leaves to the client's next stream what it must know of this one.
     fn leave(&self, resource_type: ResourceType, connection: &Connection);
     /// Clusters that were pushed and not answered yet. A client that has lost its stream meanwhile may say
@@ -99,6 +102,10 @@ impl Variant for DeltaStream {
 
     fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version> {
         self.acked(resource_type)
+    }
+
+    fn size(&self) -> usize {
+        self.size()
     }
 
     /// Nothing: a delta client says itself what it has.
@@ -164,6 +171,10 @@ impl Variant for SotwStream {
 
     fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version> {
         self.acked(resource_type)
+    }
+
+    fn size(&self) -> usize {
+        self.size()
     }
 
     fn leave(&self, resource_type: ResourceType, connection: &Connection) {

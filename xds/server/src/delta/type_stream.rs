@@ -13,7 +13,7 @@ use ironmesh_xds_wire::{
 use tokio::time::Instant;
 
 use crate::stream::{ACK_DEADLINE, FULL_RESPONSE};
-use crate::subscription::Subscription;
+use crate::subscription::{self, Subscription};
 use crate::trials::Trials;
 
 mod answer;
@@ -24,7 +24,7 @@ pub(crate) use answer::Answer;
 const MAX_UNANSWERED: usize = 8;
 
 /// What a name takes in a response besides its bytes, about.
-const NAME_PREFIX: usize = 4;
+pub(super) const NAME_PREFIX: usize = 4;
 
 /// A push that waits for its answer.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ struct Push {
 pub(crate) struct TypeStream {
     resource_type: ResourceType,
     pub(crate) subscription: Subscription,
+    /// What the names that the client brought along take in memory, about.
+    brought: usize,
     /// What the client has or is being sent. `None` = something, in a version we cannot know.
     known: OrdMap<Arc<str>, Option<Version>>,
     /// What the client has taken on this stream, or had from an earlier one.
@@ -71,6 +73,7 @@ impl TypeStream {
         Self {
             resource_type,
             subscription: Subscription::new(resource_type),
+            brought: 0,
             known: OrdMap::new(),
             acked: OrdMap::new(),
             unsure: BTreeSet::new(),
@@ -116,6 +119,7 @@ impl TypeStream {
         self.asked.extend(wanted.names);
         if is_first {
             let owed = std::mem::take(&mut self.owed);
+            self.brought = subscription::size_of(request.initial_versions.keys());
             for (name, version) in &request.initial_versions {
                 if self.subscription.covers(name) {
                     let name: Arc<str> = name.as_str().into();
@@ -134,6 +138,11 @@ impl TypeStream {
             self.review_all(target);
         }
         is_first && !request.initial_versions.is_empty()
+    }
+
+    /// What the names that the client wants, and has brought along, take in memory, about.
+    pub(crate) fn size(&self) -> usize {
+        self.subscription.size() + self.brought
     }
 
     /// Takes over what the client says that it has from an earlier stream.

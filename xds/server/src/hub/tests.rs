@@ -6,7 +6,7 @@ use crate::sotw::{Output, SotwStream};
 use crate::test_resources::{cluster, listener, set};
 
 fn connect(hub: &Arc<Hub>) -> Connection {
-    hub.connect("client".into(), Node::default(), Coming::PerhapsAnew)
+    hub.connect("client".into(), Node::default(), Coming::PerhapsAnew, usize::MAX).unwrap()
 }
 
 fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
@@ -24,7 +24,7 @@ fn what_a_client_says_of_itself_is_held_once_for_as_long_as_it_says_the_same() {
     let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
     let mut connections = Vec::new();
     let mut told = |id: &str| {
-        connections.push(hub.connect("client".into(), node(id), Coming::Anew));
+        connections.push(hub.connect("client".into(), node(id), Coming::Anew, usize::MAX).unwrap());
         let news = hub.take_changed();
         let [(client, news)] = &news[..] else { panic!("{news:?}") };
         assert_eq!(&**client, "client");
@@ -88,7 +88,7 @@ fn streams_of_one_client_do_not_overwrite_each_other() {
 #[test]
 fn a_new_process_has_refused_nothing_though_streams_of_the_old_one_are_counted() {
     let hub = Arc::new(Hub::default());
-    let come = |coming| hub.connect("client".into(), Node::default(), coming);
+    let come = |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX).unwrap();
     let old = come(Coming::Anew);
     let bad = listener("l", 1);
     let key = (ResourceType::Listener, Arc::from("l"));
@@ -134,7 +134,7 @@ fn in_force(content: u32) -> InForce {
 #[test]
 fn the_next_stream_takes_over_from_the_newest() {
     let hub = Arc::new(Hub::default());
-    let come = |coming| hub.connect("client".into(), Node::default(), coming);
+    let come = |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX).unwrap();
     let of = ResourceType::Cluster;
     let kept = || format!("{:?}", come(Coming::Back).in_force[&of]);
     let text = |in_force: &InForce| format!("{in_force:?}");
@@ -172,7 +172,7 @@ fn a_refusal_is_news_once() {
     assert!(refuses(&connection, &[("a", 2)], true), "another version");
     assert!(refuses(&connection, &[("a", 2), ("b", 1)], true), "another resource besides");
     // Another process says it for the first time.
-    let new = hub.connect("client".into(), Node::default(), Coming::Anew);
+    let new = hub.connect("client".into(), Node::default(), Coming::Anew, usize::MAX).unwrap();
     assert!(refuses(&new, &[("a", 2)], true));
 }
 
@@ -200,7 +200,7 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
 #[test]
 fn what_a_stream_leaves_unanswered_the_next_one_is_told_once_also_while_it_is_still_counted() {
     let hub = Arc::new(Hub::default());
-    let come = |coming| hub.connect("client".into(), Node::default(), coming);
+    let come = |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX).unwrap();
     let old = come(Coming::Anew);
     old.take_unanswered();
     old.keep_unanswered(["a".into()].into());

@@ -1,11 +1,18 @@
 //! What is accepted, on a clock that only the tests move.
 
+use ironmesh_xds_wire::Node;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
 
+use super::handshakes::{DEADLINE, SAFE};
 use super::*;
+use crate::hub::ClientKey;
+use crate::peer::Peer;
+use crate::service::Refusal;
 
 /// Shows no certificate: no handshake comes to its end.
 #[derive(Debug)]
@@ -17,21 +24,39 @@ impl ResolvesServerCert for NoCertificate {
     }
 }
 
+/// Lets in nobody.
+struct Nobody;
+
+impl Admission for Nobody {
+    fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, Refusal> {
+        Err(Refusal("nobody".to_owned()))
+    }
+}
+
 type Accepted = io::Result<(DuplexStream, SocketAddr)>;
 
 /// Accepts what is sent, until the test ends.
-fn accepting() -> mpsc::Sender<Accepted> {
+fn accepting(limits: Limits) -> (mpsc::Sender<Accepted>, Arc<Hub>) {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(NoCertificate));
-    let (tls, shutdown) = (watch::Sender::new(Arc::new(config)), CancellationToken::new());
+    let tls = watch::Sender::new(Arc::new(config));
     let (incoming, accepted) = mpsc::channel(8);
-    let (connections, _) = mpsc::channel(1);
-    tokio::spawn(accept(ReceiverStream::new(accepted), tls.subscribe(), connections, shutdown));
-    incoming
+    let hub = Arc::new(Hub::default());
+    let streams = Streams {
+        hub: Arc::clone(&hub),
+        admission: Arc::new(Nobody),
+        limits,
+        shutdown: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+    };
+    tokio::spawn(async move {
+        accept(ReceiverStream::new(accepted), tls.subscribe(), &streams).await;
+    });
+    (incoming, hub)
 }
 
 fn connection() -> (DuplexStream, Accepted) {
@@ -42,7 +67,7 @@ fn connection() -> (DuplexStream, Accepted) {
 // Invariant 10: such as when there are no more file descriptors.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_accepted_is_tried_again_after_a_pause() {
-    let incoming = accepting();
+    let (incoming, hub) = accepting(Limits::default());
     let begin = Instant::now();
     for _ in 0..3 {
         incoming.send(Err(io::Error::other("too many open files"))).await.unwrap();
@@ -54,12 +79,13 @@ async fn what_cannot_be_accepted_is_tried_again_after_a_pause() {
     client.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer.first(), Some(&21), "an alert of TLS");
     assert_eq!(begin.elapsed(), 3 * ACCEPT_PAUSE);
+    assert_eq!(hub.counters().connections_turned_away(Turned::BadHandshake), 1);
 }
 
 // Invariant 10.
 #[tokio::test(start_paused = true)]
 async fn a_silent_client_is_closed_in_time_and_stands_in_nobodys_way() {
-    let incoming = accepting();
+    let (incoming, hub) = accepting(Limits::default());
     let begin = Instant::now();
     let (mut silent, server) = connection();
     incoming.send(server).await.unwrap();
@@ -71,6 +97,64 @@ async fn a_silent_client_is_closed_in_time_and_stands_in_nobodys_way() {
     assert_eq!((answer.first(), begin.elapsed()), (Some(&21), Duration::ZERO));
     assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "closed, and nothing said");
     // (Timers of tokio go by milliseconds.)
-    let deadline = HANDSHAKE_DEADLINE..=HANDSHAKE_DEADLINE + Duration::from_millis(1);
+    let deadline = DEADLINE..=DEADLINE + Duration::from_millis(1);
     assert!(deadline.contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    assert_eq!(hub.counters().connections_turned_away(Turned::SlowHandshake), 1);
+}
+
+// A36.
+#[tokio::test(start_paused = true)]
+async fn while_all_handshakes_hang_the_oldest_gives_up_its_place() {
+    let (incoming, hub) = accepting(Limits { handshakes: 3, ..Limits::default() });
+    let begin = Instant::now();
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        let (client, server) = connection();
+        incoming.send(server).await.unwrap();
+        silent.push(client);
+    }
+    let (mut other, server) = connection();
+    incoming.send(server).await.unwrap();
+    other.write_all(b"this is no handshake").await.unwrap();
+    let mut answer = Vec::new();
+    other.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer.first(), Some(&21), "an alert of TLS");
+    assert!((SAFE..SAFE + Duration::from_millis(10)).contains(&begin.elapsed()));
+    for client in &mut silent[..2] {
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "closed");
+    }
+    assert_eq!(hub.counters().connections_turned_away(Turned::Displaced), 2);
+    // The others have their time.
+    let [.., last] = &mut silent[..] else { unreachable!() };
+    assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed");
+    assert!(begin.elapsed() >= DEADLINE, "{:?}", begin.elapsed());
+}
+
+// Invariant 10.
+#[tokio::test(start_paused = true)]
+async fn beyond_the_number_of_connections_one_is_closed_at_once() {
+    let (incoming, hub) = accepting(Limits { connections: 2, ..Limits::default() });
+    let mut there = Vec::new();
+    for _ in 0..2 {
+        let (client, server) = connection();
+        incoming.send(server).await.unwrap();
+        there.push(client);
+    }
+    let (mut one_more, server) = connection();
+    incoming.send(server).await.unwrap();
+    let begin = Instant::now();
+    assert_eq!(one_more.read(&mut [0]).await.unwrap(), 0, "closed");
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    assert_eq!(hub.counters().connections_turned_away(Turned::Full), 1);
+    // A place that one leaves is another's.
+    there.clear();
+    let (mut next, server) = connection();
+    next.write_all(b"this is no handshake").await.unwrap();
+    while hub.counters().connections_turned_away(Turned::BadHandshake) < 2 {
+        tokio::task::yield_now().await;
+    }
+    incoming.send(server).await.unwrap();
+    let mut answer = Vec::new();
+    next.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer.first(), Some(&21), "an alert of TLS");
 }

@@ -1,7 +1,7 @@
 //! Everything is bounded (invariant 10): what a client can make us hold.
 
 use ironmesh_xds_wire::ResourceSet;
-use ironmesh_xds_wire::ResourceType::{Cluster, Listener};
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
 
 use super::client::Client;
 use super::dialect::Dialect;
@@ -12,6 +12,7 @@ in_both_variants! {
     a_client_that_asks_for_too_many_unknown_types_is_dropped,
     a_client_that_asks_for_a_type_of_a_huge_name_is_dropped,
     a_client_that_subscribes_to_too_many_names_is_dropped,
+    the_names_of_all_types_count_together,
 }
 
 /// A request of a type that is called so.
@@ -61,5 +62,20 @@ fn a_client_that_subscribes_to_too_many_names_is_dropped<V: Dialect>() {
     }
     assert!(!client.saw().iter().any(|line| line.starts_with("closed")), "the same name is one");
     client.wants(Listener, &[&name(15)]);
+    assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
+}
+
+/// A26.
+fn the_names_of_all_types_count_together<V: Dialect>() {
+    let mut client = Client::<V>::settled(&ResourceSet::default());
+    for (of, tail) in [(Listener, 6), (Endpoint, 6)] {
+        client.wants(of, &[&"x".repeat(tail << 20)]);
+        client.take_all();
+    }
+    client.saw();
+    client.wants(Route, &[&"x".repeat(3 << 20)]);
+    client.take_all();
+    assert!(!client.saw().iter().any(|line| line.starts_with("closed")));
+    client.wants(Secret, &[&"x".repeat(2 << 20)]);
     assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
 }

@@ -3,16 +3,18 @@
 
 use std::time::Duration;
 
-use ironmesh_xds_wire::ResourceType;
+use ironmesh_xds_wire::{Node, ResourceType};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
 use super::Streams;
 use crate::body::Message;
-use crate::hub::{Coming, Connection};
-use crate::listener::Peer;
+use crate::counters::Closed;
+use crate::hub::{ClientKey, Coming, Connection};
 use crate::messages::Messages;
+use crate::pace::Pace;
+use crate::peer::Peer;
 use crate::separate::Separate;
 use crate::stream::{Output, Refused};
 use crate::variant::Variant;
@@ -22,6 +24,18 @@ const FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How long a reader may take nothing before its stream is cut.
 const SLOW_READER_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How often a client may send a request, and how many at once. Envoy that starts with ten thousand names
+/// and asks for each by itself needs twenty thousand, with the answers. What follows keeps a pace that
+/// pushes set: each has one answer, and bursts settle for some 20 ms.
+const PACE: Duration = Duration::from_millis(2);
+const BURST: u32 = 20_000;
+
+/// What a request may be large to count as one.
+const REQUEST_SIZE: usize = 64 << 10;
+
+/// How long a client may be slowed before its stream is cut.
+const MAX_FLOOD: Duration = Duration::from_secs(60);
 
 impl Streams {
     /// Runs one stream to its end; `Ok` where the client ended it. `only` is the type of a service
@@ -35,27 +49,37 @@ impl Streams {
     ) -> Result<(), Status> {
         let first = tokio::select! {
             first = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => first,
-            () = self.shutdown.cancelled() => return Err(shutting_down()),
+            end = self.is_to_end(peer) => return Err(end),
         };
         let first = first.map_err(|_| Status::unavailable("no request came"))??;
         let Some(first) = first else { return Ok(()) };
+        let mut pace = Pace::new(PACE, BURST);
+        pace.take(cost(&first), Instant::now());
         let mut request = request::<V>(first, only)?;
         let node = V::node(&mut request).take().filter(|node| !node.id.is_empty());
         let node = node.ok_or_else(|| {
             Status::invalid_argument("the first request of a stream must have a node with an id")
         })?;
         let node_id = node.id.clone();
-        let client = self.admission.admit(peer, &node).map_err(|refusal| {
-            peer.refused();
-            tracing::warn!(address = %peer.address, node = ?node_id, reason = %refusal, "xDS stream refused");
-            Status::permission_denied(refusal.0)
-        })?;
+        let disconnections = self.hub.disconnections();
+        let client = self.admit(peer, &node)?;
         let coming = match (V::is_fresh(&request), only) {
             (true, None) => Coming::Anew,
             (true, Some(_)) => Coming::PerhapsAnew,
             (false, _) => Coming::Back,
         };
-        let mut connection = self.hub.connect(client, node, coming);
+        let most = self.limits.streams_per_client;
+        let connection = self.hub.connect(client, node.clone(), coming, most).map_err(|client| {
+            self.hub.counters().closed(Closed::TooManyStreams);
+            tracing::warn!(%client, address = %peer.address, most, "xDS stream refused: the client has too many");
+            Status::resource_exhausted(format!("this client has too many streams: {most} are the most"))
+        });
+        let mut connection = connection?;
+        if self.hub.disconnections() != disconnections {
+            // Perhaps it was this client, after it was admitted and before the hub knew its stream.
+            self.admit(peer, &node)?;
+        }
+        drop(node);
         tracing::info!(client = %connection.client, address = %peer.address, "xDS stream opened");
         let mut variant = V::open(&mut connection);
         if only.is_none() {
@@ -64,32 +88,39 @@ impl Streams {
         let mut stream = Separate::new(variant, only);
         let set = connection.sets.borrow_and_update().clone();
         let mut outputs = set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()));
-        outputs.extend(stream.on_request(&request, Instant::now()));
+        outputs.extend(self.answer(&mut stream, &request, &mut connection));
         let end = loop {
+            let mut cut = connection.cut.clone();
             let delivered = tokio::select! {
                 delivered = deliver(stream.variant(), &connection, outputs, responses) => delivered,
                 // Also while a slow reader is waited for.
-                () = self.shutdown.cancelled() => Err(shutting_down()),
+                Ok(()) = cut.changed() => Err(self::cut(peer, &connection, &cut.borrow())),
+                end = self.is_to_end(peer) => Err(end),
             };
             if let Err(end) = delivered {
                 break Err(end);
             }
             let deadline = stream.deadline();
             outputs = tokio::select! {
-                message = requests.next() => match message {
+                message = next(&mut requests, pace.ready_at()) => match message {
+                    Ok(Some(message)) if pace.take(cost(&message), Instant::now()) >= MAX_FLOOD => {
+                        connection.counters().closed(Closed::Flood);
+                        break Err(Status::resource_exhausted("the client sends requests without end"));
+                    }
                     Ok(Some(message)) => match self::request::<V>(message, only) {
                         Ok(mut request) => {
                             let node = V::node(&mut request).as_ref();
                             if node.is_some_and(|node| node.id != node_id) {
                                 break Err(Status::invalid_argument("the node id changed within the stream"));
                             }
-                            stream.on_request(&request, Instant::now())
+                            self.answer(&mut stream, &request, &mut connection)
                         }
                         Err(status) => break Err(status),
                     },
                     Ok(None) => break Ok(()),
                     Err(status) => break Err(status),
                 },
+                Ok(()) = cut.changed() => break Err(self::cut(peer, &connection, &cut.borrow())),
                 Ok(()) = connection.sets.changed() => {
                     let set = connection.sets.borrow_and_update().clone();
                     set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()))
@@ -97,13 +128,74 @@ impl Streams {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     stream.on_timeout(Instant::now())
                 }
-                () = self.shutdown.cancelled() => break Err(shutting_down()),
+                end = self.is_to_end(peer) => break Err(end),
             };
         };
         let reason = end.as_ref().err().map(ToString::to_string);
         tracing::info!(client = %connection.client, reason, "xDS stream closed");
         end
     }
+
+    /// Whether a client may have a stream.
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Status> {
+        self.admission.admit(peer, node).map_err(|refusal| {
+            peer.refused();
+            self.hub.counters().closed(Closed::Refused);
+            tracing::warn!(address = %peer.address, node = ?node.id, reason = %refusal, "xDS stream refused");
+            Status::permission_denied(refusal.0)
+        })
+    }
+
+    /// What comes of a request, unless the client asks for too much on all its streams.
+    fn answer<V: Variant>(
+        &self,
+        stream: &mut Separate<V>,
+        request: &V::Request,
+        connection: &mut Connection,
+    ) -> Vec<Output<V::Response>> {
+        let outputs = stream.on_request(request, Instant::now());
+        if connection.names.set(stream.variant().size()) > self.limits.names_per_client {
+            return vec![Output::Close(
+                "the client subscribes to too many names on all its streams",
+            )];
+        }
+        outputs
+    }
+
+    /// Returns when the streams of a peer are to end, with what they are told.
+    async fn is_to_end(&self, peer: &Peer) -> Status {
+        tokio::select! {
+            biased;
+            () = self.shutdown.cancelled() => Status::unavailable("the control plane is shutting down"),
+            () = peer.streams_are_to_end() => Status::unavailable("the connection has come to its end; connect again"),
+        }
+    }
+}
+
+/// What a client is told that was disconnected. Its connection ends too.
+fn cut(peer: &Peer, connection: &Connection, reason: &str) -> Status {
+    connection.counters().closed(Closed::Disconnected);
+    tracing::warn!(client = %connection.client, address = %peer.address, reason, "xDS stream cut");
+    peer.leave();
+    Status::permission_denied(reason)
+}
+
+/// The next request, not before `ready_at`: what a client sends meanwhile waits where it is, until HTTP/2
+/// lets it send no more.
+async fn next<M: prost::Message + Default>(
+    requests: &mut Messages<M>,
+    ready_at: Instant,
+) -> Result<Option<M>, Status> {
+    // (Also for a time that has passed this would give way to others.)
+    if ready_at > Instant::now() {
+        sleep_until(ready_at).await;
+    }
+    requests.next().await
+}
+
+/// How many requests a request counts for.
+fn cost(message: &impl prost::Message) -> u32 {
+    u32::try_from(1 + message.encoded_len() / REQUEST_SIZE).unwrap_or(u32::MAX)
 }
 
 /// Reads a message, and sees to its type: on an aggregated stream it must say one, elsewhere it may
@@ -128,10 +220,6 @@ fn request<V: Variant>(
         _ => {}
     }
     Ok(request)
-}
-
-fn shutting_down() -> Status {
-    Status::unavailable("the control plane is shutting down")
 }
 
 /// Leaves to the client's next stream what it must know of this one.
@@ -164,6 +252,7 @@ async fn deliver<V: Variant>(
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Err(Status::cancelled("the client has gone")),
                     Err(_) => {
+                        connection.counters().closed(Closed::SlowReader);
                         return Err(Status::resource_exhausted("the client reads too slowly"));
                     }
                 }
@@ -180,9 +269,13 @@ async fn deliver<V: Variant>(
                 tell(client, &refused, is_new);
             }
             Output::Late(resource_type) => {
+                connection.counters().is_late(resource_type);
                 tracing::warn!(%client, %resource_type, "the proxy has not answered for 15 s; going on without it");
             }
-            Output::Close(reason) => return Err(Status::resource_exhausted(reason)),
+            Output::Close(reason) => {
+                connection.counters().closed(Closed::TooManyNames);
+                return Err(Status::resource_exhausted(reason));
+            }
         }
     }
     Ok(())
@@ -204,3 +297,6 @@ fn tell(client: &str, refused: &Refused, is_new: bool) {
         tracing::debug!(client, %resource_type, ?names, reason, "the proxy refused resources again");
     }
 }
+
+#[cfg(test)]
+mod tests;

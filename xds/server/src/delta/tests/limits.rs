@@ -85,3 +85,23 @@ fn removals_and_names_that_are_not_there_are_split_as_well() {
     client.take_all();
     assert_eq!(removed(&client), [3, 2]);
 }
+
+/// A26: names of a type that we do not serve are answered like others, and count like others.
+#[test]
+fn names_of_an_unknown_type_are_split_and_bounded() {
+    let mut client = Client::settled(&ResourceSet::default());
+    let name = |n: usize| format!("{n}{}", "x".repeat(100 * 1024));
+    let names: Vec<_> = (0..5).map(name).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let request = DeltaRequest { type_url: "unheard of".to_owned(), ..subscribe(Cluster, &names) };
+    client.request(&request);
+    let told = client.saw();
+    assert_eq!(told.iter().map(|line| line.matches(" -").count()).collect::<Vec<_>>(), [3, 2]);
+    // That were 500 KiB, of 16 MiB.
+    for _ in 0..31 {
+        client.request(&request);
+        assert_eq!(client.saw().len(), 2);
+    }
+    client.request(&request);
+    assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
+}

@@ -1,0 +1,75 @@
+//! Clients that do much, and others that are served meanwhile.
+
+use ironmesh_xds_server::Closed;
+use ironmesh_xds_wire::ResourceType::Endpoint;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use tonic::Code;
+
+use crate::bystander::Bystander;
+use crate::client::{Stream, clusters, connect, names};
+use crate::server::{Server, cluster};
+
+// A41: the newest is what counts, and nobody else waits.
+#[tokio::test]
+async fn who_subscribes_and_unsubscribes_without_end_is_served_and_others_are_too() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let mut stream = Stream::open(&server, &client).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    let push = stream.push().await;
+    stream.answer(&push, None).await;
+    let flip = |n: u32| {
+        let mut request = DeltaDiscoveryRequest {
+            type_url: Endpoint.url().to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        let names = match n % 2 {
+            0 => &mut request.resource_names_subscribe,
+            _ => &mut request.resource_names_unsubscribe,
+        };
+        names.push("a".to_owned());
+        request
+    };
+    for n in 0..5_000 {
+        stream.send(flip(n)).await;
+        if n % 1_000 == 0 {
+            bystander.is_served(&server).await;
+        }
+    }
+    server.publish(&client, cluster("a", "2").1).await;
+    loop {
+        let push = stream.push().await;
+        if names(&push) == ["a"] {
+            break;
+        }
+    }
+    assert_eq!(server.hub.counters().streams_closed(Closed::Flood), 0);
+}
+
+// A39: also where each is closed at once.
+#[tokio::test]
+async fn who_opens_streams_without_end_must_connect_anew() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let channel = connect(&server, &client).await;
+    // Each ends by itself, as one without a node.
+    let refused = || DeltaDiscoveryRequest { node: None, ..clusters(&client) };
+    let mut count = 0;
+    let end = loop {
+        count += 1;
+        match Stream::try_begin(channel.clone(), refused()).await {
+            Ok(mut stream) => assert_eq!(stream.end().await.code(), Code::InvalidArgument),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
+    assert!((1024..2048).contains(&count), "{count}");
+    assert_eq!(server.hub.counters().streams_closed(Closed::Flood), 1);
+    // It has gone, and comes on another connection.
+    let mut stream = Stream::begin(connect(&server, &client).await, clusters(&client)).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    assert_eq!(names(&stream.push().await), ["a"]);
+    bystander.is_served(&server).await;
+}

@@ -1,0 +1,160 @@
+//! Connections: HTTP/2 with bounds, and a good end for each one of them.
+//!
+//! tonic's own server has most of these bounds, and no hand on a single connection: it cannot tell one
+//! client to leave. So hyper serves them here, and tonic is left with what is gRPC.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
+use tower_service::Service as _;
+
+use crate::counters::{Counters, Turned};
+use crate::hub::Hub;
+use crate::peer::Peer;
+use crate::rarely::Rarely;
+use crate::seats::Seat;
+use crate::service::Streams;
+
+/// After how long a silence a client is asked whether it is there, and how long it may take to answer.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+
+/// How long a connection may have no stream, from its beginning on.
+const IDLE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How long the streams of a connection go on after the client was told that it ends. It is told that
+/// first: otherwise it would open the next ones on the same connection.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a client may take to read what is under way, and to leave.
+const LEAVE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How many streams one connection may have. Envoy has one where it uses the aggregated service, and
+/// otherwise one for each cluster's endpoints, each route configuration and each secret.
+const MAX_STREAMS: u32 = 128;
+
+/// The size of all headers of a request: there is nothing in them but gRPC's own, and perhaps a token.
+const MAX_HEADERS: u32 = 16 << 10;
+
+/// How much a client may send that is not read yet: on one stream (Envoy's first request has 61 KB), and
+/// on all.
+const RECEIVE_WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
+
+/// How much of what a stream sends may wait in HTTP/2, besides what waits in its queue.
+const MAX_SEND_BUFFER: usize = 128 << 10;
+
+/// How many streams may have been reset by the client before we saw them, and how many by us because the
+/// client broke the protocol, before the connection ends ("rapid resets", CVE-2023-44487).
+const MAX_RESETS: (usize, usize) = (20, 64);
+
+/// What all connections share.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    http2: http2::Builder<TokioExecutor>,
+    routes: Routes,
+    shutdown: CancellationToken,
+    tasks: TaskTracker,
+    hub: Arc<Hub>,
+    refusals: Arc<Rarely>,
+}
+
+impl Connections {
+    pub(crate) fn new(streams: &Streams) -> Self {
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEPALIVE.0)
+            .keep_alive_timeout(KEEPALIVE.1)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEADERS)
+            .initial_stream_window_size(RECEIVE_WINDOWS.0)
+            .initial_connection_window_size(RECEIVE_WINDOWS.1)
+            .max_send_buf_size(MAX_SEND_BUFFER)
+            .max_pending_accept_reset_streams(MAX_RESETS.0)
+            .max_local_error_reset_streams(MAX_RESETS.1);
+        Self {
+            http2,
+            routes: streams.routes(),
+            shutdown: streams.shutdown.clone(),
+            tasks: streams.tasks.clone(),
+            hub: Arc::clone(&streams.hub),
+            refusals: Arc::default(),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        self.hub.counters()
+    }
+
+    /// Serves a connection by a task of its own.
+    pub(crate) fn open<IO>(&self, io: IO, peer: Peer, seat: Seat)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connections = self.clone();
+        self.tasks.spawn(async move {
+            connections.serve(io, peer).await;
+            drop(seat);
+        });
+    }
+
+    /// Tells a client on its first stream that it has too many connections, and ends this one.
+    pub(crate) fn refuse<IO>(&self, io: IO, peer: Peer, seat: Seat)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.counters().turned(Turned::Client);
+        if let Some(others) = self.refusals.now() {
+            tracing::warn!(address = %peer.address, others, "xDS connection refused: too many show this certificate");
+        }
+        self.open(io, peer.turned_away(), seat);
+    }
+
+    /// Serves a connection to its end.
+    async fn serve<IO>(&self, io: IO, peer: Peer)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
+            request.extensions_mut().insert(peer.clone());
+            // (It is always ready.)
+            self.routes.clone().call(request)
+        });
+        let mut connection = std::pin::pin!(self.http2.serve_connection(TokioIo::new(io), service));
+        let reason = tokio::select! {
+            end = connection.as_mut() => return ended(&peer, &end),
+            () = self.shutdown.cancelled() => "the control plane is shutting down",
+            () = peer.is_to_leave() => "the client was refused",
+            () = peer.is_idle(IDLE_DEADLINE) => "it had no stream",
+        };
+        tracing::debug!(address = %peer.address, reason, "the xDS connection is ended");
+        connection.as_mut().graceful_shutdown();
+        tokio::select! {
+            end = connection.as_mut() => return ended(&peer, &end),
+            () = sleep(GRACE) => {}
+            // Its streams end by themselves.
+            () = self.shutdown.cancelled() => {}
+        }
+        peer.end_streams();
+        if let Ok(end) = timeout(LEAVE_DEADLINE, connection).await {
+            ended(&peer, &end);
+        } else {
+            tracing::debug!(address = %peer.address, "the client does not leave");
+        }
+    }
+}
+
+fn ended(peer: &Peer, end: &hyper::Result<()>) {
+    let error = end.as_ref().err().map(tracing::field::display);
+    tracing::debug!(address = %peer.address, error, "xDS connection closed");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Connections of clients that keep to HTTP/2 and to nothing else, on a clock that only the tests move.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+use h2::client::SendRequest;
+use h2::{Error, Reason};
+use ironmesh_xds_wire::Node;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::*;
+use crate::hub::ClientKey;
+use crate::limits::Limits;
+use crate::seats::Seats;
+use crate::service::{Admission, Refusal};
+
+const METHOD: &str =
+    "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Lets in everybody, as one and the same.
+struct Everybody;
+
+impl Admission for Everybody {
+    fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, Refusal> {
+        Ok("client".into())
+    }
+}
+
+/// A connection, as the server and as the client has it.
+fn connection() -> (Peer, DuplexStream) {
+    let streams = Streams {
+        hub: Arc::new(Hub::default()),
+        admission: Arc::new(Everybody),
+        limits: Limits::default(),
+        shutdown: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+    };
+    let (client, server) = duplex(1 << 20);
+    let peer = Peer::new(Vec::new().into(), SocketAddr::from(([127, 0, 0, 1], 1)));
+    let seat = Seats::new(streams.limits).take().unwrap();
+    Connections::new(&streams).open(server, peer.clone(), seat);
+    (peer, client)
+}
+
+/// Speaks HTTP/2. What comes with it is how the connection ends.
+async fn speak(io: DuplexStream) -> (SendRequest<bytes::Bytes>, JoinHandle<Result<(), Error>>) {
+    let (requests, connection) = h2::client::handshake(io).await.unwrap();
+    (requests, tokio::spawn(connection))
+}
+
+fn request() -> http::Request<()> {
+    http::Request::post(METHOD).header("content-type", "application/grpc").body(()).unwrap()
+}
+
+/// From `time` on, and no longer than it takes by timers that go by milliseconds.
+fn just_after(time: Duration) -> RangeInclusive<Duration> {
+    time..=time + Duration::from_millis(10)
+}
+
+// Invariant 10.
+#[tokio::test(start_paused = true)]
+async fn one_without_a_stream_is_told_to_leave() {
+    let (_peer, io) = connection();
+    let begin = Instant::now();
+    let (mut requests, end) = speak(io).await;
+    let (response, mut body) = requests.send_request(request(), false).unwrap();
+    assert_eq!(response.await.unwrap().status(), 200);
+    sleep(Duration::from_secs(5)).await;
+    body.send_data(bytes::Bytes::new(), true).unwrap();
+    end.await.unwrap().unwrap();
+    assert!(just_after(Duration::from_secs(5) + IDLE_DEADLINE).contains(&begin.elapsed()));
+}
+
+// Invariant 10: TLS is all that it has said.
+#[tokio::test(start_paused = true)]
+async fn one_that_never_begins_to_speak_is_closed() {
+    let (_peer, mut io) = connection();
+    let begin = Instant::now();
+    let mut said = Vec::new();
+    io.read_to_end(&mut said).await.unwrap();
+    let all = IDLE_DEADLINE + GRACE + LEAVE_DEADLINE;
+    assert!(just_after(all).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_to_leave_is_told_before_its_streams_end() {
+    let (peer, io) = connection();
+    let (requests, end) = speak(io).await;
+    let mut requests = requests.ready().await.unwrap();
+    let (response, _body) = requests.send_request(request(), false).unwrap();
+    let mut response = response.await.unwrap().into_body();
+    let begin = Instant::now();
+    peer.leave();
+    // Nothing is said on the stream but how it ends.
+    assert!(response.data().await.is_none());
+    assert!(just_after(GRACE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    let trailers = response.trailers().await.unwrap().unwrap();
+    let status = tonic::Status::from_header_map(&trailers).unwrap();
+    assert_eq!(status.code(), tonic::Code::Unavailable);
+    assert!(requests.ready().await.is_err(), "no stream can be opened any more");
+    end.await.unwrap().unwrap();
+}
+
+// Invariant 10.
+#[tokio::test(start_paused = true)]
+async fn one_that_does_not_answer_pings_is_closed() {
+    let (peer, mut io) = connection();
+    let begin = Instant::now();
+    let stream = peer.open();
+    let first = [PREFACE, &frame(SETTINGS, 0, &[])[..]].concat();
+    io.write_all(&first).await.unwrap();
+    let mut said = Vec::new();
+    io.read_to_end(&mut said).await.unwrap();
+    assert!(just_after(KEEPALIVE.0 + KEEPALIVE.1).contains(&begin.elapsed()));
+    drop(stream);
+}
+
+/// A frame of HTTP/2 without flags, but that these are all headers.
+fn frame(of: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[of, u8::from(of == HEADERS) * 4], &stream.to_be_bytes(), payload].concat()
+}
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+
+/// The error with which the server says goodbye.
+fn goodbye(mut said: &[u8]) -> Option<Reason> {
+    while let [a, b, c, of, _, _, _, _, _, rest @ ..] = said {
+        let length = usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).unwrap();
+        let (payload, rest) = rest.split_at(length);
+        if *of == GOAWAY {
+            return Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()).into());
+        }
+        said = rest;
+    }
+    None
+}
+
+// A38. (By hand: h2's own client sends nothing of a stream that it resets at once.)
+#[tokio::test(start_paused = true)]
+async fn rapid_resets_end_the_connection() {
+    let (_peer, mut io) = connection();
+    let begin = Instant::now();
+    let mut flood = [PREFACE, &frame(SETTINGS, 0, &[])[..]].concat();
+    for stream in (1..2000).step_by(2) {
+        // `POST /`, of `x`.
+        flood.extend(frame(HEADERS, stream, &[0x83, 0x86, 0x84, 0x41, 1, b'x']));
+        flood.extend(frame(RST_STREAM, stream, &8_u32.to_be_bytes()));
+    }
+    io.write_all(&flood).await.unwrap();
+    let mut said = Vec::new();
+    io.read_to_end(&mut said).await.unwrap();
+    assert_eq!(goodbye(&said), Some(Reason::ENHANCE_YOUR_CALM));
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+}
+
+// Invariant 10.
+#[tokio::test(start_paused = true)]
+async fn streams_and_headers_are_bounded() {
+    let (_peer, io) = connection();
+    let (mut requests, _end) = speak(io).await;
+    let mut many = Vec::new();
+    for _ in 0..MAX_STREAMS {
+        let (response, body) = requests.send_request(request(), false).unwrap();
+        assert_eq!(response.await.unwrap().status(), 200);
+        many.push(body);
+    }
+    assert_eq!(requests.current_max_send_streams(), usize::try_from(MAX_STREAMS).unwrap());
+    many.clear();
+
+    let (_peer, io) = connection();
+    let (mut requests, _end) = speak(io).await;
+    let mut huge = request();
+    let value = "x".repeat(usize::try_from(MAX_HEADERS).unwrap());
+    huge.headers_mut().insert("token", value.parse().unwrap());
+    let (response, _body) = requests.send_request(huge, false).unwrap();
+    assert_eq!(response.await.unwrap().status(), http::StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+}

@@ -1,0 +1,34 @@
+//! How much the server does for all clients, and for one of them (invariant 10).
+
+/// Bounds that depend on the fleet. What does not is a constant, where it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How many connections there may be. What comes then is closed before anything is computed for it.
+    pub connections: usize,
+    /// How many of them may show the same certificate. One more is told so, and its streams are refused:
+    /// ending an older one instead would let two machines with one certificate drive each other out
+    /// without end.
+    pub connections_per_certificate: usize,
+    /// How many TLS handshakes may be under way.
+    pub handshakes: usize,
+    /// How many streams a client may have, on all its connections.
+    pub streams_per_client: usize,
+    /// How much memory the names may take that a client asks for on all its streams, about; on one they
+    /// may take 16 MiB.
+    pub names_per_client: usize,
+}
+
+impl Default for Limits {
+    /// For ten thousand proxies, each of which may be twice there in a hot restart. One has one connection
+    /// and one stream in general; where it lost its network there are some that we do not know to be
+    /// dead yet.
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            connections_per_certificate: 8,
+            handshakes: 256,
+            streams_per_client: 512,
+            names_per_client: 32 << 20,
+        }
+    }
+}

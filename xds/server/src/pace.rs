@@ -1,0 +1,92 @@
+//! How fast a client may ask. Ours and not a library's: it is an addition and a comparison, and it must
+//! go by tokio's clock, which tests move.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A bucket that is filled steadily: each thing that is done takes from it. Kept as the time until which
+/// what was done is paid for.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    interval: Duration,
+    burst: Duration,
+    paid_until: Instant,
+    /// Since when it has been empty, or nearly so.
+    empty_since: Option<Instant>,
+}
+
+impl Pace {
+    /// One thing in `interval`, and `burst` of them at once.
+    pub(crate) fn new(interval: Duration, burst: u32) -> Self {
+        Self { interval, burst: interval * burst, paid_until: Instant::now(), empty_since: None }
+    }
+
+    /// Takes for `count` things. Returns for how long it has been empty.
+    pub(crate) fn take(&mut self, count: u32, now: Instant) -> Duration {
+        self.paid_until = self.paid_until.max(now) + self.interval * count;
+        let debt = self.paid_until - now;
+        if debt >= self.burst {
+            self.empty_since.get_or_insert(now);
+        } else if debt < self.burst / 10 * 9 {
+            self.empty_since = None;
+        }
+        self.empty_since.map_or(Duration::ZERO, |since| now - since)
+    }
+
+    /// From when on there is something to take.
+    pub(crate) fn ready_at(&self) -> Instant {
+        self.paid_until.checked_sub(self.burst).unwrap_or(self.paid_until)
+    }
+
+    /// Whether there is something to take.
+    pub(crate) fn is_ready(&self, now: Instant) -> bool {
+        self.ready_at() <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_free_and_what_follows_is_paced() {
+        let mut pace = Pace::new(SECOND, 10);
+        let now = Instant::now();
+        for _ in 0..10 {
+            assert!(pace.is_ready(now));
+            pace.take(1, now);
+        }
+        assert!(pace.is_ready(now), "what is taken last may be more than there is");
+        pace.take(3, now);
+        assert_eq!(pace.ready_at(), now + 3 * SECOND);
+        assert!(pace.is_ready(now + 13 * SECOND));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_who_keeps_the_pace_is_never_slowed() {
+        let mut pace = Pace::new(SECOND, 10);
+        let mut now = Instant::now();
+        for _ in 0..1000 {
+            assert!(pace.is_ready(now));
+            assert_eq!(pace.take(1, now), Duration::ZERO);
+            now += SECOND;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_who_does_not_is_known_by_how_long_it_goes_on() {
+        let mut pace = Pace::new(SECOND, 10);
+        let mut now = Instant::now();
+        pace.take(10, now);
+        for seconds in 1..30 {
+            now += SECOND;
+            assert_eq!(pace.take(1, now), seconds * SECOND);
+        }
+        // A pause of a tenth of the burst ends it.
+        now += 3 * SECOND;
+        assert_eq!(pace.take(1, now), Duration::ZERO);
+    }
+}

@@ -1,0 +1,133 @@
+//! Who is at the other end of a connection, and what its streams and the connection tell each other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustls::pki_types::CertificateDer;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::pace::Pace;
+
+/// How often a connection may open a stream, and how many at once. Each costs more than a request does,
+/// and has a pace of its own. An eighth of these may be open together.
+const STREAM_PACE: Duration = Duration::from_millis(100);
+const STREAM_BURST: u32 = 1024;
+
+/// Who is at the other end of a connection, by its verified certificate.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// The certificate of the client itself, in DER.
+    pub certificate: CertificateDer<'static>,
+    /// Where it calls from.
+    pub address: SocketAddr,
+    is_turned_away: bool,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    refusals: AtomicU32,
+    /// How many streams are open.
+    streams: watch::Sender<usize>,
+    /// How fast it may open them.
+    opens: Mutex<Pace>,
+    /// The connection is to end.
+    leave: CancellationToken,
+    /// The streams are to end, because the connection does.
+    streams_end: CancellationToken,
+}
+
+impl Peer {
+    pub(crate) fn new(certificate: CertificateDer<'static>, address: SocketAddr) -> Self {
+        let shared = Shared {
+            refusals: AtomicU32::new(0),
+            streams: watch::Sender::new(0),
+            opens: Mutex::new(Pace::new(STREAM_PACE, STREAM_BURST)),
+            leave: CancellationToken::new(),
+            streams_end: CancellationToken::new(),
+        };
+        Self { certificate, address, is_turned_away: false, shared: Arc::new(shared) }
+    }
+
+    /// The same, and none of its streams is served.
+    pub(crate) fn turned_away(self) -> Self {
+        Self { is_turned_away: true, ..self }
+    }
+
+    pub(crate) fn is_turned_away(&self) -> bool {
+        self.is_turned_away
+    }
+
+    /// Takes note that one of its streams was refused. A client that is refused tries again on the same
+    /// connection, that is with the same certificate, also when it has another by now: so the first
+    /// refusal is told, and after the second the connection ends.
+    pub(crate) fn refused(&self) {
+        if self.shared.refusals.fetch_add(1, Ordering::Relaxed) > 0 {
+            self.leave();
+        }
+    }
+
+    /// Ends its connection in good order.
+    pub(crate) fn leave(&self) {
+        self.shared.leave.cancel();
+    }
+
+    /// Returns when its connection is to end.
+    pub(crate) async fn is_to_leave(&self) {
+        self.shared.leave.cancelled().await;
+    }
+
+    /// Ends its streams: what they have queued is still sent.
+    pub(crate) fn end_streams(&self) {
+        self.shared.streams_end.cancel();
+    }
+
+    /// Returns when its streams are to end.
+    pub(crate) async fn streams_are_to_end(&self) {
+        self.shared.streams_end.cancelled().await;
+    }
+
+    /// Whether it may open a stream now. If not, its connection ends.
+    pub(crate) fn may_open(&self) -> bool {
+        let (mut opens, now) = (self.shared.opens.lock(), Instant::now());
+        opens.take(1, now);
+        let may = opens.is_ready(now);
+        if !may {
+            self.leave();
+        }
+        may
+    }
+
+    /// Counts a stream for as long as what is returned is there.
+    pub(crate) fn open(&self) -> OpenStream {
+        self.shared.streams.send_modify(|streams| *streams += 1);
+        OpenStream(Arc::clone(&self.shared))
+    }
+
+    /// Returns when it has had no stream for `patience`.
+    pub(crate) async fn is_idle(&self, patience: Duration) {
+        let mut streams = self.shared.streams.subscribe();
+        loop {
+            // (The sender is there as long as the peer is.)
+            drop(streams.wait_for(|streams| *streams == 0).await);
+            if timeout(patience, streams.wait_for(|streams| *streams > 0)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A stream of a peer.
+#[derive(Debug)]
+pub(crate) struct OpenStream(Arc<Shared>);
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.streams.send_modify(|streams| *streams = streams.saturating_sub(1));
+    }
+}
