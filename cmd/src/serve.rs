@@ -104,7 +104,8 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let (reads, all) = (Arc::clone(&control_plane), control_plane);
     tasks.spawn(until(shutdown.clone(), async { Ok(serve_reads(admin_listener, reads).await?) }));
     tasks.spawn(until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
-    tasks.spawn(serve_xds(xds_listener, outlook, hub, admission, shutdown.clone()));
+    let limits = Limits { connection_age: settings.xds.max_connection_age, ..Limits::default() };
+    tasks.spawn(serve_xds(xds_listener, outlook, hub, admission, limits, shutdown.clone()));
     tracing::info!(
         mesh = %settings.mesh,
         trust_domain = %mesh.trust_domain,
@@ -158,6 +159,7 @@ async fn serve_xds(
     mut outlook: reconciler::Outlook,
     hub: Arc<Hub>,
     admission: Arc<ProxyAdmission>,
+    limits: Limits,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     tokio::select! {
@@ -165,7 +167,6 @@ async fn serve_xds(
         () = shutdown.cancelled() => return Ok(()),
     }
     tracing::info!(address = %listener.local_addr()?, "xDS is served");
-    let limits = Limits::default();
     ironmesh_xds_server::serve(listener, outlook.tls, hub, admission, limits, shutdown).await;
     Ok(())
 }

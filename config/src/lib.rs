@@ -25,5 +25,5 @@ pub use folder::{
 };
 pub use policy::{Loaded, load_documents};
 pub use render::render;
-pub use settings::{Certificates, Listen, Settings, load_settings};
+pub use settings::{Certificates, Listen, Settings, Xds, load_settings};
 pub use suggest::closest;

@@ -40,6 +40,8 @@ pub struct Settings {
     pub advertise: Vec<(String, u16)>,
     /// Certificates.
     pub certificates: Certificates,
+    /// Connections of proxies.
+    pub xds: Xds,
     /// How long a burst of changes settles after one was acted on. The first is acted on at once.
     pub settle: Duration,
 }
@@ -58,6 +60,13 @@ pub struct Listen {
 pub struct Certificates {
     /// How long a service certificate is valid.
     pub service_lifetime: Duration,
+}
+
+/// Settings of the connections of proxies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Xds {
+    /// How old one may become, a tenth more or less; any age unless given.
+    pub max_connection_age: Option<Duration>,
 }
 
 /// Reads the settings out of `text`, the content of the file that findings call `path`. All that is
@@ -99,6 +108,7 @@ impl Default for Settings {
             listen: Listen::default(),
             advertise: Vec::new(),
             certificates: Certificates::default(),
+            xds: Xds::default(),
             settle: Duration::from_millis(20),
         }
     }
@@ -137,6 +147,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
     let listen = table.optional("listen", read_listen);
     let advertise = table.optional("advertise", |value| value.each(read_authority));
     let certificates = table.optional("certificates", read_certificates);
+    let xds = table.optional("xds", read_xds);
     let at_most_a_minute = Duration::ZERO..=Duration::from_secs(60);
     let settle = table.optional("settle", |value| duration::read(value, &at_most_a_minute));
 
@@ -152,6 +163,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
         listen: listen?.unwrap_or(default.listen),
         advertise: advertise?.unwrap_or(default.advertise),
         certificates: certificates?.unwrap_or(default.certificates),
+        xds: xds?.unwrap_or(default.xds),
         settle: settle?.unwrap_or(default.settle),
     })
 }
@@ -220,4 +232,13 @@ fn read_certificates(value: Value<'_>) -> Result<Certificates, Told> {
     table.finish();
     let default = Certificates::default();
     Ok(Certificates { service_lifetime: service_lifetime?.unwrap_or(default.service_lifetime) })
+}
+
+fn read_xds(value: Value<'_>) -> Result<Xds, Told> {
+    let mut table = value.table("`xds`")?;
+    let range = Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 60 * 60);
+    let max_connection_age =
+        table.optional("max_connection_age", |value| duration::read(value, &range));
+    table.finish();
+    Ok(Xds { max_connection_age: max_connection_age? })
 }

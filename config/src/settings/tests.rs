@@ -14,6 +14,7 @@ fn an_empty_file_has_the_defaults_of_the_design() {
     assert_eq!(settings.listen.admin.to_string(), "127.0.0.1:15014");
     assert_eq!(settings.certificates.service_lifetime, Duration::from_secs(86_400));
     assert_eq!(settings.trust_domain.as_str(), "mesh.internal");
+    assert_eq!(settings.xds.max_connection_age, None);
 }
 
 #[test]
@@ -34,6 +35,9 @@ admin = "[::1]:15014"
 
 [certificates]
 service_lifetime = "1h 30m"
+
+[xds]
+max_connection_age = "1h"
 "#;
     let settings = load_settings(text, "ironmesh.toml").unwrap();
     assert_eq!(settings.mesh.as_str(), "prod");
@@ -43,6 +47,7 @@ service_lifetime = "1h 30m"
     assert_eq!(settings.listen.admin.port(), 15014);
     assert_eq!(settings.certificates.service_lifetime, Duration::from_secs(5400));
     assert_eq!(settings.settle, Duration::from_millis(100));
+    assert_eq!(settings.xds.max_connection_age, Some(Duration::from_secs(3600)));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! tonic's own server has most of these bounds, and no hand on a single connection: it cannot tell one
 //! client to leave. So hyper serves them here, and tonic is left with what is gRPC.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +64,7 @@ pub(crate) struct Connections {
     shutdown: CancellationToken,
     tasks: TaskTracker,
     hub: Arc<Hub>,
+    age: Option<Duration>,
     refusals: Arc<Rarely>,
 }
 
@@ -85,6 +88,7 @@ impl Connections {
             shutdown: streams.shutdown.clone(),
             tasks: streams.tasks.clone(),
             hub: Arc::clone(&streams.hub),
+            age: streams.limits.connection_age,
             refusals: Arc::default(),
         }
     }
@@ -132,6 +136,7 @@ impl Connections {
             end = connection.as_mut() => return ended(&peer, &end),
             () = self.shutdown.cancelled() => "the control plane is shutting down",
             () = peer.is_to_leave() => "the client was refused",
+            () = come_of(self.age) => "it has come to its age",
             () = peer.is_idle(IDLE_DEADLINE) => "it had no stream",
         };
         tracing::debug!(address = %peer.address, reason, "the xDS connection is ended");
@@ -149,6 +154,16 @@ impl Connections {
             tracing::debug!(address = %peer.address, "the client does not leave");
         }
     }
+}
+
+/// Returns at an age of a connection, a tenth sooner or later: those that began together do not end
+/// together.
+async fn come_of(age: Option<Duration>) {
+    let Some(age) = age else { return std::future::pending().await };
+    // (Its keys are chosen by chance, and nothing more is needed here.)
+    let chance = RandomState::new().build_hasher().finish() % 201;
+    let in_thousand = 900 + u32::try_from(chance).unwrap_or(100);
+    sleep(age * in_thousand / 1000).await;
 }
 
 fn ended(peer: &Peer, end: &hyper::Result<()>) {

@@ -1,5 +1,7 @@
 //! How much the server does for all clients, and for one of them (invariant 10).
 
+use std::time::Duration;
+
 /// Bounds that depend on the fleet. What does not is a constant, where it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -16,6 +18,9 @@ pub struct Limits {
     /// How much memory the names may take that a client asks for on all its streams, about; on one they
     /// may take 16 MiB.
     pub names_per_client: usize,
+    /// How old a connection may become, a tenth more or less: then its client must connect anew. Where
+    /// there are several servers, their clients come to be spread over all of them.
+    pub connection_age: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -29,6 +34,7 @@ impl Default for Limits {
             handshakes: 256,
             streams_per_client: 512,
             names_per_client: 32 << 20,
+            connection_age: None,
         }
     }
 }

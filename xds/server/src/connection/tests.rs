@@ -21,6 +21,10 @@ const METHOD: &str =
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// A node of the id `c`, and clusters of all names (`type.googleapis.com/…`), as gRPC frames it.
+const FIRST_REQUEST: &[u8] =
+    b"\0\0\0\0\x3a\x0a\x03\x0a\x01c\x12\x33type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
 /// Lets in everybody, as one and the same.
 struct Everybody;
 
@@ -32,10 +36,14 @@ impl Admission for Everybody {
 
 /// A connection, as the server and as the client has it.
 fn connection() -> (Peer, DuplexStream) {
+    connection_within(Limits::default())
+}
+
+fn connection_within(limits: Limits) -> (Peer, DuplexStream) {
     let streams = Streams {
         hub: Arc::new(Hub::default()),
         admission: Arc::new(Everybody),
-        limits: Limits::default(),
+        limits,
         shutdown: CancellationToken::new(),
         tasks: TaskTracker::new(),
     };
@@ -103,6 +111,33 @@ async fn one_that_is_to_leave_is_told_before_its_streams_end() {
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert!(requests.ready().await.is_err(), "no stream can be opened any more");
     end.await.unwrap().unwrap();
+}
+
+// A46.
+#[tokio::test(start_paused = true)]
+async fn connections_of_an_age_end_one_after_the_other() {
+    let age = Duration::from_secs(1000);
+    let mut ends = Vec::new();
+    for _ in 0..20 {
+        let (_peer, io) =
+            connection_within(Limits { connection_age: Some(age), ..Limits::default() });
+        let begin = Instant::now();
+        let (mut requests, end) = speak(io).await;
+        let (response, mut body) = requests.send_request(request(), false).unwrap();
+        let mut response = response.await.unwrap().into_body();
+        // The first request, by a client that says who it is.
+        body.send_data(FIRST_REQUEST.into(), false).unwrap();
+        assert!(response.data().await.is_none());
+        let trailers = response.trailers().await.unwrap().unwrap();
+        let status = tonic::Status::from_header_map(&trailers).unwrap();
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+        end.await.unwrap().unwrap();
+        ends.push(begin.elapsed());
+    }
+    let (first, last) = (*ends.iter().min().unwrap(), *ends.iter().max().unwrap());
+    assert!(first >= age * 9 / 10 + GRACE, "{first:?}");
+    assert!(last <= age * 11 / 10 + GRACE + Duration::from_millis(10), "{last:?}");
+    assert!(last > first + age / 20, "{ends:?}");
 }
 
 // Invariant 10.
