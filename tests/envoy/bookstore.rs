@@ -128,6 +128,16 @@ impl Bookstore {
         upstreams: &[&str],
         adapt: fn(ProxyOptions) -> ProxyOptions,
     ) -> Option<Self> {
+        Self::open_where("", policy, upstreams, adapt).await
+    }
+
+    /// The same with these settings of the control plane.
+    pub(crate) async fn open_where(
+        settings: &str,
+        policy: &[(&str, &str)],
+        upstreams: &[&str],
+        adapt: fn(ProxyOptions) -> ProxyOptions,
+    ) -> Option<Self> {
         let programs = Programs::find()?;
         let (buyers, split) = (buyers("/books/.*"), split(90, 10));
         let first = [
@@ -136,7 +146,7 @@ impl Bookstore {
             ("split.toml", &split),
             ("thief.toml", THIEF),
         ];
-        let mesh = Mesh::start(&programs, &[&first, policy].concat()).await;
+        let mesh = Mesh::start_with(settings, &programs, &[&first, policy].concat()).await;
         let app_v1 = App::http1("bookstore-v1", mesh.loopback().socket(21, 8080)).await;
         let app_v2 = App::http1("bookstore-v2", mesh.loopback().socket(22, 8080)).await;
         let v1 = mesh.envoy(&adapt(ProxyOptions::new("default/bookstore-v1", 21))).await;

@@ -79,12 +79,12 @@ async fn our_own_restart_is_no_event() {
 
 /// What an Envoy holds, and how often it was told something about it.
 #[derive(Debug, PartialEq, Eq)]
-struct Held {
+pub(crate) struct Held {
     serials: BTreeSet<String>,
     stats: BTreeMap<String, u64>,
 }
 
-async fn held(envoys: &[&Envoy]) -> Vec<Held> {
+pub(crate) async fn held(envoys: &[&Envoy]) -> Vec<Held> {
     let mut held = Vec::new();
     let mut seen = BTreeSet::new();
     for envoy in envoys {

@@ -1,0 +1,36 @@
+//! Connections to the control plane that end again and again: no event for traffic, nor for what Envoy
+//! holds.
+
+use ironmesh_tests::{Load, eventually};
+
+use crate::bookstore::{Bookstore, HOST};
+use crate::restart::{held, some_more};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traffic_does_not_notice_that_connections_to_the_control_plane_age() {
+    let settings = "xds = { max_connection_age = \"2s\" }";
+    let Some(store) = Bookstore::open_where(settings, &[], &[], |proxy| proxy).await else {
+        return;
+    };
+    let envoys = [&store.buyer, &store.v1, &store.v2];
+    let load = Load::start(store.local(), HOST, "/books/1");
+    some_more(&load).await;
+    let before = held(&envoys).await;
+    let connections = r"^cluster\.ironmesh-control-plane\.upstream_cx_total$";
+    let mut first = Vec::new();
+    for envoy in envoys {
+        first.push(envoy.sum(connections).await);
+    }
+    for (envoy, first) in envoys.into_iter().zip(first) {
+        eventually("three connections more", async || match envoy.sum(connections).await {
+            now if now >= first + 3 => Ok(()),
+            now => Err(format!("{now}, after {first}")),
+        })
+        .await;
+    }
+    some_more(&load).await;
+    let report = load.finish().await;
+    report.assert_undisturbed();
+    assert_eq!(store.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
+    assert_eq!(held(&envoys).await, before, "nothing that Envoys have is sent again");
+}
