@@ -4,7 +4,8 @@
 //! What a client is to have is held back in part, for moments. A caller is not told of a service port
 //! that nobody serves yet, as long as a proxy is about to: its calls would fail. And a proxy goes on
 //! serving a port that policy has dropped, and no more than that, as long as a caller has not dropped it.
-//! No wait is longer than [`PATIENCE`], and none is for a withdrawn grant: that is carried out at once.
+//! No wait is longer than [`PATIENCE`], and none is for a grant that is withdrawn from a port that stays:
+//! that is carried out at once. (A port that is dropped is served meanwhile with the grants that it had.)
 
 mod keep;
 

@@ -2,10 +2,10 @@
 //!
 //! Clusters, then their endpoints, then listeners, then routes; secrets wait for nothing. Routes are not
 //! warmed: one that names a missing cluster answers 503. So what names a cluster waits until that is
-//! taken, however long it takes, and nothing else does: a route that withdraws access must not wait
-//! because some cluster warms. A listener waits for its routes as well, and for the secrets that it
-//! names: a chain that is made anew because somebody was withdrawn must not begin with the list on which
-//! he still was.
+//! taken or refused, however long it takes, and nothing else does; and what is urgent does not, because
+//! a withdrawal must not wait while some cluster warms. A listener waits for its routes as well, and for
+//! 15 s at most for the secrets that it names: a chain that is made anew because somebody was withdrawn
+//! must not begin with the list on which he still was.
 //!
 //! Only the first answer of a type waits for all clusters, and that of listeners for all secrets, since a
 //! client that begins takes itself for ready with it; but no longer than for one that is late.

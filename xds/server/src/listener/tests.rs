@@ -125,7 +125,7 @@ async fn while_all_handshakes_hang_the_oldest_gives_up_its_place() {
     }
     assert_eq!(hub.counters().connections_turned_away(Turned::Displaced), 2);
     // The others have their time.
-    let [.., last] = &mut silent[..] else { unreachable!() };
+    let last = silent.last_mut().unwrap();
     assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed");
     assert!(begin.elapsed() >= DEADLINE, "{:?}", begin.elapsed());
 }

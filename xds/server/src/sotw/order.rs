@@ -1,7 +1,8 @@
 //! In which order the types of a stream are pushed: make before break (invariant 6).
 //!
 //! As in delta: clusters, then their endpoints, then listeners, then routes; secrets wait for nothing;
-//! listeners and routes wait for what they name, and for nothing else but with their first answer.
+//! listeners and routes wait for what they name unless they are urgent, and for nothing else but with
+//! their first answer.
 //! A cluster that has gone stays in the state that is sent until listeners and routes are taken, because
 //! they may still name it. Nothing refers to a listener: that goes with the next push.
 
