@@ -15,15 +15,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::service::Routes;
-use tower_service::Service as _;
 
 use crate::counters::{Counters, Turned};
 use crate::hub::Hub;
 use crate::peer::Peer;
 use crate::rarely::Rarely;
 use crate::seats::Seat;
-use crate::service::Streams;
+use crate::service::{Services, Streams};
 
 /// After how long a silence a client is asked whether it is there, and how long it may take to answer.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
@@ -60,7 +58,7 @@ const MAX_RESETS: (usize, usize) = (20, 64);
 #[derive(Clone)]
 pub(crate) struct Connections {
     http2: http2::Builder<TokioExecutor>,
-    routes: Routes,
+    services: Services,
     shutdown: CancellationToken,
     tasks: TaskTracker,
     hub: Arc<Hub>,
@@ -84,7 +82,7 @@ impl Connections {
             .max_local_error_reset_streams(MAX_RESETS.1);
         Self {
             http2,
-            routes: streams.routes(),
+            services: Services::new(streams),
             shutdown: streams.shutdown.clone(),
             tasks: streams.tasks.clone(),
             hub: Arc::clone(&streams.hub),
@@ -128,8 +126,8 @@ impl Connections {
     {
         let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(peer.clone());
-            // (It is always ready.)
-            self.routes.clone().call(request)
+            let services = self.services.clone();
+            async move { services.call(request).await }
         });
         let mut connection = std::pin::pin!(self.http2.serve_connection(TokioIo::new(io), service));
         let reason = tokio::select! {

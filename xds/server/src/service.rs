@@ -1,21 +1,19 @@
 //! The gRPC services: the aggregated one, and one for each type; each in both variants.
 
 use std::convert::Infallible;
-use std::future::Ready;
-use std::marker::PhantomData;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use ironmesh_xds_wire::Node;
+use hyper::body::Incoming;
+use ironmesh_xds_wire::{Node, ResourceType};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::server::NamedService;
-use tower_service::Service;
+use tonic::service::Routes;
+use tower_service::Service as _;
 
-use crate::body::{End, MessageBody};
+use crate::body::{End, MessageBody, ResponseBody};
 use crate::counters::Closed;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
@@ -28,7 +26,7 @@ use crate::variant::Variant;
 mod names;
 mod run;
 
-use names::{Aggregated, Clusters, DiscoveryService, Endpoints, Listeners, Routes, Secrets};
+use names::Service;
 
 /// How many responses may wait for a slow reader: more than one per type never do.
 const MAX_WAITING_RESPONSES: usize = 16;
@@ -56,41 +54,12 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// All services.
-    pub(crate) fn routes(&self) -> tonic::service::Routes {
-        tonic::service::Routes::new(Discovery::<Aggregated>::new(self))
-            .add_service(Discovery::<Clusters>::new(self))
-            .add_service(Discovery::<Endpoints>::new(self))
-            .add_service(Discovery::<Listeners>::new(self))
-            .add_service(Discovery::<Routes>::new(self))
-            .add_service(Discovery::<Secrets>::new(self))
-            .prepare()
-    }
-}
-
-/// One of the services, by its name.
-pub(crate) struct Discovery<S> {
-    streams: Streams,
-    service: PhantomData<fn() -> S>,
-}
-
-impl<S> Discovery<S> {
-    pub(crate) fn new(streams: &Streams) -> Self {
-        Self { streams: streams.clone(), service: PhantomData }
-    }
-}
-
-impl<S> Clone for Discovery<S> {
-    fn clone(&self) -> Self {
-        Self::new(&self.streams)
-    }
-}
-
-impl<S: DiscoveryService> Discovery<S> {
+    /// Begins a stream of ours.
     fn open<V: Variant>(
         &self,
-        request: http::Request<Body>,
-    ) -> Result<http::Response<Body>, Status> {
+        only: Option<ResourceType>,
+        request: http::Request<Incoming>,
+    ) -> Result<http::Response<ResponseBody>, Status> {
         let encoding = request.headers().get("grpc-encoding");
         if encoding.is_some_and(|encoding| encoding != "identity") {
             return Err(Status::unimplemented("compressed requests are not read"));
@@ -104,20 +73,20 @@ impl<S: DiscoveryService> Discovery<S> {
             return Err(Status::resource_exhausted(words));
         }
         if !peer.may_open() {
-            self.streams.hub.counters().closed(Closed::Flood);
+            self.hub.counters().closed(Closed::Flood);
             return Err(Status::resource_exhausted("the client opens streams without end"));
         }
-        let requests = Messages::<V::Message>::new(request.into_body());
+        let requests = Messages::<V::Message>::new(Body::new(request.into_body()));
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
-        let (streams, end, open) = (self.streams.clone(), End::default(), peer.open());
+        let (streams, end, open) = (self.clone(), End::default(), peer.open());
         let body = MessageBody::new(messages, Arc::clone(&end));
-        self.streams.tasks.spawn(async move {
-            if let Err(status) = streams.run::<V>(&peer, S::ONLY, requests, &responses).await {
+        self.tasks.spawn(async move {
+            if let Err(status) = streams.run::<V>(&peer, only, requests, &responses).await {
                 drop(end.set(status));
             }
             drop((responses, open));
         });
-        let mut response = http::Response::new(Body::new(body));
+        let mut response = http::Response::new(ResponseBody::Messages(body));
         let headers = response.headers_mut();
         headers
             .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/grpc"));
@@ -125,30 +94,40 @@ impl<S: DiscoveryService> Discovery<S> {
     }
 }
 
-impl<S: DiscoveryService> NamedService for Discovery<S> {
-    const NAME: &'static str = S::NAME;
+/// All services of the port.
+#[derive(Clone)]
+pub(crate) struct Services {
+    streams: Streams,
+    /// What tonic serves: nothing but the answer that there is no such service.
+    others: Routes,
 }
 
-impl<S: DiscoveryService> Service<http::Request<Body>> for Discovery<S> {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+impl Services {
+    pub(crate) fn new(streams: &Streams) -> Self {
+        Self { streams: streams.clone(), others: Routes::default().prepare() }
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let method = request.uri().path().rsplit('/').next();
-        let response = match method {
-            Some(method) if method == S::DELTA => self.open::<DeltaStream>(request),
-            Some(method) if method == S::STREAM => self.open::<SotwStream>(request),
-            _ => Err(Status::unimplemented(format!(
-                "only {} and {} are served: set `api_type` to DELTA_GRPC or GRPC",
-                S::DELTA,
-                S::STREAM
-            ))),
+    /// Answers a request that has its [`Peer`] as an extension.
+    pub(crate) async fn call(
+        &self,
+        request: http::Request<Incoming>,
+    ) -> Result<http::Response<ResponseBody>, Infallible> {
+        let path = request.uri().path().to_owned();
+        let Some((service, method)) = Service::of(&path) else {
+            // (It is always ready, and never fails.)
+            let response = self.others.clone().call(request).await;
+            return response.map(|response| response.map(ResponseBody::Other));
         };
-        std::future::ready(Ok(response.unwrap_or_else(Status::into_http)))
+        let response = if method == service.delta {
+            self.streams.open::<DeltaStream>(service.only, request)
+        } else if method == service.stream {
+            self.streams.open::<SotwStream>(service.only, request)
+        } else {
+            Err(Status::unimplemented(format!(
+                "only {} and {} are served: set `api_type` to DELTA_GRPC or GRPC",
+                service.delta, service.stream
+            )))
+        };
+        Ok(response.unwrap_or_else(|status| status.into_http().map(ResponseBody::Other)))
     }
 }

@@ -3,47 +3,42 @@
 use ironmesh_xds_wire::ResourceType;
 
 /// One service: its name, and those of its two streaming methods.
-pub(crate) trait DiscoveryService: Send + Sync + 'static {
-    const NAME: &'static str;
+#[derive(Debug)]
+pub(super) struct Service {
+    name: &'static str,
     /// The method of the state-of-the-world variant.
-    const STREAM: &'static str;
+    pub(super) stream: &'static str,
     /// The method of the delta variant.
-    const DELTA: &'static str;
+    pub(super) delta: &'static str,
     /// The one type that it serves; `None` where it serves all.
-    const ONLY: Option<ResourceType>;
+    pub(super) only: Option<ResourceType>,
+}
+
+impl Service {
+    /// The service and the method that a path names, if it is one of ours.
+    pub(super) fn of(path: &str) -> Option<(&'static Self, &str)> {
+        let (name, method) = path.strip_prefix('/')?.split_once('/')?;
+        SERVICES.iter().find(|service| service.name == name).map(|service| (service, method))
+    }
 }
 
 macro_rules! services {
-    ($($(#[$doc:meta])* $service:ident, $only:expr, $name:literal, $stream:literal, $delta:literal;)*) => {$(
-        $(#[$doc])*
-        pub(crate) struct $service;
-
-        impl DiscoveryService for $service {
-            const NAME: &'static str = $name;
-            const STREAM: &'static str = $stream;
-            const DELTA: &'static str = $delta;
-            const ONLY: Option<ResourceType> = $only;
-        }
-    )*};
+    ($($only:expr, $name:literal, $stream:literal, $delta:literal;)*) => {
+        &[$(Service { name: $name, stream: $stream, delta: $delta, only: $only }),*]
+    };
 }
 
-services! {
-    /// ADS.
-    Aggregated, None, "envoy.service.discovery.v3.AggregatedDiscoveryService",
+const SERVICES: &[Service] = services! {
+    None, "envoy.service.discovery.v3.AggregatedDiscoveryService",
         "StreamAggregatedResources", "DeltaAggregatedResources";
-    /// CDS.
-    Clusters, Some(ResourceType::Cluster), "envoy.service.cluster.v3.ClusterDiscoveryService",
+    Some(ResourceType::Cluster), "envoy.service.cluster.v3.ClusterDiscoveryService",
         "StreamClusters", "DeltaClusters";
-    /// EDS.
-    Endpoints, Some(ResourceType::Endpoint), "envoy.service.endpoint.v3.EndpointDiscoveryService",
+    Some(ResourceType::Endpoint), "envoy.service.endpoint.v3.EndpointDiscoveryService",
         "StreamEndpoints", "DeltaEndpoints";
-    /// LDS.
-    Listeners, Some(ResourceType::Listener), "envoy.service.listener.v3.ListenerDiscoveryService",
+    Some(ResourceType::Listener), "envoy.service.listener.v3.ListenerDiscoveryService",
         "StreamListeners", "DeltaListeners";
-    /// RDS.
-    Routes, Some(ResourceType::Route), "envoy.service.route.v3.RouteDiscoveryService",
+    Some(ResourceType::Route), "envoy.service.route.v3.RouteDiscoveryService",
         "StreamRoutes", "DeltaRoutes";
-    /// SDS.
-    Secrets, Some(ResourceType::Secret), "envoy.service.secret.v3.SecretDiscoveryService",
+    Some(ResourceType::Secret), "envoy.service.secret.v3.SecretDiscoveryService",
         "StreamSecrets", "DeltaSecrets";
-}
+};
