@@ -20,6 +20,7 @@ use std::sync::Arc;
 use ironmesh_xds_wire::{DeltaRequest, DeltaResponse, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
+use crate::overlay::Overlay;
 use crate::stream::{FULL_RESPONSE, REMOVAL_GRACE, Taken, UnknownTypes};
 use crate::subscription;
 use type_stream::{Answer, NAME_PREFIX, TypeStream};
@@ -129,8 +130,14 @@ impl DeltaStream {
     }
 
     /// What the client has taken, of a type: a copy that shares its structure.
-    pub fn acked(&self, resource_type: ResourceType) -> imbl::OrdMap<Arc<str>, Version> {
+    pub(crate) fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         self.types.get(&resource_type).map(|stream| stream.acked.clone()).unwrap_or_default()
+    }
+
+    /// How many names it holds by itself.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.types.values().map(TypeStream::held).sum()
     }
 
     /// Clusters that were pushed and not answered.

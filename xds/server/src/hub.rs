@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use imbl::OrdMap;
 use ironmesh_xds_wire::{Node, ResourceSet, ResourceType, Version};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::counters::Counters;
+use crate::overlay::Overlay;
 use crate::sotw::InForce;
 use crate::stream::{Refused, Taken};
 
@@ -43,8 +43,10 @@ pub struct ClientStatus {
     pub beginnings: u64,
     /// What it refuses now.
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
+    /// The stream on which it is about to say which clusters it has.
+    has_clusters_to_name: Option<u64>,
     /// What each stream has taken, by the stream's number and the type. A word goes with its stream.
-    acked: BTreeMap<(u64, ResourceType), OrdMap<Arc<str>, Version>>,
+    acked: BTreeMap<(u64, ResourceType), Overlay<Version>>,
 }
 
 impl ClientStatus {
@@ -53,7 +55,7 @@ impl ClientStatus {
     /// stream decides that has taken it in any version.
     pub fn has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
         let mut words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
-        words.find_map(|(_, acked)| acked.get(name)) == Some(&version)
+        words.find_map(|(_, acked)| acked.get(name)) == Some(version)
     }
 }
 
@@ -73,10 +75,20 @@ pub struct ClientNews {
 }
 
 impl ClientStatus {
-    /// Whether the client has taken a resource of this name.
+    /// Whether the client has taken a resource of this name, or may have and is about to say so.
     fn names(&self, resource_type: ResourceType, name: &str) -> bool {
+        if resource_type == ResourceType::Cluster && self.has_clusters_to_name.is_some() {
+            return true;
+        }
         let mut words = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
         words.any(|(_, acked)| acked.contains_key(name))
+    }
+
+    /// A stream has said which clusters the client has, or has ended.
+    fn has_named_clusters(&mut self, stream: u64) {
+        if self.has_clusters_to_name == Some(stream) {
+            self.has_clusters_to_name = None;
+        }
     }
 }
 
@@ -125,6 +137,8 @@ pub(crate) enum Coming {
     PerhapsAnew,
     /// It has something.
     Back,
+    /// It has clusters. Which ones is known only when that is compared with what it is to have.
+    BackWithClusters,
 }
 
 impl Default for Hub {
@@ -300,12 +314,15 @@ impl Hub {
         let is_new_process = match coming {
             Coming::Anew => true,
             Coming::PerhapsAnew => entry.status.streams == 0,
-            Coming::Back => false,
+            Coming::Back | Coming::BackWithClusters => false,
         };
         if is_new_process {
             entry.status.beginnings += 1;
             entry.status.nacks.clear();
             entry.in_force.clear();
+        }
+        if coming == Coming::BackWithClusters {
+            entry.status.has_clusters_to_name = Some(stream);
         }
         entry.status.streams += 1;
         if *entry.status.node != node {
@@ -390,7 +407,7 @@ impl Connection {
         &self.hub.counters
     }
 
-    pub(crate) fn acked(&self, taken: &Taken, acked: OrdMap<Arc<str>, Version>) {
+    pub(crate) fn acked(&self, taken: &Taken, acked: Overlay<Version>) {
         self.hub.with(&self.client, |client| {
             // What is taken now is refused no longer. (An older version that the client has kept
             // says nothing about the one that it refuses. Nor does the news that it has none: to one
@@ -398,10 +415,13 @@ impl Connection {
             client.status.nacks.retain(|(resource_type, name), nack| {
                 let is_taken = acked
                     .get(name)
-                    .is_some_and(|version| taken.names.contains(name) || *version == nack.version);
+                    .is_some_and(|version| taken.names.contains(name) || version == nack.version);
                 *resource_type != taken.resource_type || !is_taken
             });
             client.status.acked.insert((self.stream, taken.resource_type), acked);
+            if taken.resource_type == ResourceType::Cluster {
+                client.status.has_named_clusters(self.stream);
+            }
         });
     }
 
@@ -463,6 +483,7 @@ impl Drop for Connection {
         self.hub.with(&self.client, |client| {
             client.status.streams = client.status.streams.saturating_sub(1);
             client.status.acked.retain(|(stream, _), _| *stream != self.stream);
+            client.status.has_named_clusters(self.stream);
             if client.status.streams == 0 {
                 // Nobody is there to send it to; when the client is back it is compiled anew.
                 client.set.send_replace(None);

@@ -86,6 +86,7 @@ mod hub;
 mod limits;
 mod listener;
 mod messages;
+mod overlay;
 mod pace;
 mod peer;
 mod rarely;

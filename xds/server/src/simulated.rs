@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use imbl::OrdMap;
-use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceSet, ResourceType, Version};
+use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceMap, ResourceSet, ResourceType};
 
 use crate::hub::{Coming, Connection, Hub};
+use crate::overlay::Overlay;
 use crate::stream::{Refused, Taken};
 
 /// A client with one stream, which ends when this is dropped. It takes and refuses what the test says.
 #[derive(Debug)]
 pub struct SimulatedClient {
     connection: Connection,
-    has: BTreeMap<ResourceType, OrdMap<Arc<str>, Version>>,
+    has: BTreeMap<ResourceType, ResourceMap>,
 }
 
 impl SimulatedClient {
@@ -54,15 +54,13 @@ impl SimulatedClient {
     }
 
     fn take_type(&mut self, set: &ResourceSet, resource_type: ResourceType) {
-        let resources = set.of(resource_type).values();
-        let has: OrdMap<_, _> =
-            resources.map(|one| (Arc::clone(one.name()), one.version())).collect();
-        if self.has.get(&resource_type) == Some(&has) {
+        let has = set.of(resource_type);
+        if self.has.get(&resource_type) == Some(has) {
             return;
         }
         self.has.insert(resource_type, has.clone());
         let taken = Taken { resource_type, names: has.keys().cloned().collect() };
-        self.connection.acked(&taken, has);
+        self.connection.acked(&taken, Overlay::all_of(has));
     }
 
     /// Refuses what it is to have of this type and name.

@@ -15,10 +15,10 @@ mod whole;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use imbl::OrdMap;
 use ironmesh_xds_wire::{ResourceSet, ResourceType, SotwRequest, SotwResponse, Version};
 use tokio::time::Instant;
 
+use crate::overlay::Overlay;
 use crate::stream::{REMOVAL_GRACE, Refused, Taken, UnknownTypes};
 use crate::subscription;
 use exchange::Exchange;
@@ -174,7 +174,7 @@ impl SotwStream {
     }
 
     /// What the client has taken, of a type: a copy that shares its structure.
-    pub fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version> {
+    pub(crate) fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         match resource_type {
             ResourceType::Secret => &self.secrets.acked,
             ResourceType::Cluster => &self.clusters.acked,

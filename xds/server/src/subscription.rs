@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ironmesh_xds_wire::ResourceType;
+use ironmesh_xds_wire::{ResourceMap, ResourceType};
+
+use crate::overlay::Overlay;
 
 /// The name that stands for all resources of a type.
 const WILDCARD: &str = "*";
@@ -29,7 +31,7 @@ pub(crate) struct Subscription {
     pub(crate) has_named: bool,
     resource_type: ResourceType,
     pub(crate) is_wildcard: bool,
-    pub(crate) names: BTreeSet<Arc<str>>,
+    pub(crate) names: Overlay<()>,
     /// What the names take in memory, about.
     size: usize,
 }
@@ -50,14 +52,14 @@ impl Subscription {
             has_named: false,
             resource_type,
             is_wildcard: false,
-            names: BTreeSet::new(),
+            names: Overlay::default(),
             size: 0,
         }
     }
 
     /// Whether the client wants `name`.
     pub(crate) fn covers(&self, name: &str) -> bool {
-        self.is_wildcard || self.names.contains(name)
+        self.is_wildcard || self.names.contains_key(name)
     }
 
     /// What the names take in memory, about.
@@ -71,7 +73,7 @@ impl Subscription {
         for name in names {
             if self.resource_type.allows_wildcard() && name == WILDCARD {
                 change.wildcard |= std::mem::take(&mut self.is_wildcard);
-            } else if let Some(name) = self.names.take(name.as_str()) {
+            } else if let Some((name, ())) = self.names.take(name) {
                 self.size -= name.len() + NAME_OVERHEAD;
                 change.names.push(name);
             }
@@ -93,22 +95,32 @@ impl Subscription {
             && (is_legacy || asks_for_all || (is_first && names.is_empty()));
         let mut change =
             Change { wildcard: self.is_wildcard && !was_wildcard, ..Change::default() };
-        let old = std::mem::take(&mut self.names);
-        self.size = 0;
-        for name in
-            names.iter().filter(|name| !self.resource_type.allows_wildcard() || *name != WILDCARD)
-        {
-            let known = old.get(name.as_str()).cloned();
-            let is_new = known.is_none();
-            let name = known.unwrap_or_else(|| name.as_str().into());
-            if self.names.insert(Arc::clone(&name)) {
-                self.size += name.len() + NAME_OVERHEAD;
-                if is_new {
-                    change.names.push(name);
-                }
+        let allows_wildcard = self.resource_type.allows_wildcard();
+        let wanted: BTreeSet<_> = names.iter().map(String::as_str).collect();
+        let is_dropped = |name: &&Arc<str>| !wanted.contains(&***name);
+        let dropped: Vec<_> = self.names.names().filter(is_dropped).cloned().collect();
+        for name in dropped {
+            self.names.remove(&name);
+            self.size -= name.len() + NAME_OVERHEAD;
+        }
+        for name in names.iter().filter(|name| !allows_wildcard || *name != WILDCARD) {
+            if !self.names.contains_key(name) {
+                change.names.push(self.insert(name));
             }
         }
         change
+    }
+
+    fn insert(&mut self, name: &str) -> Arc<str> {
+        let name: Arc<str> = name.into();
+        self.names.insert(Arc::clone(&name), ());
+        self.size += name.len() + NAME_OVERHEAD;
+        name
+    }
+
+    /// Holds the names as those of `resources`, where they mostly are.
+    pub(crate) fn share(&mut self, resources: &ResourceMap) {
+        self.names.share(resources);
     }
 
     /// Puts names in. All are returned, also those that were in: "the server must respond with all
@@ -127,11 +139,8 @@ impl Subscription {
                 change.wildcard |= !std::mem::replace(&mut self.is_wildcard, true);
                 continue;
             }
-            let name: Arc<str> = name.as_str().into();
-            if self.names.insert(Arc::clone(&name)) {
-                self.size += name.len() + NAME_OVERHEAD;
-            }
-            change.names.push(name);
+            let known = self.names.name(name);
+            change.names.push(known.unwrap_or_else(|| self.insert(name)));
         }
         change
     }

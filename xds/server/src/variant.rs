@@ -5,7 +5,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use imbl::OrdMap;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3 as discovery;
 use ironmesh_xds_wire::{
     DeltaRequest, DeltaResponse, Node, ResourceSet, ResourceType, SotwRequest, SotwResponse,
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::delta::DeltaStream;
 use crate::hub::Connection;
+use crate::overlay::Overlay;
 use crate::sotw::SotwStream;
 use crate::stream::Output;
 
@@ -39,7 +39,7 @@ pub(crate) trait Variant: Send + Sync + 'static {
     fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<Self::Response>>;
     fn on_timeout(&mut self, now: Instant) -> Vec<Output<Self::Response>>;
     fn deadline(&self) -> Option<Instant>;
-    fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version>;
+    fn acked(&self, resource_type: ResourceType) -> Overlay<Version>;
 
     /// What the names that the client makes us hold take in memory, about.
     fn size(&self) -> usize;
@@ -100,7 +100,7 @@ impl Variant for DeltaStream {
         self.deadline()
     }
 
-    fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version> {
+    fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         self.acked(resource_type)
     }
 
@@ -169,7 +169,7 @@ impl Variant for SotwStream {
         self.deadline()
     }
 
-    fn acked(&self, resource_type: ResourceType) -> OrdMap<Arc<str>, Version> {
+    fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         self.acked(resource_type)
     }
 

@@ -28,6 +28,9 @@ impl DeltaStream {
             self.grace_ends = None;
         }
         let Some(target) = self.target.clone() else { return };
+        for stream in self.types.values_mut() {
+            stream.share(&target);
+        }
         for resource_type in ResourceType::ALL {
             self.push_updates(resource_type, &target, now, outputs);
         }

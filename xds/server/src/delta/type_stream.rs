@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use imbl::OrdMap;
 use ironmesh_xds_wire::{
-    DeltaRequest, DeltaResponse, Resource, ResourceSet, ResourceType, Version,
+    DeltaRequest, DeltaResponse, Resource, ResourceMap, ResourceSet, ResourceType, Version,
 };
 use tokio::time::Instant;
 
+use crate::overlay::Overlay;
 use crate::stream::{ACK_DEADLINE, FULL_RESPONSE};
 use crate::subscription::{self, Subscription};
 use crate::trials::Trials;
@@ -43,9 +43,9 @@ pub(crate) struct TypeStream {
     /// What the names that the client brought along take in memory, about.
     brought: usize,
     /// What the client has or is being sent. `None` = something, in a version we cannot know.
-    known: OrdMap<Arc<str>, Option<Version>>,
+    known: Overlay<Option<Version>>,
     /// What the client has taken on this stream, or had from an earlier one.
-    pub(crate) acked: OrdMap<Arc<str>, Version>,
+    pub(crate) acked: Overlay<Version>,
     /// Names that the client has in some version, and refused another of.
     unsure: BTreeSet<Arc<str>>,
     /// Names in pushes that were forgotten before they were answered.
@@ -74,8 +74,8 @@ impl TypeStream {
             resource_type,
             subscription: Subscription::new(resource_type),
             brought: 0,
-            known: OrdMap::new(),
-            acked: OrdMap::new(),
+            known: Overlay::default(),
+            acked: Overlay::default(),
             unsure: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             doubtful: BTreeSet::new(),
@@ -100,7 +100,7 @@ impl TypeStream {
         // A name in both lists: dropped, then wanted.
         let dropped = self.subscription.unsubscribe(&request.unsubscribe);
         if dropped.wildcard {
-            let names = self.known.keys().chain(&self.asked);
+            let names = self.known.names().chain(&self.asked);
             let lost: Vec<_> =
                 names.filter(|name| !self.subscription.covers(name)).cloned().collect();
             for name in lost {
@@ -116,23 +116,17 @@ impl TypeStream {
             }
         }
         let wanted = self.subscription.subscribe(&request.subscribe);
-        self.asked.extend(wanted.names);
+        // What the client asks for by name and has already need not be sent, if it is current.
+        let brought = &request.initial_versions;
+        let is_had = |name: &Arc<str>| {
+            is_first && brought.contains_key(&**name) && !self.owed.contains(name)
+        };
+        self.asked.extend(wanted.names.into_iter().filter(|name| !is_had(name)));
         if is_first {
-            let owed = std::mem::take(&mut self.owed);
-            self.brought = subscription::size_of(request.initial_versions.keys());
-            for (name, version) in &request.initial_versions {
-                if self.subscription.covers(name) {
-                    let name: Arc<str> = name.as_str().into();
-                    // What the client asks for by name and has already need not be sent, if it is
-                    // current.
-                    if !owed.contains(&name) {
-                        self.asked.remove(&name);
-                    }
-                    self.take_over(name, version.parse().ok());
-                }
-            }
+            self.owed.clear();
+            self.take_over(brought, target);
             // A client that brings versions has been served before; one that brings none waits.
-            self.owes_answer = request.initial_versions.is_empty();
+            self.owes_answer = brought.is_empty();
         }
         if let (true, Some(target)) = (is_first || wanted.wildcard, target) {
             self.review_all(target);
@@ -146,15 +140,42 @@ impl TypeStream {
     }
 
     /// Takes over what the client says that it has from an earlier stream.
-    fn take_over(&mut self, name: Arc<str>, version: Option<Version>) {
-        self.known.insert(Arc::clone(&name), version);
-        if let Some(version) = version {
-            self.acked.insert(Arc::clone(&name), version);
-            if self.refused.get(&name) == Some(&version) {
-                self.refused.remove(&name);
+    fn take_over(&mut self, brought: &BTreeMap<String, String>, target: Option<&ResourceSet>) {
+        self.brought = subscription::size_of(brought.keys());
+        let version = |name: &str| {
+            let version = brought.get(name).filter(|_| self.subscription.covers(name));
+            version.map(|version| version.parse().ok())
+        };
+        self.refused.retain(|name, refused| version(name) != Some(Some(*refused)));
+        let none = ResourceMap::new();
+        let resources = target.map_or(&none, |target| target.of(self.resource_type));
+        let mut known = Overlay::on(resources, version);
+        for name in brought.keys().filter(|name| !resources.contains_key(name.as_str())) {
+            if let Some(version) = version(name) {
+                known.insert(name.as_str().into(), version);
             }
         }
-        self.dirty.insert(name);
+        self.acked = known.certain();
+        self.known = known;
+        self.dirty.extend(self.known.names().filter(|_| target.is_none()).cloned());
+    }
+
+    /// How many names it holds by itself.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        let sets =
+            [&self.unsure, &self.forgotten, &self.doubtful, &self.dirty, &self.asked, &self.owed];
+        let pushed = self.pushes.iter().map(|push| push.resources.len() + push.removed.len());
+        let overlays = self.subscription.names.held() + self.known.held() + self.acked.held();
+        sets.iter().map(|set| set.len()).chain(pushed).sum::<usize>() + overlays
+    }
+
+    /// Holds what is as in the target no longer by itself.
+    pub(crate) fn share(&mut self, target: &ResourceSet) {
+        let resources = target.of(self.resource_type);
+        self.subscription.share(resources);
+        self.known.share(resources);
+        self.acked.share(resources);
     }
 
     fn forget(&mut self, name: &Arc<str>) {
@@ -168,10 +189,9 @@ impl TypeStream {
         self.trials.retain(|one| one != name);
     }
 
-    /// Marks all names as perhaps different from what is known.
+    /// Marks all names that differ between the target and what is known.
     pub(crate) fn review_all(&mut self, target: &ResourceSet) {
-        self.dirty.extend(target.of(self.resource_type).keys().cloned());
-        self.dirty.extend(self.known.keys().cloned());
+        self.dirty.extend(self.known.differing_from(target.of(self.resource_type)));
     }
 
     /// Wants `name` sent again, if the client is subscribed to it or will be with its first request.
@@ -205,7 +225,7 @@ impl TypeStream {
                 && match resources.get(name) {
                     Some(resource) => {
                         let version = Some(resource.version());
-                        known.get(name) != Some(&version) && refused.get(name).copied() != version
+                        known.get(name) != Some(version) && refused.get(name).copied() != version
                     }
                     None => known.contains_key(name),
                 }
@@ -214,7 +234,7 @@ impl TypeStream {
             let version = resources.get(name).map(|resource| resource.version());
             version.is_some()
                 && subscription.covers(name)
-                && known.get(name) != Some(&version)
+                && known.get(name) != Some(version)
                 && refused.get(name).copied() != version
         });
         let has_changed = self.dirty.iter().any(|name| resources.contains_key(name));
@@ -267,7 +287,7 @@ impl TypeStream {
         resource.is_some_and(|resource| {
             let version = resource.version();
             self.subscription.covers(name)
-                && self.acked.get(name) != Some(&version)
+                && self.acked.get(name) != Some(version)
                 && self.refused.get(name) != Some(&version)
         })
     }
@@ -330,7 +350,7 @@ impl TypeStream {
         if self.refused.get(name) == Some(&version) {
             return false;
         }
-        self.asked.contains(name) || self.known.get(name) != Some(&Some(version))
+        self.asked.contains(name) || self.known.get(name) != Some(Some(version))
     }
 
     /// The push of what has gone, as much as one response may have.

@@ -12,7 +12,10 @@ fn connect(hub: &Arc<Hub>) -> Connection {
 fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
     for (resource_type, ..) in resources {
         let of_type = resources.iter().filter(|(of, ..)| of == resource_type);
-        let acked = of_type.map(|(_, name, version)| (Arc::from(*name), *version)).collect();
+        let mut acked = Overlay::default();
+        for (_, name, version) in of_type {
+            acked.insert((*name).into(), *version);
+        }
         let taken = Taken { resource_type: *resource_type, names: Vec::new() };
         connection.acked(&taken, acked);
     }
@@ -191,9 +194,11 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
     });
     let refuses = || hub.status_of("client").unwrap().nacks.contains_key(&key);
     let taken = Taken { resource_type: key.0, names: vec![Arc::clone(&key.1)] };
-    connection.acked(&taken, OrdMap::new());
+    connection.acked(&taken, Overlay::default());
     assert!(refuses(), "it was told that there is none, and has none");
-    connection.acked(&taken, OrdMap::unit(Arc::clone(&key.1), two.version()));
+    let mut acked = Overlay::default();
+    acked.insert(Arc::clone(&key.1), two.version());
+    connection.acked(&taken, acked);
     assert!(!refuses(), "it has taken another version");
 }
 
@@ -215,6 +220,25 @@ fn what_a_stream_leaves_unanswered_the_next_one_is_told_once_also_while_it_is_st
     newest.take_unanswered();
     newest.keep_unanswered(["c".into()].into());
     assert!(come(Coming::Anew).take_unanswered().is_empty(), "another process waits for nothing");
+}
+
+// Make before break: whoever lets a cluster go waits for those who may have it.
+#[test]
+fn who_comes_back_may_have_any_cluster_until_it_has_said_which() {
+    let hub = Arc::new(Hub::default());
+    let come = |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX).unwrap();
+    let may_have = |name| hub.anyone_names(ResourceType::Cluster, name, "other");
+    let stream = come(Coming::BackWithClusters);
+    assert!(may_have("a") && may_have("b"));
+    assert!(!hub.anyone_names(ResourceType::Listener, "a", "other"), "only of clusters");
+    acked(&stream, &[(ResourceType::Listener, "l", listener("l", 1).version())]);
+    assert!(may_have("b"), "it has said something else");
+    acked(&stream, &[(ResourceType::Cluster, "a", cluster("a", 1).version())]);
+    assert!(may_have("a") && !may_have("b"));
+    let next = come(Coming::BackWithClusters);
+    assert!(may_have("b"));
+    drop(next);
+    assert!(!may_have("b"), "the stream has ended without a word");
 }
 
 // A client whose base is not known refuses all that it was sent, and perhaps one thing of it is bad.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ironmesh_xds_wire::{Node, ResourceType};
+use ironmesh_xds_wire::{Node, ResourceSet, ResourceType};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
@@ -66,6 +66,9 @@ impl Streams {
         let coming = match (V::is_fresh(&request), only) {
             (true, None) => Coming::Anew,
             (true, Some(_)) => Coming::PerhapsAnew,
+            (false, _) if V::type_url(&mut request) == ResourceType::Cluster.url() => {
+                Coming::BackWithClusters
+            }
             (false, _) => Coming::Back,
         };
         let most = self.limits.streams_per_client;
@@ -86,9 +89,13 @@ impl Streams {
             variant.resend_endpoints(&connection.take_unanswered());
         }
         let mut stream = Separate::new(variant, only);
-        let set = connection.sets.borrow_and_update().clone();
-        let mut outputs = set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()));
+        // What the client has is compared with what it is to have, and not held by itself until then.
+        let Some(set) = self.first_set(peer, &mut connection, responses).await? else {
+            return Ok(());
+        };
+        let mut outputs = stream.on_set(set, Instant::now());
         outputs.extend(self.answer(&mut stream, &request, &mut connection));
+        drop(request);
         let end = loop {
             let mut cut = connection.cut.clone();
             let delivered = tokio::select! {
@@ -134,6 +141,24 @@ impl Streams {
         let reason = end.as_ref().err().map(ToString::to_string);
         tracing::info!(client = %connection.client, reason, "xDS stream closed");
         end
+    }
+
+    /// What the client is to have, as soon as it is published; `None` where the client has gone before.
+    /// (Its requests wait where they are, within HTTP/2's bounds: nothing could be answered.)
+    async fn first_set(
+        &self,
+        peer: &Peer,
+        connection: &mut Connection,
+        responses: &mpsc::Sender<Message>,
+    ) -> Result<Option<ResourceSet>, Status> {
+        let (mut cut, mut sets) = (connection.cut.clone(), connection.sets.clone());
+        tokio::select! {
+            _ = sets.wait_for(Option::is_some) => {}
+            Ok(()) = cut.changed() => return Err(self::cut(peer, connection, &cut.borrow())),
+            () = responses.closed() => return Ok(None),
+            end = self.is_to_end(peer) => return Err(end),
+        }
+        Ok(connection.sets.borrow_and_update().clone())
     }
 
     /// Whether a client may have a stream.

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use imbl::OrdMap;
 use ironmesh_xds_wire::{
     ErrorDetail, Resource, ResourceMap, ResourceSet, ResourceType, SotwRequest, SotwResponse,
     Version,
@@ -13,6 +12,7 @@ use tokio::time::Instant;
 
 use super::Answer;
 use super::exchange::{Exchange, Verdict};
+use crate::overlay::Overlay;
 use crate::stream::{FULL_RESPONSE, Refused, Taken};
 use crate::trials::Trials;
 
@@ -26,7 +26,7 @@ pub(crate) struct Partial {
     /// What the client has taken last, of each name.
     in_force: ResourceMap,
     /// The same without what is in doubt, because a push of it was refused.
-    pub(crate) acked: OrdMap<Arc<str>, Version>,
+    pub(crate) acked: Overlay<Version>,
     /// Versions that the client refused. They are not sent to it again.
     pub(crate) refused: BTreeMap<Arc<str>, Version>,
     /// Names that may differ between the target and what is sent.
@@ -51,7 +51,7 @@ impl Partial {
             exchange: Exchange::new(resource_type),
             sent: ResourceMap::new(),
             in_force: ResourceMap::new(),
-            acked: OrdMap::new(),
+            acked: Overlay::default(),
             refused: BTreeMap::new(),
             dirty: BTreeSet::new(),
             asked: BTreeSet::new(),
@@ -88,7 +88,7 @@ impl Partial {
         };
         self.asked.extend(said.added.names);
         if said.is_repeated && std::mem::take(&mut self.may_ask_again) {
-            self.asked.extend(self.exchange.subscription.names.iter().cloned());
+            self.asked.extend(self.exchange.subscription.names.names().cloned());
         }
         // What the client has from an earlier stream its one version does not tell, so all is sent.
         self.owes_answer |= said.is_first;
@@ -188,7 +188,7 @@ impl Partial {
         resource.is_some_and(|resource| {
             let version = resource.version();
             self.exchange.subscription.covers(name)
-                && self.acked.get(name) != Some(&version)
+                && self.acked.get(name) != Some(version)
                 && self.refused.get(name) != Some(&version)
         })
     }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use imbl::OrdMap;
 use ironmesh_xds_wire::{
     Resource, ResourceMap, ResourceSet, ResourceType, SotwRequest, SotwResponse, Version,
 };
@@ -11,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Answer;
 use super::exchange::{Exchange, Verdict};
+use crate::overlay::Overlay;
 use crate::trials::Trials;
 
 mod answer;
@@ -37,7 +37,7 @@ pub(crate) struct Whole {
     /// Those of them that the client may have let go.
     perhaps_gone: BTreeSet<Arc<str>>,
     /// What is in force and not in doubt.
-    pub(crate) acked: OrdMap<Arc<str>, Version>,
+    pub(crate) acked: Overlay<Version>,
     /// Versions that the client refused. They are not sent to it again.
     pub(crate) refused: BTreeMap<Arc<str>, Version>,
     /// A state that the client refused, and of which no single resource can be blamed.
@@ -72,7 +72,7 @@ impl Whole {
             knows_base: true,
             in_doubt: BTreeSet::new(),
             perhaps_gone: BTreeSet::new(),
-            acked: OrdMap::new(),
+            acked: Overlay::default(),
             refused: BTreeMap::new(),
             refused_state: None,
             is_blocked: false,
@@ -141,7 +141,7 @@ impl Whole {
         let mut goal = if subscription.is_wildcard {
             resources.clone()
         } else {
-            let names = subscription.names.iter();
+            let names = subscription.names.names();
             names
                 .filter_map(|name| Some((Arc::clone(name), resources.get(name)?.clone())))
                 .collect()

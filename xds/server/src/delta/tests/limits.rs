@@ -4,7 +4,9 @@ use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Secret};
 use ironmesh_xds_wire::{DeltaRequest, ResourceSet};
 
 use super::client::{Client, subscribe};
-use crate::test_resources::{cluster, endpoints, large_cluster, listener, set};
+use crate::scenarios::client::ENVOYS_ORDER;
+use crate::stream::REMOVAL_GRACE;
+use crate::test_resources::{cluster, endpoints, large_cluster, listener, secret, set};
 
 /// R43.
 #[test]
@@ -104,4 +106,32 @@ fn names_of_an_unknown_type_are_split_and_bounded() {
     }
     client.request(&request);
     assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
+}
+
+/// What a stream knows of its client is what others are to have as well: it is held with that.
+#[test]
+fn a_settled_stream_holds_nothing_by_itself() {
+    let all = |content| {
+        let mut all = set([listener("l", 1), secret("s", 1)]);
+        for number in 0..200 {
+            all.insert(cluster(&number.to_string(), 1));
+            all.insert(endpoints(&number.to_string(), content));
+        }
+        all
+    };
+    let mut client = Client::settled(&all(1));
+    client.give(&all(1));
+    assert_eq!(client.stream.held(), 0, "after its beginning");
+    client.give(&all(2));
+    assert!(client.stream.held() > 0, "a push is under way");
+    client.take_all();
+    assert_eq!(client.stream.held(), 0, "after a change");
+    client.reconnect();
+    client.give(&all(2));
+    for of in ENVOYS_ORDER {
+        client.come_back(of);
+    }
+    client.pass(REMOVAL_GRACE);
+    assert_eq!(client.stream.held(), 0, "on the next stream");
+    assert_eq!(client.saw(), ["RDS"], "there are none, which is told");
 }

@@ -77,7 +77,7 @@ fn what_the_client_says_that_it_has_is_news_at_once() {
     let outputs = client.stream.on_request(&request, client.now);
     let [Output::Acked(taken)] = &outputs[..] else { panic!("{outputs:?}") };
     assert_eq!(taken.resource_type, Cluster);
-    assert_eq!(client.stream.acked(Cluster)["a"], cluster("a", 1).version());
+    assert_eq!(client.stream.acked(Cluster).get("a"), Some(cluster("a", 1).version()));
 }
 
 /// Rule 1: a client that lost its stream between a cluster and its endpoints says that it has both, and

@@ -21,9 +21,7 @@ impl TypeStream {
         let push = self.pushes.remove(at)?;
         // It answers again. What it was sent meanwhile, and we do not know the answer to, is sent again.
         for name in std::mem::take(&mut self.forgotten) {
-            if let Some(known) = self.known.get_mut(&name) {
-                *known = None;
-            }
+            self.lose_track_of(&name);
             self.dirty.insert(name);
         }
         let Some(error) = request.error.clone() else {
@@ -55,9 +53,7 @@ impl TypeStream {
         // Envoy may have taken the good resources of a push that it refused (it does for errors of
         // meaning, and not for malformed messages), so of none of them do we know the version.
         for (name, _) in &push.resources {
-            if let Some(known) = self.known.get_mut(name) {
-                *known = None;
-            }
+            self.lose_track_of(name);
             if self.acked.remove(name).is_some() {
                 self.unsure.insert(Arc::clone(name));
             }
@@ -76,5 +72,12 @@ impl TypeStream {
         }
         let (resource_type, resources) = (self.resource_type, push.resources);
         Some(Answer::Nacked(Refused { resource_type, resources, error, is_final }))
+    }
+
+    /// If the client has a resource, it is not known in which version.
+    fn lose_track_of(&mut self, name: &Arc<str>) {
+        if self.known.contains_key(name) {
+            self.known.insert(Arc::clone(name), None);
+        }
     }
 }

@@ -121,7 +121,7 @@ impl<V: Dialect> Walk<V> {
                 continue;
             }
             assert_eq!(client.has.get(&key), Some(resource), "it lacks {resource:?}");
-            assert_eq!(client.stream.acked(of).get(name), Some(&resource.version()));
+            assert_eq!(client.stream.acked(of).get(name), Some(resource.version()));
         }
         for (of, name) in client.has.keys() {
             let may_keep = V::either(false, !of.allows_wildcard() || client.stream.is_stuck(*of));

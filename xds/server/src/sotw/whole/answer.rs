@@ -21,10 +21,11 @@ impl Whole {
         names.extend(std::mem::take(&mut self.in_doubt));
         self.perhaps_gone.clear();
         for name in &names {
-            match state.get(name) {
-                Some(resource) => self.acked.insert(Arc::clone(name), resource.version()),
-                None => self.acked.remove(name),
-            };
+            if let Some(resource) = state.get(name) {
+                self.acked.insert(Arc::clone(name), resource.version());
+            } else {
+                self.acked.remove(name);
+            }
         }
         // Where the version of before was sent in the place of what is refused, that is refused
         // still.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ironmesh_xds_wire::{ResourceMap, ResourceSet, Version};
 
 use super::Whole;
+use crate::overlay::Overlay;
 use crate::stream::Taken;
 
 /// All clusters or all listeners that a client has taken, for its next stream: one that comes back
@@ -53,8 +54,10 @@ impl Whole {
                 (goal, claimed.clone(), BTreeSet::new())
             }
         };
-        let certain = state.iter().filter(|(name, _)| !in_doubt.contains(*name));
-        self.acked = certain.map(|(name, r)| (Arc::clone(name), r.version())).collect();
+        self.acked = Overlay::all_of(&state);
+        for name in &in_doubt {
+            self.acked.remove(name);
+        }
         self.sent = Some(state.clone());
         (self.in_force, self.in_force_version, self.in_doubt) = (state, version, in_doubt);
         // "The server may skip resending only if no new names are subscribed" (R12). Who has never

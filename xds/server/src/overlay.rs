@@ -1,0 +1,295 @@
+//! Maps from resource names that are mostly what a resource set says, and are held as what differs.
+//!
+//! Each stream knows of a thousand names that the client wants them, and which versions it was sent and has
+//! taken; and nearly always that is what it is to have, which other streams hold as well. So a stream
+//! that is settled holds nothing by itself, however many services there are.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+use ironmesh_xds_wire::{Resource, ResourceMap, Version};
+
+/// What can be known of a name, and also follows from the resource of that name.
+pub(crate) trait Said: Clone + PartialEq {
+    /// What follows from a resource.
+    fn by(resource: &Resource) -> Self;
+}
+
+/// That the name is there.
+impl Said for () {
+    fn by(_: &Resource) {}
+}
+
+impl Said for Version {
+    fn by(resource: &Resource) -> Self {
+        resource.version()
+    }
+}
+
+/// A version, or one that cannot be known.
+impl Said for Option<Version> {
+    fn by(resource: &Resource) -> Self {
+        Some(resource.version())
+    }
+}
+
+/// A map from names. Copies share their structure.
+#[derive(Debug, Clone)]
+pub(crate) struct Overlay<V> {
+    base: ResourceMap,
+    /// Where it is not what follows from the base; `None` where the base has a name that is not here.
+    differing: OrdMap<Arc<str>, Option<V>>,
+    len: usize,
+}
+
+impl<V> Default for Overlay<V> {
+    fn default() -> Self {
+        Self { base: ResourceMap::new(), differing: OrdMap::new(), len: 0 }
+    }
+}
+
+impl<V: Said> Overlay<V> {
+    /// How many names it holds by itself.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.differing.len()
+    }
+
+    /// What follows from all resources.
+    pub(crate) fn all_of(base: &ResourceMap) -> Self {
+        Self { base: base.clone(), differing: OrdMap::new(), len: base.len() }
+    }
+
+    /// What `said` says of the names of a base.
+    pub(crate) fn on(base: &ResourceMap, said: impl Fn(&str) -> Option<V>) -> Self {
+        let mut overlay = Self { base: base.clone(), ..Self::default() };
+        for (name, resource) in base {
+            let value = said(name);
+            overlay.len += usize::from(value.is_some());
+            if value != Some(V::by(resource)) {
+                overlay.differing.insert(Arc::clone(name), value);
+            }
+        }
+        overlay
+    }
+
+    /// How many names there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What is known of a name.
+    pub(crate) fn get(&self, name: &str) -> Option<V> {
+        match self.differing.get(name) {
+            Some(value) => value.clone(),
+            None => self.base.get(name).map(|resource| V::by(resource)),
+        }
+    }
+
+    /// Whether something is known of a name.
+    pub(crate) fn contains_key(&self, name: &str) -> bool {
+        match self.differing.get(name) {
+            Some(value) => value.is_some(),
+            None => self.base.contains_key(name),
+        }
+    }
+
+    /// The name as it is held.
+    pub(crate) fn name(&self, name: &str) -> Option<Arc<str>> {
+        let held = match self.differing.get_key_value(name) {
+            Some((name, value)) => value.as_ref().map(|_| name),
+            None => self.base.get_key_value(name).map(|(name, _)| name),
+        };
+        held.cloned()
+    }
+
+    /// Puts a name in, or another value in its place.
+    pub(crate) fn insert(&mut self, name: Arc<str>, value: V) {
+        self.len += usize::from(!self.contains_key(&name));
+        self.set(name, Some(value));
+    }
+
+    /// Takes a name out. Returns what was known of it.
+    pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
+        self.take(name).map(|(_, value)| value)
+    }
+
+    /// The same, with the name as it was held.
+    pub(crate) fn take(&mut self, name: &str) -> Option<(Arc<str>, V)> {
+        let value = self.get(name)?;
+        let held = self.name(name)?;
+        self.len -= 1;
+        self.set(Arc::clone(&held), None);
+        Some((held, value))
+    }
+
+    fn set(&mut self, name: Arc<str>, value: Option<V>) {
+        if self.base.get(&name).map(|resource| V::by(resource)) != value {
+            self.differing.insert(name, value);
+        } else if self.differing.remove(&name).is_some() && self.differing.is_empty() {
+            // An empty map keeps the node that it had.
+            self.differing = OrdMap::new();
+        }
+    }
+
+    /// All names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        let differs = |name: &&Arc<str>| self.differing.contains_key(*name);
+        let same = self.base.keys().filter(move |name| !differs(name));
+        same.chain(self.differing.iter().filter_map(|(name, value)| value.as_ref().map(|_| name)))
+    }
+
+    /// The names of which something else is known, or nothing, than follows from `resources`.
+    pub(crate) fn differing_from(&self, resources: &ResourceMap) -> Vec<Arc<str>> {
+        let mut on = self.clone();
+        on.rebase(resources);
+        on.differing.keys().cloned().collect()
+    }
+
+    /// Holds only what differs from `base` from now on, as long as that is the smaller part. To be called
+    /// when there is another such base, and after changes; it costs what has changed.
+    pub(crate) fn share(&mut self, base: &ResourceMap) {
+        if self.base.ptr_eq(base) {
+            return;
+        }
+        // (The two bounds are apart, so that no single change crosses both.)
+        let (is_most, is_few) = (2 * self.len >= base.len(), 4 * self.len < base.len());
+        if is_few {
+            self.rebase(&ResourceMap::new());
+        } else if is_most || !self.base.is_empty() {
+            self.rebase(base);
+        }
+    }
+
+    /// The same map on another base.
+    fn rebase(&mut self, base: &ResourceMap) {
+        let old = std::mem::replace(&mut self.base, base.clone());
+        for item in old.diff(base) {
+            let (name, before) = match item {
+                DiffItem::Add(name, _) => (name, None),
+                DiffItem::Remove(name, resource) => (name, Some(resource)),
+                DiffItem::Update { old: (_, resource), new: (name, _) } => (name, Some(resource)),
+            };
+            let value = match self.differing.get(name) {
+                Some(value) => value.clone(),
+                None => before.map(|resource| V::by(resource)),
+            };
+            self.set(Arc::clone(name), value);
+        }
+    }
+}
+
+impl Overlay<Option<Version>> {
+    /// The versions that are known.
+    pub(crate) fn certain(&self) -> Overlay<Version> {
+        let mut certain = Overlay::all_of(&self.base);
+        for (name, value) in &self.differing {
+            match value.clone().flatten() {
+                Some(version) => certain.insert(Arc::clone(name), version),
+                None => drop(certain.remove(name)),
+            }
+        }
+        certain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::test_resources::cluster;
+
+    /// Resources of a few names, in a few versions.
+    fn resources(content: &[(u8, u8)]) -> ResourceMap {
+        let named: BTreeMap<_, _> = content.iter().copied().collect();
+        let clusters =
+            named.iter().map(|(name, version)| cluster(&name.to_string(), (*version).into()));
+        clusters.map(|cluster| (Arc::clone(cluster.name()), cluster)).collect()
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(u8, u8),
+        Remove(u8),
+        Share(Vec<(u8, u8)>),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0..12_u8, 0..3_u8).prop_map(|(name, version)| Step::Insert(name, version)),
+            2 => (0..12_u8).prop_map(Step::Remove),
+            1 => prop::collection::vec((0..12_u8, 0..3_u8), 0..12).prop_map(Step::Share),
+        ];
+        prop::collection::vec(step, 0..40)
+    }
+
+    proptest! {
+        /// Whatever it shares, it is the map that it would be by itself.
+        #[test]
+        fn an_overlay_is_the_map_that_was_put_into_it(steps in steps()) {
+            let version = |name: u8, version: u8| {
+                resources(&[(name, version)]).values().next().unwrap().version()
+            };
+            let mut map = BTreeMap::<Arc<str>, Version>::new();
+            let mut overlay = Overlay::<Version>::default();
+            for step in steps {
+                match step {
+                    Step::Insert(name, number) => {
+                        map.insert(name.to_string().into(), version(name, number));
+                        overlay.insert(name.to_string().into(), version(name, number));
+                    }
+                    Step::Remove(name) => {
+                        let name = name.to_string();
+                        prop_assert_eq!(overlay.remove(&name), map.remove(&*name));
+                    }
+                    Step::Share(content) => {
+                        let base = resources(&content);
+                        overlay.share(&base);
+                        let mut differing: Vec<_> = map.keys().chain(base.keys()).cloned().collect();
+                        differing.retain(|n| map.get(n).copied() != base.get(n).map(|r| r.version()));
+                        differing.sort();
+                        differing.dedup();
+                        prop_assert_eq!(overlay.differing_from(&base), differing);
+                    }
+                }
+                prop_assert_eq!(overlay.len(), map.len());
+                let mut names: Vec<_> = overlay.names().cloned().collect();
+                names.sort();
+                prop_assert!(names.iter().eq(map.keys()), "{:?}", names);
+                for name in 0..12_u8 {
+                    let name = name.to_string();
+                    prop_assert_eq!(overlay.get(&name), map.get(&*name).copied());
+                    prop_assert_eq!(overlay.contains_key(&name), map.contains_key(&*name));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_as_the_base_says_is_not_held() {
+        let base = resources(&[(1, 0), (2, 0), (3, 0), (4, 0)]);
+        let mut overlay = Overlay::<Version>::default();
+        for resource in base.values() {
+            overlay.insert(Arc::clone(resource.name()), resource.version());
+        }
+        assert_eq!(overlay.differing.len(), 4);
+        overlay.share(&base);
+        assert_eq!(overlay.differing.len(), 0);
+        // One of four changes, and is taken.
+        let next = resources(&[(1, 0), (2, 1), (3, 0), (4, 0)]);
+        overlay.share(&next);
+        assert_eq!(overlay.differing.keys().map(|name| &**name).collect::<Vec<_>>(), ["2"]);
+        overlay.insert("2".into(), next.get("2").unwrap().version());
+        assert_eq!(overlay.differing.len(), 0);
+        // Who has few of many holds these.
+        for name in ["1", "2", "3"] {
+            overlay.remove(name);
+        }
+        overlay.share(&resources(&[(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]));
+        assert_eq!(overlay.differing.keys().map(|name| &**name).collect::<Vec<_>>(), ["4"]);
+    }
+}
