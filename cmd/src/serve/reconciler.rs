@@ -211,7 +211,10 @@ impl Reconciler {
         let changes = self.moments.renew(&specification, records, now, is_tick);
         self.tell_mesh_findings();
         let mut affected = self.clients.affected(&changes);
-        let mut concerned = self.clients.put_endpoints(&changes, &affected);
+        let mut concerned = match self.moments.compiler() {
+            Some(compiler) => self.clients.put_endpoints(&changes, &affected, compiler),
+            None => BTreeSet::new(),
+        };
         affected.extend(unserved);
         self.compile(&affected);
         concerned.extend(self.note_refusals(&news));
@@ -256,7 +259,7 @@ impl Reconciler {
             let mut compiled = compiler.compile(&proxy);
             let old = self.clients.given(client);
             if let Some(old) = old {
-                compiled.resources = compiled.resources.sharing_with(&old.compiled.resources);
+                compiled.resources = compiled.resources.keeping_types_of(&old.compiled.resources);
                 let hub = &self.hub;
                 let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
                 self.refusals.replaced(old, &compiled, has);

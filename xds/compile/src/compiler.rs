@@ -6,7 +6,7 @@ use ironmesh_catalog::{
     Code, Finding, Participation, Port, Proxy, Service, ServiceAccount, ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
-use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
+use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
 
 use crate::shared::{Changes, Scope, Shared};
 use crate::{inbound, outbound, upstream};
@@ -52,6 +52,11 @@ impl Compiler {
     /// Moves on to another moment, and says whom that affects.
     pub fn update(&mut self, snapshot: Arc<Snapshot>) -> Changes {
         self.shared.update(snapshot)
+    }
+
+    /// The endpoints that all proxies of an account have, where one was compiled.
+    pub fn endpoints_of(&self, account: &ServiceAccount) -> Option<&ResourceMap> {
+        self.shared.endpoints_of(account)
     }
 
     /// How many resources have been encoded since the beginning.

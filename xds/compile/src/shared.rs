@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{Service, ServiceAccount, ServicePort, Snapshot, TcpAccess};
-use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet};
+use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
 use crate::index::PolicyIndex;
 use crate::outbound::Destination;
@@ -89,6 +89,10 @@ impl Shared {
         let scope = Arc::new(self.compile_scope(account));
         self.scopes.insert(account.clone(), Arc::clone(&scope));
         scope
+    }
+
+    pub(crate) fn endpoints_of(&self, account: &ServiceAccount) -> Option<&ResourceMap> {
+        self.scopes.get(account).map(|scope| scope.resources.of(ResourceType::Endpoint))
     }
 
     fn compile_scope(&mut self, account: &ServiceAccount) -> Scope {

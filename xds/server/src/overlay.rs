@@ -168,8 +168,8 @@ impl<V: Said> Overlay<V> {
         for item in old.diff(base) {
             let (name, before) = match item {
                 DiffItem::Add(name, _) => (name, None),
-                DiffItem::Remove(name, resource) => (name, Some(resource)),
-                DiffItem::Update { old: (_, resource), new: (name, _) } => (name, Some(resource)),
+                DiffItem::Remove(name, resource)
+                | DiffItem::Update { old: (_, resource), new: (name, _) } => (name, Some(resource)),
             };
             let value = match self.differing.get(name) {
                 Some(value) => value.clone(),
@@ -185,7 +185,7 @@ impl Overlay<Option<Version>> {
     pub(crate) fn certain(&self) -> Overlay<Version> {
         let mut certain = Overlay::all_of(&self.base);
         for (name, value) in &self.differing {
-            match value.clone().flatten() {
+            match value.flatten() {
                 Some(version) => certain.insert(Arc::clone(name), version),
                 None => drop(certain.remove(name)),
             }

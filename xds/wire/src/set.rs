@@ -48,6 +48,12 @@ impl ResourceSet {
         self.of_mut(resource.resource_type()).insert(Arc::clone(resource.name()), resource);
     }
 
+    /// Puts all resources of a type in, in place of those that were there: a map that other sets have as
+    /// well is held once.
+    pub fn replace(&mut self, resource_type: ResourceType, resources: ResourceMap) {
+        *self.of_mut(resource_type) = resources;
+    }
+
     /// Takes a resource out.
     pub fn remove(&mut self, resource_type: ResourceType, name: &str) {
         self.of_mut(resource_type).remove(name);
@@ -63,7 +69,19 @@ impl ResourceSet {
         ResourceType::ALL.into_iter().flat_map(|resource_type| self.of(resource_type).values())
     }
 
-    /// The same set, sharing with `older` all that has not changed between them.
+    /// The same set; where all of a type is as in `older`, it is held once.
+    #[must_use]
+    pub fn keeping_types_of(mut self, older: &Self) -> Self {
+        for resource_type in ResourceType::ALL {
+            if self.changed_since(older, resource_type).is_empty() {
+                self.replace(resource_type, older.of(resource_type).clone());
+            }
+        }
+        self
+    }
+
+    /// The same set, sharing with `older` all that has not changed between them: for one that was put together
+    /// anew. What was derived from something that shares with `older` does so already.
     #[must_use]
     pub fn sharing_with(&self, older: &Self) -> Self {
         let mut shared = older.clone();

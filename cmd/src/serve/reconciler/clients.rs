@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{Proxy, ServiceAccount, ServiceName, ServicePort, Snapshot};
-use ironmesh_xds_compile::{Changes, Compiled};
+use ironmesh_xds_compile::{Changes, Compiled, Compiler};
 use ironmesh_xds_server::ClientKey;
-use ironmesh_xds_wire::{Node, Resource};
+use ironmesh_xds_wire::{Node, ResourceType};
 
 /// The clients that are connected.
 #[derive(Debug, Default)]
@@ -126,20 +126,24 @@ impl Clients {
         affected
     }
 
-    /// Puts new endpoints into what clients were given that are not compiled again; returns which.
+    /// Puts new endpoints into what clients were given that are not compiled again; returns which. What all
+    /// proxies of an account have in common stays one value.
     pub(super) fn put_endpoints(
         &mut self,
         changes: &Changes,
         compiled_again: &BTreeSet<ClientKey>,
+        compiler: &Compiler,
     ) -> BTreeSet<ClientKey> {
         let mut reached = BTreeSet::new();
-        for (resource, accounts) in &changes.endpoints {
-            for client in accounts.iter().filter_map(|one| self.by_account.get(one)).flatten() {
-                if compiled_again.contains(client) {
-                    continue;
-                }
-                if let Some(given) = self.given.get_mut(client) {
-                    given.compiled.resources.insert(Arc::<Resource>::clone(resource));
+        let accounts: BTreeSet<_> = changes.endpoints.iter().flat_map(|(_, told)| told).collect();
+        for account in accounts {
+            let Some(endpoints) = compiler.endpoints_of(account) else { continue };
+            for client in self.by_account.get(account).into_iter().flatten() {
+                if let Some(given) = self.given.get_mut(client)
+                    && !compiled_again.contains(client)
+                {
+                    let resources = &mut given.compiled.resources;
+                    resources.replace(ResourceType::Endpoint, endpoints.clone());
                     reached.insert(Arc::clone(client));
                 }
             }

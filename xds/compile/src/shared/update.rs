@@ -27,8 +27,10 @@ pub struct Changes {
     pub services: BTreeSet<ServiceName>,
     /// Those by themselves: where their applications listen.
     pub proxies: BTreeSet<ProxyId>,
-    /// New endpoints, and the accounts whose proxies have them. Unless they are affected otherwise, this
-    /// resource is all that differs for them.
+    /// New endpoints, and the accounts whose proxies have them ([`Compiler::endpoints_of`]). Unless they are
+    /// affected otherwise, this resource is all that differs for them.
+    ///
+    /// [`Compiler::endpoints_of`]: crate::Compiler::endpoints_of
     pub endpoints: Vec<(Arc<Resource>, BTreeSet<ServiceAccount>)>,
 }
 

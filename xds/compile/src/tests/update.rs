@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Callers, Inputs, Proxy, ProxyId, ServiceName, ServicePort, Snapshot, TcpAccesses,
+    Callers, Inputs, Proxy, ProxyId, ServiceAccount, ServiceName, ServicePort, Snapshot,
+    TcpAccesses,
 };
 use ironmesh_xds_wire::ResourceType;
 use proptest::collection::vec;
@@ -42,10 +43,13 @@ fn follow(
         let compiled = match known {
             Some((_, known)) if !is_affected => {
                 let mut compiled = known.clone();
-                for (resource, accounts) in &changes.endpoints {
-                    if account.is_some_and(|account| accounts.contains(account)) {
-                        compiled.resources.insert(Arc::clone(resource));
-                    }
+                let is_told = |account: &&ServiceAccount| {
+                    changes.endpoints.iter().any(|(_, accounts)| accounts.contains(account))
+                };
+                if let Some(endpoints) =
+                    account.filter(is_told).and_then(|account| compiler.endpoints_of(account))
+                {
+                    compiled.resources.replace(ResourceType::Endpoint, endpoints.clone());
                 }
                 compiled
             }

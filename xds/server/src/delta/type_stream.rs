@@ -357,7 +357,7 @@ impl TypeStream {
     pub(crate) fn next_removals(&mut self, target: &ResourceSet, nonce: u64) -> DeltaResponse {
         let resources = target.of(self.resource_type);
         let known = &self.known;
-        let gone = |name: &&Arc<str>| !resources.contains_key(*name) && known.contains_key(*name);
+        let gone = |name: &&Arc<str>| !resources.contains_key(*name) && known.contains_key(name);
         let mut size = 0;
         let fits = |name: &&Arc<str>| {
             let before = size;

@@ -94,7 +94,7 @@ fn market(buyers: u8) -> (Place, Vec<SimulatedClient>) {
 #[test]
 fn one_endpoints_change_encodes_one_resource_and_visits_those_who_may_call() {
     for buyers in [5, 50] {
-        let (mut place, _clients) = market(buyers);
+        let (mut place, clients) = market(buyers);
         let mut second = place.proxy(2, &["store"]);
         place.pass();
         second.take_all();
@@ -107,6 +107,11 @@ fn one_endpoints_change_encodes_one_resource_and_visits_those_who_may_call() {
         assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers));
         place.pass();
         assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers), "and nobody twice");
+        let sets = clients.iter().map(|client| client.set().of(ResourceType::Endpoint).clone());
+        let callers: Vec<_> = sets.filter(|endpoints| !endpoints.is_empty()).collect();
+        assert_eq!(callers.len(), usize::from(buyers));
+        let is_shared = callers.iter().all(|endpoints| endpoints.ptr_eq(&callers[0]));
+        assert!(is_shared, "all callers of an account have one map of endpoints");
     }
 }
 
