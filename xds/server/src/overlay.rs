@@ -183,14 +183,17 @@ impl<V: Said> Overlay<V> {
 impl Overlay<Option<Version>> {
     /// The versions that are known.
     pub(crate) fn certain(&self) -> Overlay<Version> {
-        let mut certain = Overlay::all_of(&self.base);
-        for (name, value) in &self.differing {
-            match value.flatten() {
-                Some(version) => certain.insert(Arc::clone(name), version),
-                None => drop(certain.remove(name)),
-            }
+        let of = |(name, value): (&Arc<str>, &Option<Option<Version>>)| {
+            let value = value.flatten();
+            let is_here = value.is_some() || self.base.contains_key(name);
+            is_here.then(|| (Arc::clone(name), value))
+        };
+        let uncertain = self.differing.values().filter(|value| **value == Some(None)).count();
+        Overlay {
+            base: self.base.clone(),
+            differing: self.differing.iter().filter_map(of).collect(),
+            len: self.len - uncertain,
         }
-        certain
     }
 }
 
@@ -267,6 +270,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_is_not_certain() {
+        let base = resources(&[(1, 0), (2, 0), (3, 0), (4, 0)]);
+        let version = |name: &str| base.get(name).map(|resource| resource.version());
+        // As the base says, another, unknown, and not there; and two that the base has not.
+        let mut known = Overlay::on(&base, |name| match name {
+            "1" => Some(version("1")),
+            "2" => Some(version("1")),
+            "3" => Some(None),
+            _ => None,
+        });
+        known.insert("5".into(), version("1"));
+        known.insert("6".into(), None);
+        assert_eq!(known.len(), 5);
+        let certain = known.certain();
+        let names: Vec<_> = certain.names().map(|name| &**name).collect();
+        assert_eq!(names, ["1", "2", "5"]);
+        assert_eq!(certain.len(), 3);
+        assert!(names.iter().all(|name| certain.get(name) == version("1")));
+        assert_eq!(certain.differing_from(&base).len(), 4, "2 and 5, and what is not here");
     }
 
     #[test]

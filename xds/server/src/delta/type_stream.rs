@@ -148,7 +148,9 @@ impl TypeStream {
         };
         self.refused.retain(|name, refused| version(name) != Some(Some(*refused)));
         let none = ResourceMap::new();
-        let resources = target.map_or(&none, |target| target.of(self.resource_type));
+        let resources = target.map(|target| target.of(self.resource_type));
+        // (Who brings little holds that by itself.)
+        let resources = resources.filter(|all| all.len() <= 2 * brought.len()).unwrap_or(&none);
         let mut known = Overlay::on(resources, version);
         for name in brought.keys().filter(|name| !resources.contains_key(name.as_str())) {
             if let Some(version) = version(name) {
