@@ -96,7 +96,7 @@ impl ClientStatus {
 #[derive(Debug)]
 pub struct Hub {
     clients: Mutex<Clients>,
-    /// Counts what happens to clients: connects, disconnects, answers.
+    /// Counts how often something began to wait for [`Hub::take_changed`]: connects, disconnects, answers.
     changes: watch::Sender<u64>,
     counters: Counters,
 }
@@ -109,6 +109,18 @@ struct Clients {
     by_key: BTreeMap<ClientKey, Client>,
     /// Those to whom something has happened since [`Hub::take_changed`].
     changed: BTreeSet<ClientKey>,
+}
+
+impl Clients {
+    /// Takes note that something has happened to a client. Says whether it is the first since
+    /// [`Hub::take_changed`].
+    fn note(&mut self, client: &ClientKey) -> bool {
+        let is_first = self.changed.is_empty();
+        if !self.changed.contains(client) {
+            self.changed.insert(Arc::clone(client));
+        }
+        is_first
+    }
 }
 
 #[derive(Debug)]
@@ -302,7 +314,7 @@ impl Hub {
         }
         clients.last_stream += 1;
         let stream = clients.last_stream;
-        clients.changed.insert(Arc::clone(&client));
+        let is_first = clients.note(&client);
         let entry = clients.by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
             set: watch::Sender::new(None),
             status: ClientStatus::default(),
@@ -339,23 +351,26 @@ impl Hub {
         let cut = entry.cut.subscribe();
         let names = Share { all: Arc::clone(&entry.names), own: 0 };
         drop(clients);
-        self.tell();
+        self.tell(is_first);
         let hub = Arc::clone(self);
         Ok(Connection { hub, stream, client, sets, refused, in_force, names, cut })
     }
 
-    fn tell(&self) {
-        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    /// Tells that there is something to take; if it `is_first`: otherwise it was told before, and nothing
+    /// has been taken since.
+    fn tell(&self, is_first: bool) {
+        if is_first {
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
     }
 
     fn with(&self, client: &ClientKey, change: impl FnOnce(&mut Client)) {
         let mut clients = self.clients.lock();
-        if let Some(entry) = clients.by_key.get_mut(client) {
-            change(entry);
-            clients.changed.insert(Arc::clone(client));
-        }
+        let Some(entry) = clients.by_key.get_mut(client) else { return };
+        change(entry);
+        let is_first = clients.note(client);
         drop(clients);
-        self.tell();
+        self.tell(is_first);
     }
 }
 

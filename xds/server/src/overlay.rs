@@ -278,8 +278,7 @@ mod tests {
         let version = |name: &str| base.get(name).map(|resource| resource.version());
         // As the base says, another, unknown, and not there; and two that the base has not.
         let mut known = Overlay::on(&base, |name| match name {
-            "1" => Some(version("1")),
-            "2" => Some(version("1")),
+            "1" | "2" => Some(version("1")),
             "3" => Some(None),
             _ => None,
         });

@@ -217,8 +217,19 @@ impl TypeStream {
         self.pushes.iter().any(|push| !push.is_late)
     }
 
+    /// Whether nothing need be looked at.
+    fn is_quiet(&self) -> bool {
+        self.dirty.is_empty()
+            && self.asked.is_empty()
+            && self.trials.is_empty()
+            && self.doubtful.is_empty()
+    }
+
     /// Drops what need not be looked at any more, and says whether resources are left to be sent.
     pub(crate) fn has_updates(&mut self, target: &ResourceSet) -> bool {
+        if self.is_quiet() {
+            return false;
+        }
         self.settle_doubts(target);
         let (known, subscription, refused) = (&self.known, &self.subscription, &self.refused);
         let resources = target.of(self.resource_type);
@@ -308,6 +319,9 @@ impl TypeStream {
         nonce: u64,
         hold: impl Fn(&str) -> bool,
     ) -> Option<DeltaResponse> {
+        if self.is_quiet() && !self.owes_answer {
+            return None;
+        }
         let resources = target.of(self.resource_type);
         let mut response = DeltaResponse::new(self.resource_type, nonce);
         // What is being tried holds up nothing else.

@@ -1,10 +1,12 @@
 //! One task per stream, of either variant: it moves requests, sets and time into the state machine and
 //! the responses out.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_xds_wire::{Node, ResourceSet, ResourceType};
-use tokio::sync::mpsc;
+use ironmesh_xds_wire::{Node, ResourceType};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
@@ -89,25 +91,35 @@ impl Streams {
             variant.resend_endpoints(&connection.take_unanswered());
         }
         let mut stream = Separate::new(variant, only);
-        // What the client has is compared with what it is to have, and not held by itself until then.
-        let Some(set) = self.first_set(peer, &mut connection, responses).await? else {
-            return Ok(());
-        };
+        // (Made once and not for each of its turns: each would have to be told of and forgotten again.)
+        let mut end = pin!(self.end(peer, Arc::clone(&connection.client), connection.cut.clone()));
+        let mut timer = pin!(sleep_until(Instant::now()));
+        // What the client has is compared with what it is to have, and not held by itself until then. Its
+        // requests wait where they are, within HTTP/2's bounds: nothing could be answered.
+        let mut sets = connection.sets.clone();
+        tokio::select! {
+            _ = sets.wait_for(Option::is_some) => {}
+            () = responses.closed() => return Ok(()),
+            end = end.as_mut() => return Err(end),
+        }
+        drop(sets);
+        let set = connection.sets.borrow_and_update().clone().unwrap_or_default();
         let mut outputs = stream.on_set(set, Instant::now());
         outputs.extend(self.answer(&mut stream, &request, &mut connection));
         drop(request);
         let end = loop {
-            let mut cut = connection.cut.clone();
             let delivered = tokio::select! {
                 delivered = deliver(stream.variant(), &connection, outputs, responses) => delivered,
                 // Also while a slow reader is waited for.
-                Ok(()) = cut.changed() => Err(self::cut(peer, &connection, &cut.borrow())),
-                end = self.is_to_end(peer) => Err(end),
+                end = end.as_mut() => Err(end),
             };
             if let Err(end) = delivered {
                 break Err(end);
             }
             let deadline = stream.deadline();
+            if let Some(deadline) = deadline.filter(|deadline| *deadline != timer.deadline()) {
+                timer.as_mut().reset(deadline);
+            }
             outputs = tokio::select! {
                 message = next(&mut requests, pace.ready_at()) => match message {
                     Ok(Some(message)) if pace.take(cost(&message), Instant::now()) >= MAX_FLOOD => {
@@ -127,38 +139,17 @@ impl Streams {
                     Ok(None) => break Ok(()),
                     Err(status) => break Err(status),
                 },
-                Ok(()) = cut.changed() => break Err(self::cut(peer, &connection, &cut.borrow())),
                 Ok(()) = connection.sets.changed() => {
                     let set = connection.sets.borrow_and_update().clone();
                     set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()))
                 }
-                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                    stream.on_timeout(Instant::now())
-                }
-                end = self.is_to_end(peer) => break Err(end),
+                () = timer.as_mut(), if deadline.is_some() => stream.on_timeout(Instant::now()),
+                end = end.as_mut() => break Err(end),
             };
         };
         let reason = end.as_ref().err().map(ToString::to_string);
         tracing::info!(client = %connection.client, reason, "xDS stream closed");
         end
-    }
-
-    /// What the client is to have, as soon as it is published; `None` where the client has gone before.
-    /// (Its requests wait where they are, within HTTP/2's bounds: nothing could be answered.)
-    async fn first_set(
-        &self,
-        peer: &Peer,
-        connection: &mut Connection,
-        responses: &mpsc::Sender<Message>,
-    ) -> Result<Option<ResourceSet>, Status> {
-        let (mut cut, mut sets) = (connection.cut.clone(), connection.sets.clone());
-        tokio::select! {
-            _ = sets.wait_for(Option::is_some) => {}
-            Ok(()) = cut.changed() => return Err(self::cut(peer, connection, &cut.borrow())),
-            () = responses.closed() => return Ok(None),
-            end = self.is_to_end(peer) => return Err(end),
-        }
-        Ok(connection.sets.borrow_and_update().clone())
     }
 
     /// Whether a client may have a stream.
@@ -187,6 +178,24 @@ impl Streams {
         outputs
     }
 
+    /// Returns when a stream of a client is to end, with what it is told.
+    async fn end(
+        &self,
+        peer: &Peer,
+        client: ClientKey,
+        mut cut: watch::Receiver<Arc<str>>,
+    ) -> Status {
+        let reason = tokio::select! {
+            Ok(()) = cut.changed() => Arc::clone(&cut.borrow()),
+            end = self.is_to_end(peer) => return end,
+        };
+        self.hub.counters().closed(Closed::Disconnected);
+        tracing::warn!(%client, address = %peer.address, %reason, "xDS stream cut");
+        // Its connection ends too.
+        peer.leave();
+        Status::permission_denied(&*reason)
+    }
+
     /// Returns when the streams of a peer are to end, with what they are told.
     async fn is_to_end(&self, peer: &Peer) -> Status {
         tokio::select! {
@@ -195,14 +204,6 @@ impl Streams {
             () = peer.streams_are_to_end() => Status::unavailable("the connection has come to its end; connect again"),
         }
     }
-}
-
-/// What a client is told that was disconnected. Its connection ends too.
-fn cut(peer: &Peer, connection: &Connection, reason: &str) -> Status {
-    connection.counters().closed(Closed::Disconnected);
-    tracing::warn!(client = %connection.client, address = %peer.address, reason, "xDS stream cut");
-    peer.leave();
-    Status::permission_denied(reason)
 }
 
 /// The next request, not before `ready_at`: what a client sends meanwhile waits where it is, until HTTP/2
