@@ -13,6 +13,10 @@ use ironmesh_bench::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Measures a control plane with many simulated Envoys.
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh-bench", version, arg_required_else_help = true)]

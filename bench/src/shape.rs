@@ -37,8 +37,8 @@ impl FromStr for Shape {
         let parts = text.split_once('x');
         let numbers = parts.and_then(|(n, s)| n.parse().ok().zip(s.parse().ok()));
         let (proxies, services) = numbers.ok_or("expected PROXIESxSERVICES, such as `1000x100`")?;
-        if !(2 * GROUP..=9500).contains(&proxies) || proxies % GROUP != 0 {
-            return Err(format!("proxies are a multiple of {GROUP}, from {} to 9500", 2 * GROUP));
+        if !(2 * GROUP..=20_000).contains(&proxies) || proxies % GROUP != 0 {
+            return Err(format!("proxies are a multiple of {GROUP}, from {} to 20000", 2 * GROUP));
         }
         if !(4..=10_000).contains(&services) {
             return Err("services are 4 to 10000".to_owned());

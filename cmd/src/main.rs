@@ -17,6 +17,10 @@ use clap::Parser;
 
 use cli::{Cli, Command, PolicyCommand, ProxyCommand};
 
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     exit::code(run(cli))

@@ -14,6 +14,7 @@ mod order;
 mod tests;
 mod type_stream;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -189,9 +190,9 @@ impl DeltaStream {
             part.push(name.as_str().into());
         }
         parts.push(part);
-        let type_url: Arc<str> = request.type_url.as_str().into();
+        let type_url = Cow::from(request.type_url.clone());
         let responses = parts.into_iter().map(|removed| DeltaResponse {
-            type_url: Arc::clone(&type_url),
+            type_url: type_url.clone(),
             nonce: self.next_nonce(),
             resources: Vec::new(),
             removed,

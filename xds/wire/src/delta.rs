@@ -1,5 +1,6 @@
 //! Delta requests and responses (`envoy.service.discovery.v3`), as far as a server needs them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl From<discovery::DeltaDiscoveryRequest> for DeltaRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeltaResponse {
     /// Which type it is about.
-    pub type_url: Arc<str>,
+    pub type_url: Cow<'static, str>,
     /// Unique in its stream, and not 0.
     pub nonce: u64,
     /// What is new or changed.

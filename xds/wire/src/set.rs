@@ -101,20 +101,25 @@ impl ResourceSet {
 
 /// The names that stand for another content, or for none, or newly, in `new`.
 pub fn changed_names(old: &ResourceMap, new: &ResourceMap) -> Vec<Arc<str>> {
-    old.diff(new)
-        .filter_map(|item| match item {
-            DiffItem::Add(name, _) | DiffItem::Remove(name, _) => Some(Arc::clone(name)),
-            DiffItem::Update { old: (_, old), new: (name, new) } => {
-                (old.version() != new.version()).then(|| Arc::clone(name))
-            }
-        })
-        .collect()
+    changed(old, new).cloned().collect()
+}
+
+fn changed<'a>(old: &'a ResourceMap, new: &'a ResourceMap) -> impl Iterator<Item = &'a Arc<str>> {
+    // (Nearly always it is the same map, and a difference of nothing has its price as well.)
+    let diff = (!old.ptr_eq(new)).then(|| old.diff(new));
+    diff.into_iter().flatten().filter_map(|item| match item {
+        DiffItem::Add(name, _) | DiffItem::Remove(name, _) => Some(name),
+        DiffItem::Update { old: (_, old), new: (name, new) } => {
+            (old.version() != new.version()).then_some(name)
+        }
+    })
 }
 
 impl ResourceSet {
     /// Whether `other` has the same resources in the same versions.
     pub fn is_same_as(&self, other: &Self) -> bool {
-        ResourceType::ALL.into_iter().all(|t| self.changed_since(other, t).is_empty())
+        let mut types = ResourceType::ALL.into_iter();
+        types.all(|of| changed(other.of(of), self.of(of)).next().is_none())
     }
 
     /// The names of a type whose content differs between `older` and this set, each once.
