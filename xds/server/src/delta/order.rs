@@ -27,31 +27,40 @@ impl DeltaStream {
         if self.grace_ends.is_some_and(|end| now >= end) {
             self.grace_ends = None;
         }
-        let Some(target) = self.target.clone() else { return };
+        if let Some(target) = self.target.take() {
+            self.advance_to(&target, now, outputs);
+            self.target = Some(target);
+        }
+    }
+
+    fn advance_to(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
         for stream in self.types.values_mut() {
-            stream.share(&target);
+            stream.share(target);
         }
         for resource_type in ResourceType::ALL {
-            self.push_updates(resource_type, &target, now, outputs);
+            // Nearly always there is something to be said of one type only.
+            if self.types.get(&resource_type).is_some_and(TypeStream::may_have_to_say) {
+                self.push_updates(resource_type, target, now, outputs);
+            }
         }
-        if self.grace_ends.is_some() {
+        if self.grace_ends.is_some() || !self.types.values().any(|s| s.has_removals(target)) {
             return;
         }
         let clusters = self.types.get(&ResourceType::Cluster);
         let is_lagging = clusters.is_some_and(TypeStream::is_lagging);
         for (resource_type, referrers) in REMOVALS {
             let mut referrers = referrers.iter();
-            if !referrers.all(|referrer| self.is_settled(*referrer, is_lagging, &target)) {
+            if !referrers.all(|referrer| self.is_settled(*referrer, is_lagging, target)) {
                 continue;
             }
             let nonce = self.last_nonce + 1;
             let Some(stream) = self.types.get_mut(&resource_type) else { continue };
             // What is left to be sent is held, and may be to take the place of what has gone.
-            let is_replaced = is_lagging || !stream.has_updates(&target);
-            if stream.is_busy() || !is_replaced || !stream.has_removals(&target) {
+            let is_replaced = is_lagging || !stream.has_updates(target);
+            if stream.is_busy() || !is_replaced || !stream.has_removals(target) {
                 continue;
             }
-            let response = stream.next_removals(&target, nonce);
+            let response = stream.next_removals(target, nonce);
             stream.sent(&response, now);
             self.last_nonce = nonce;
             if let (ResourceType::Cluster, Some(endpoints)) =
@@ -70,7 +79,7 @@ impl DeltaStream {
         now: Instant,
         outputs: &mut Vec<Output>,
     ) {
-        let needs: &[ResourceType] = match resource_type {
+        let needs: &[_] = match resource_type {
             ResourceType::Listener if !target.of(resource_type).is_empty() => {
                 &[ResourceType::Cluster, ResourceType::Secret]
             }

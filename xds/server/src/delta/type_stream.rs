@@ -225,6 +225,11 @@ impl TypeStream {
             && self.doubtful.is_empty()
     }
 
+    /// Whether something may be to be sent now.
+    pub(crate) fn may_have_to_say(&self) -> bool {
+        self.owes_answer || !self.is_quiet()
+    }
+
     /// Drops what need not be looked at any more, and says whether resources are left to be sent.
     pub(crate) fn has_updates(&mut self, target: &ResourceSet) -> bool {
         if self.is_quiet() {
@@ -319,9 +324,6 @@ impl TypeStream {
         nonce: u64,
         hold: impl Fn(&str) -> bool,
     ) -> Option<DeltaResponse> {
-        if self.is_quiet() && !self.owes_answer {
-            return None;
-        }
         let resources = target.of(self.resource_type);
         let mut response = DeltaResponse::new(self.resource_type, nonce);
         // What is being tried holds up nothing else.
