@@ -57,6 +57,8 @@ async fn reconcile(hub: &Hub, mut sets: watch::Receiver<Sets>) {
     let mut changes = hub.changes();
     loop {
         changes.mark_unchanged();
+        // Who it was does not matter here; but what is not taken is not told again.
+        drop(hub.take_changed());
         for (client, set) in &*sets.borrow_and_update() {
             if !hub.published(client).is_some_and(|published| published.is_same_as(set)) {
                 hub.publish(client, set.clone());

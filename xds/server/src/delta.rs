@@ -101,14 +101,18 @@ impl DeltaStream {
     pub fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output> {
         let none = ResourceSet::default();
         let old = self.target.as_ref().unwrap_or(&none);
+        let mut outputs = Vec::new();
         for (resource_type, stream) in &mut self.types {
             stream.dirty.extend(set.changed_since(old, *resource_type));
+            if stream.take_over(&set) {
+                let taken = Taken { resource_type: *resource_type, names: Vec::new() };
+                outputs.push(Output::Acked(taken));
+            }
             if self.target.is_none() {
                 stream.review_all(&set);
             }
         }
         self.target = Some(set);
-        let mut outputs = Vec::new();
         self.advance(now, &mut outputs);
         outputs
     }

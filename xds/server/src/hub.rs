@@ -295,7 +295,7 @@ impl Hub {
         self.clients.lock().disconnections
     }
 
-    /// Tells when [`Hub::take_changed`] has something to take.
+    /// Tells when [`Hub::take_changed`] has something to take, and not again before it is taken.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

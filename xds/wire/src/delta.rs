@@ -24,7 +24,7 @@ pub struct DeltaRequest {
     /// Names that it wants no more.
     pub unsubscribe: Vec<String>,
     /// What the client has from an earlier stream: name and version. In the first request only.
-    pub initial_versions: BTreeMap<String, String>,
+    pub initial_versions: Arc<BTreeMap<String, String>>,
     /// The nonce of the response that this answers; empty where it answers none.
     pub nonce: String,
     /// Why the client refuses that response; `None` where it takes it.
@@ -38,7 +38,7 @@ impl From<discovery::DeltaDiscoveryRequest> for DeltaRequest {
             type_url: request.type_url,
             subscribe: request.resource_names_subscribe,
             unsubscribe: request.resource_names_unsubscribe,
-            initial_versions: request.initial_resource_versions.into_iter().collect(),
+            initial_versions: Arc::new(request.initial_resource_versions.into_iter().collect()),
             nonce: request.response_nonce,
             error: request.error_detail.map(ErrorDetail::from),
         }

@@ -41,7 +41,9 @@ pub(crate) struct TypeStream {
     resource_type: ResourceType,
     pub(crate) subscription: Subscription,
     /// What the names that the client brought along take in memory, about.
-    brought: usize,
+    brought_size: usize,
+    /// What it says that it has from an earlier stream, until it is known what it is to have.
+    brought: Option<Arc<BTreeMap<String, String>>>,
     /// What the client has or is being sent. `None` = something, in a version we cannot know.
     known: Overlay<Option<Version>>,
     /// What the client has taken on this stream, or had from an earlier one.
@@ -73,7 +75,8 @@ impl TypeStream {
         Self {
             resource_type,
             subscription: Subscription::new(resource_type),
-            brought: 0,
+            brought_size: 0,
+            brought: None,
             known: Overlay::default(),
             acked: Overlay::default(),
             unsure: BTreeSet::new(),
@@ -89,8 +92,8 @@ impl TypeStream {
         }
     }
 
-    /// Takes the subscriptions of a request. Says whether the client told what it has from an earlier
-    /// stream.
+    /// Takes the subscriptions of a request. Says whether it is known now what the client has from an
+    /// earlier stream.
     pub(crate) fn on_subscriptions(
         &mut self,
         request: &DeltaRequest,
@@ -100,9 +103,11 @@ impl TypeStream {
         // A name in both lists: dropped, then wanted.
         let dropped = self.subscription.unsubscribe(&request.unsubscribe);
         if dropped.wildcard {
-            let names = self.known.names().chain(&self.asked);
-            let lost: Vec<_> =
-                names.filter(|name| !self.subscription.covers(name)).cloned().collect();
+            let brought = self.brought.iter().flat_map(|brought| brought.keys());
+            let names = self.known.names().chain(&self.asked).map(|name| &**name);
+            let names = names.chain(brought.map(String::as_str));
+            let lost: Vec<Arc<str>> =
+                names.filter(|name| !self.subscription.covers(name)).map(Arc::from).collect();
             for name in lost {
                 self.forget(&name);
             }
@@ -124,33 +129,37 @@ impl TypeStream {
         self.asked.extend(wanted.names.into_iter().filter(|name| !is_had(name)));
         if is_first {
             self.owed.clear();
-            self.take_over(brought, target);
+            self.brought_size = subscription::size_of(brought.keys());
+            self.brought = Some(Arc::clone(brought)).filter(|brought| !brought.is_empty());
             // A client that brings versions has been served before; one that brings none waits.
             self.owes_answer = brought.is_empty();
         }
-        if let (true, Some(target)) = (is_first || wanted.wildcard, target) {
+        let Some(target) = target else { return false };
+        let is_compared = self.take_over(target);
+        if is_first || wanted.wildcard {
             self.review_all(target);
         }
-        is_first && !request.initial_versions.is_empty()
+        is_compared
     }
 
     /// What the names that the client wants, and has brought along, take in memory, about.
     pub(crate) fn size(&self) -> usize {
-        self.subscription.size() + self.brought
+        self.subscription.size() + self.brought_size
     }
 
-    /// Takes over what the client says that it has from an earlier stream.
-    fn take_over(&mut self, brought: &BTreeMap<String, String>, target: Option<&ResourceSet>) {
-        self.brought = subscription::size_of(brought.keys());
+    /// Takes over what the client says that it has from an earlier stream, if it was not done yet; says
+    /// whether there was something.
+    pub(crate) fn take_over(&mut self, target: &ResourceSet) -> bool {
+        let Some(brought) = self.brought.take() else { return false };
         let version = |name: &str| {
             let version = brought.get(name).filter(|_| self.subscription.covers(name));
             version.map(|version| version.parse().ok())
         };
         self.refused.retain(|name, refused| version(name) != Some(Some(*refused)));
-        let none = ResourceMap::new();
-        let resources = target.map(|target| target.of(self.resource_type));
         // (Who brings little holds that by itself.)
-        let resources = resources.filter(|all| all.len() <= 2 * brought.len()).unwrap_or(&none);
+        let resources = target.of(self.resource_type);
+        let none = ResourceMap::new();
+        let resources = if resources.len() <= 2 * brought.len() { resources } else { &none };
         let mut known = Overlay::on(resources, version);
         for name in brought.keys().filter(|name| !resources.contains_key(name.as_str())) {
             if let Some(version) = version(name) {
@@ -159,7 +168,7 @@ impl TypeStream {
         }
         self.acked = known.certain();
         self.known = known;
-        self.dirty.extend(self.known.names().filter(|_| target.is_none()).cloned());
+        true
     }
 
     /// How many names it holds by itself.
@@ -181,6 +190,9 @@ impl TypeStream {
     }
 
     fn forget(&mut self, name: &Arc<str>) {
+        if let Some(brought) = &mut self.brought {
+            Arc::make_mut(brought).remove(&**name);
+        }
         self.known.remove(name);
         self.acked.remove(name);
         self.unsure.remove(name);

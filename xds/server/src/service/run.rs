@@ -94,17 +94,8 @@ impl Streams {
         // (Made once and not for each of its turns: each would have to be told of and forgotten again.)
         let mut end = pin!(self.end(peer, Arc::clone(&connection.client), connection.cut.clone()));
         let mut timer = pin!(sleep_until(Instant::now()));
-        // What the client has is compared with what it is to have, and not held by itself until then. Its
-        // requests wait where they are, within HTTP/2's bounds: nothing could be answered.
-        let mut sets = connection.sets.clone();
-        tokio::select! {
-            _ = sets.wait_for(Option::is_some) => {}
-            () = responses.closed() => return Ok(()),
-            end = end.as_mut() => return Err(end),
-        }
-        drop(sets);
-        let set = connection.sets.borrow_and_update().clone().unwrap_or_default();
-        let mut outputs = stream.on_set(set, Instant::now());
+        let set = connection.sets.borrow_and_update().clone();
+        let mut outputs = set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()));
         outputs.extend(self.answer(&mut stream, &request, &mut connection));
         drop(request);
         let end = loop {

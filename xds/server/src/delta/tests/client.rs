@@ -52,9 +52,9 @@ impl Dialect for DeltaStream {
     fn coming_back(client: &mut Client, of: ResourceType) -> DeltaRequest {
         let has = client.has.iter().filter(|((has, _), _)| *has == of);
         DeltaRequest {
-            initial_versions: has
-                .map(|((_, n), r)| (n.to_string(), r.version().to_string()))
-                .collect(),
+            initial_versions: Arc::new(
+                has.map(|((_, n), r)| (n.to_string(), r.version().to_string())).collect(),
+            ),
             subscribe: client.wanted[&of].said(),
             ..subscribe(of, &[])
         }

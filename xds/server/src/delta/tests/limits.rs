@@ -1,5 +1,7 @@
 //! Everything is bounded (invariant 10): responses, and what a delta client alone can make us hold.
 
+use std::sync::Arc;
+
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Secret};
 use ironmesh_xds_wire::{DeltaRequest, ResourceSet};
 
@@ -58,10 +60,10 @@ fn an_unknown_type_is_answered_by_nothing_where_it_names_nothing() {
 fn a_client_that_brings_along_too_many_names_is_dropped() {
     let mut client = Client::new();
     let version = |n: usize| (format!("{n}{}", "x".repeat(1 << 20)), String::new());
-    let initial_versions = (0..15).map(version).collect();
+    let initial_versions = Arc::new((0..15).map(version).collect());
     client.request(&DeltaRequest { initial_versions, ..subscribe(Cluster, &[]) });
     assert!(client.saw().is_empty());
-    let initial_versions = (0..16).map(version).collect();
+    let initial_versions = Arc::new((0..16).map(version).collect());
     client.request(&DeltaRequest { initial_versions, ..subscribe(Listener, &[]) });
     assert_eq!(client.saw(), ["closed: the client brings along too many names"]);
 }

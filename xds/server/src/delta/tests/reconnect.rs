@@ -1,7 +1,9 @@
 //! A client that comes back with the version of each resource that it has.
 
-use ironmesh_xds_wire::ResourceSet;
+use std::sync::Arc;
+
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Route};
+use ironmesh_xds_wire::{DeltaRequest, ResourceSet};
 
 use super::client::{Client, subscribe};
 use crate::delta::Output;
@@ -36,13 +38,52 @@ fn a_version_that_we_never_gave_is_an_old_one() {
     client.give(&set([cluster("a", 1)]));
     let mut request = subscribe(Cluster, &[]);
     for name in ["a", "gone"] {
-        request.initial_versions.insert(name.to_owned(), "of another control plane".to_owned());
+        Arc::make_mut(&mut request.initial_versions)
+            .insert(name.to_owned(), "of another control plane".to_owned());
     }
     client.request(&request);
     assert_eq!(client.saw(), ["CDS +a"]);
     client.take(Cluster);
     client.pass(REMOVAL_GRACE);
     assert_eq!(client.saw(), ["CDS -gone"]);
+}
+
+/// R29, R38: before it is known what it is to have.
+#[test]
+fn what_a_client_has_brought_and_dropped_it_has_no_more() {
+    let mut client = Client::new();
+    let versions = set([endpoints("a", 1), endpoints("b", 1), endpoints("c", 1)]);
+    let mut first = subscribe(Endpoint, &["a", "b", "c"]);
+    for (name, resource) in versions.of(Endpoint) {
+        Arc::make_mut(&mut first.initial_versions)
+            .insert(name.to_string(), resource.version().to_string());
+    }
+    client.request(&first);
+    let drops =
+        DeltaRequest { unsubscribe: vec!["a".into(), "b".into()], ..subscribe(Endpoint, &[]) };
+    client.request(&drops);
+    client.request(&subscribe(Endpoint, &["b"]));
+    client.give(&versions);
+    assert_eq!(client.saw(), ["EDS +b"], "a is not wanted, c is there already");
+    let acked = client.stream.acked(Endpoint);
+    assert!(acked.contains_key("c") && !acked.contains_key("a") && !acked.contains_key("b"));
+}
+
+/// R33, R34: before it is known what it is to have.
+#[test]
+fn what_a_client_has_brought_by_a_wildcard_that_it_drops_it_has_no_more() {
+    let mut client = Client::new();
+    let all = set([cluster("a", 1), cluster("b", 1)]);
+    let mut first = subscribe(Cluster, &["*", "b"]);
+    for (name, resource) in all.of(Cluster) {
+        Arc::make_mut(&mut first.initial_versions)
+            .insert(name.to_string(), resource.version().to_string());
+    }
+    client.request(&first);
+    client.request(&DeltaRequest { unsubscribe: vec!["*".into()], ..subscribe(Cluster, &[]) });
+    client.request(&subscribe(Cluster, &["*"]));
+    client.give(&all);
+    assert_eq!(client.saw(), ["CDS +a"]);
 }
 
 /// R24, R27, R37: beside what it has, a client may ask for what it has not.
@@ -67,17 +108,19 @@ fn versions_of_what_the_client_does_not_ask_for_count_for_nothing() {
     assert_eq!(client.saw(), ["EDS -b"]);
 }
 
-/// Invariant 4: it is known also before it is known what the client is to have.
+/// Invariant 4. It is compared with what the client is to have, and until then nothing can be sent anyway.
 #[test]
-fn what_the_client_says_that_it_has_is_news_at_once() {
+fn what_the_client_says_that_it_has_is_news_as_soon_as_there_is_a_set() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     client.reconnect();
-    let mut request = subscribe(Cluster, &[]);
-    request.initial_versions.insert("a".to_owned(), cluster("a", 1).version().to_string());
-    let outputs = client.stream.on_request(&request, client.now);
+    let version = cluster("a", 1).version();
+    let brought = [("a".to_owned(), version.to_string())].into();
+    let request = DeltaRequest { initial_versions: Arc::new(brought), ..subscribe(Cluster, &[]) };
+    assert!(client.stream.on_request(&request, client.now).is_empty());
+    let outputs = client.stream.on_set(set([cluster("a", 1)]), client.now);
     let [Output::Acked(taken)] = &outputs[..] else { panic!("{outputs:?}") };
     assert_eq!(taken.resource_type, Cluster);
-    assert_eq!(client.stream.acked(Cluster).get("a"), Some(cluster("a", 1).version()));
+    assert_eq!(client.stream.acked(Cluster).get("a"), Some(version));
 }
 
 /// Rule 1: a client that lost its stream between a cluster and its endpoints says that it has both, and
