@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame};
 use tokio::sync::mpsc;
 use tonic::Status;
@@ -56,12 +56,30 @@ impl Body for MessageBody {
                     self.is_over = true;
                     let status = self.end.get().cloned().unwrap_or_else(|| Status::ok(""));
                     let mut trailers = HeaderMap::new();
-                    return Poll::Ready(Some(
-                        status.add_header(&mut trailers).map(|()| Frame::trailers(trailers)),
-                    ));
+                    let added = status.add_header(&mut trailers);
+                    leave_spaces(&mut trailers);
+                    return Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))));
                 }
             }
         }
+    }
+}
+
+/// Writes the spaces in a status's words as they are, as gRPC lets one ("Percent-Byte-Unencoded", in its
+/// protocol over HTTP/2). tonic does not; and Envoy logs the words as they come, for people.
+fn leave_spaces(trailers: &mut HeaderMap) {
+    let words = trailers.get_mut(Status::GRPC_MESSAGE);
+    let Some((words, text)) = words.and_then(|words| {
+        let text = words.to_str().ok()?.replace("%20", " ");
+        Some((words, text))
+    }) else {
+        return;
+    };
+    // (HTTP has no spaces around a value.)
+    if text.trim() == text
+        && let Ok(value) = HeaderValue::from_str(&text)
+    {
+        *words = value;
     }
 }
 
@@ -70,6 +88,23 @@ mod tests {
     use std::future::poll_fn;
 
     use super::*;
+
+    #[test]
+    fn the_words_of_a_status_are_readable_and_mean_the_same() {
+        for (words, written) in [
+            ("proxy x was revoked: sold", "proxy x was revoked: sold"),
+            ("100 %20 ä\n", "100 %2520 %C3%A4%0A"),
+            (" around ", "%20around%20"),
+            ("", ""),
+        ] {
+            let mut trailers = HeaderMap::new();
+            Status::permission_denied(words).add_header(&mut trailers).unwrap();
+            leave_spaces(&mut trailers);
+            let value = trailers.get(Status::GRPC_MESSAGE);
+            assert_eq!(value.map_or("", |value| value.to_str().unwrap()), written);
+            assert_eq!(Status::from_header_map(&trailers).unwrap().message(), words);
+        }
+    }
 
     // Invariant 10: the one whose stream is cut for reading too slowly has a full queue.
     #[tokio::test]
