@@ -136,6 +136,7 @@ impl Connections {
             end = connection.as_mut() => return ended(&peer, &end),
             () = self.shutdown.cancelled() => "the control plane is shutting down",
             () = peer.is_to_leave() => "the client was refused",
+            () = peer.expires() => "its certificate has expired",
             () = come_of(self.age) => "it has come to its age",
             () = peer.is_idle(IDLE_DEADLINE) => "it had no stream",
         };

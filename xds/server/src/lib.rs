@@ -103,6 +103,7 @@ mod subscription;
 #[cfg(test)]
 mod test_resources;
 mod trials;
+mod validity;
 mod variant;
 
 pub use counters::{Closed, Counters, Turned};

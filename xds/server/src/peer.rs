@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::pace::Pace;
+use crate::validity::Validity;
 
 /// How often a connection may open a stream, and how many at once. Each costs more than a request does,
 /// and has a pace of its own. An eighth of these may be open together.
@@ -25,6 +26,8 @@ pub struct Peer {
     pub certificate: CertificateDer<'static>,
     /// Where it calls from.
     pub address: SocketAddr,
+    /// Until when the certificate holds.
+    validity: Validity,
     is_turned_away: bool,
     shared: Arc<Shared>,
 }
@@ -36,6 +39,8 @@ struct Shared {
     streams: watch::Sender<usize>,
     /// How fast it may open them.
     opens: Mutex<Pace>,
+    /// Its certificate has ended.
+    has_expired: AtomicBool,
     /// The connection is to end.
     leave: CancellationToken,
     /// The streams are to end, because the connection does.
@@ -43,15 +48,21 @@ struct Shared {
 }
 
 impl Peer {
-    pub(crate) fn new(certificate: CertificateDer<'static>, address: SocketAddr) -> Self {
+    pub(crate) fn new(
+        certificate: CertificateDer<'static>,
+        validity: Validity,
+        address: SocketAddr,
+    ) -> Self {
         let shared = Shared {
             refusals: AtomicU32::new(0),
             streams: watch::Sender::new(0),
             opens: Mutex::new(Pace::new(STREAM_PACE, STREAM_BURST)),
+            has_expired: AtomicBool::new(false),
             leave: CancellationToken::new(),
             streams_end: CancellationToken::new(),
         };
-        Self { certificate, address, is_turned_away: false, shared: Arc::new(shared) }
+        let is_turned_away = false;
+        Self { certificate, address, validity, is_turned_away, shared: Arc::new(shared) }
     }
 
     /// The same, and none of its streams is served.
@@ -85,6 +96,18 @@ impl Peer {
     /// Ends its streams: what they have queued is still sent.
     pub(crate) fn end_streams(&self) {
         self.shared.streams_end.cancel();
+    }
+
+    /// Ends its streams when its certificate has.
+    pub(crate) async fn expires(&self) {
+        self.validity.is_over().await;
+        self.shared.has_expired.store(true, Ordering::Relaxed);
+        self.end_streams();
+    }
+
+    /// Whether its certificate has ended, and its streams therefore.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.shared.has_expired.load(Ordering::Relaxed)
     }
 
     /// Returns when its streams are to end.

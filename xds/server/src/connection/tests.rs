@@ -15,6 +15,7 @@ use crate::hub::ClientKey;
 use crate::limits::Limits;
 use crate::seats::Seats;
 use crate::service::{Admission, Refusal};
+use crate::validity::Validity;
 
 const METHOD: &str =
     "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -48,7 +49,8 @@ fn connection_within(limits: Limits) -> (Peer, DuplexStream) {
         tasks: TaskTracker::new(),
     };
     let (client, server) = duplex(1 << 20);
-    let peer = Peer::new(Vec::new().into(), SocketAddr::from(([127, 0, 0, 1], 1)));
+    let peer =
+        Peer::new(Vec::new().into(), Validity::endless(), SocketAddr::from(([127, 0, 0, 1], 1)));
     let seat = Seats::new(streams.limits).take().unwrap();
     Connections::new(&streams).open(server, peer.clone(), seat);
     (peer, client)

@@ -167,7 +167,13 @@ impl Streams {
         tokio::select! {
             biased;
             () = self.shutdown.cancelled() => Status::unavailable("the control plane is shutting down"),
-            () = peer.streams_are_to_end() => Status::unavailable("the connection has come to its end; connect again"),
+            () = peer.streams_are_to_end() => if peer.has_expired() {
+                self.hub.counters().closed(Closed::Expired);
+                tracing::warn!(address = %peer.address, "xDS stream ended: its certificate has expired");
+                Status::permission_denied("the certificate of this connection has expired: renew it and connect again")
+            } else {
+                Status::unavailable("the connection has come to its end; connect again")
+            },
         }
     }
 }
