@@ -90,6 +90,7 @@ mod pace;
 mod peer;
 mod rarely;
 mod references;
+mod report;
 #[cfg(test)]
 mod scenarios;
 mod seats;
@@ -113,4 +114,5 @@ pub use ironmesh_xds_wire as wire;
 pub use limits::Limits;
 pub use listener::{serve, serve_incoming};
 pub use peer::Peer;
+pub use report::{Report, ResourceStatus, Standing};
 pub use service::{Admission, Refusal};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +18,11 @@ use crate::validity::Validity;
 /// and has a pace of its own. An eighth of these may be open together.
 const STREAM_PACE: Duration = Duration::from_millis(100);
 const STREAM_BURST: u32 = 1024;
+
+/// How often a client may ask how it stands, and how many times at once. Each answer is made anew, and has
+/// all in it that the client is to have.
+const STATUS_PACE: Duration = Duration::from_millis(250);
+const STATUS_BURST: u32 = 64;
 
 /// Who is at the other end of a connection, by its verified certificate.
 #[derive(Debug, Clone)]
@@ -39,6 +44,8 @@ struct Shared {
     streams: watch::Sender<usize>,
     /// How fast it may open them.
     opens: Mutex<Pace>,
+    /// How often it may ask how it stands; held by whoever asks.
+    status: Arc<AsyncMutex<Pace>>,
     /// Its certificate has ended.
     has_expired: AtomicBool,
     /// The connection is to end.
@@ -57,6 +64,7 @@ impl Peer {
             refusals: AtomicU32::new(0),
             streams: watch::Sender::new(0),
             opens: Mutex::new(Pace::new(STREAM_PACE, STREAM_BURST)),
+            status: Arc::new(AsyncMutex::new(Pace::new(STATUS_PACE, STATUS_BURST))),
             has_expired: AtomicBool::new(false),
             leave: CancellationToken::new(),
             streams_end: CancellationToken::new(),
@@ -124,6 +132,11 @@ impl Peer {
             self.leave();
         }
         may
+    }
+
+    /// The turn to ask how the client stands, and its pace, if no other stream of the connection has it.
+    pub(crate) fn status_turn(&self) -> Option<OwnedMutexGuard<Pace>> {
+        Arc::clone(&self.shared.status).try_lock_owned().ok()
     }
 
     /// Counts a stream for as long as what is returned is there.

@@ -1,4 +1,5 @@
-//! The gRPC services: the aggregated one, and one for each type; each in both variants.
+//! The gRPC services: the aggregated one, and one for each type; each in both variants. Beside them what
+//! tells clients how they stand (`client_status`), and whoever asks whether xDS is served (`health`).
 
 use std::convert::Infallible;
 use std::future::Ready;
@@ -15,7 +16,7 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
-use crate::body::{End, MessageBody};
+use crate::body::{End, Message, MessageBody};
 use crate::counters::Closed;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
@@ -25,9 +26,13 @@ use crate::peer::Peer;
 use crate::sotw::SotwStream;
 use crate::variant::Variant;
 
+mod client_status;
+mod health;
 mod names;
 mod run;
 
+use client_status::ClientStatusDiscovery;
+use health::Health;
 use names::{Aggregated, Clusters, DiscoveryService, Endpoints, Listeners, Routes, Secrets};
 
 /// How many responses may wait for a slow reader: more than one per type never do.
@@ -64,7 +69,51 @@ impl Streams {
             .add_service(Discovery::<Listeners>::new(self))
             .add_service(Discovery::<Routes>::new(self))
             .add_service(Discovery::<Secrets>::new(self))
+            .add_service(ClientStatusDiscovery::new(self))
+            .add_service(Health::new(self))
             .prepare()
+    }
+
+    /// Opens a stream, if its peer may have one, and lets a task of its own serve it.
+    fn open<F>(
+        &self,
+        request: http::Request<Body>,
+        serve: impl FnOnce(Self, Peer, Body, mpsc::Sender<Message>) -> F,
+    ) -> Result<http::Response<Body>, Status>
+    where
+        F: Future<Output = Result<(), Status>> + Send + 'static,
+    {
+        let encoding = request.headers().get("grpc-encoding");
+        if encoding.is_some_and(|encoding| encoding != "identity") {
+            return Err(Status::unimplemented("compressed requests are not read"));
+        }
+        let peer = request.extensions().get::<Peer>().cloned();
+        let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
+        if peer.is_turned_away() {
+            peer.leave();
+            let words =
+                "this client has too many connections: is its certificate on several machines?";
+            return Err(Status::resource_exhausted(words));
+        }
+        if !peer.may_open() {
+            self.hub.counters().closed(Closed::Flood);
+            return Err(Status::resource_exhausted("the client opens streams without end"));
+        }
+        let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
+        let (end, open) = (End::default(), peer.open());
+        let body = MessageBody::new(messages, Arc::clone(&end));
+        let serving = serve(self.clone(), peer, request.into_body(), responses.clone());
+        self.tasks.spawn(async move {
+            if let Err(status) = serving.await {
+                drop(end.set(status));
+            }
+            drop((responses, open));
+        });
+        let mut response = http::Response::new(Body::new(body));
+        let headers = response.headers_mut();
+        headers
+            .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/grpc"));
+        Ok(response)
     }
 }
 
@@ -91,37 +140,10 @@ impl<S: DiscoveryService> Discovery<S> {
         &self,
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, Status> {
-        let encoding = request.headers().get("grpc-encoding");
-        if encoding.is_some_and(|encoding| encoding != "identity") {
-            return Err(Status::unimplemented("compressed requests are not read"));
-        }
-        let peer = request.extensions().get::<Peer>().cloned();
-        let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
-        if peer.is_turned_away() {
-            peer.leave();
-            let words =
-                "this client has too many connections: is its certificate on several machines?";
-            return Err(Status::resource_exhausted(words));
-        }
-        if !peer.may_open() {
-            self.streams.hub.counters().closed(Closed::Flood);
-            return Err(Status::resource_exhausted("the client opens streams without end"));
-        }
-        let requests = Messages::<V::Message>::new(request.into_body());
-        let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
-        let (streams, end, open) = (self.streams.clone(), End::default(), peer.open());
-        let body = MessageBody::new(messages, Arc::clone(&end));
-        self.streams.tasks.spawn(async move {
-            if let Err(status) = streams.run::<V>(&peer, S::ONLY, requests, &responses).await {
-                drop(end.set(status));
-            }
-            drop((responses, open));
-        });
-        let mut response = http::Response::new(Body::new(body));
-        let headers = response.headers_mut();
-        headers
-            .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/grpc"));
-        Ok(response)
+        self.streams.open(request, |streams, peer, requests, responses| async move {
+            let requests = Messages::<V::Message>::new(requests);
+            streams.run::<V>(&peer, S::ONLY, requests, &responses).await
+        })
     }
 }
 
