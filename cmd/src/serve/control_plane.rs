@@ -116,6 +116,7 @@ impl ControlPlane for RunningControlPlane {
                 certificate_expires_at: certificate.not_after,
                 claimed_at: None,
                 participation: Participation::default(),
+                revoked: None,
             });
             let expires_at = certificate.not_after;
             joined.push(Joined { id, certificate: certificate.chain, expires_at });

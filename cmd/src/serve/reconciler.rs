@@ -141,7 +141,7 @@ impl Reconciler {
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
-            let joined = register.borrow_and_update().joined;
+            let members = register.borrow_and_update().members;
             pacing.act(Instant::now());
             // It compiles and may write to the store: other tasks go on on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
@@ -164,8 +164,8 @@ impl Reconciler {
                     changed = register.changed() => {
                         changed?;
                         // Most changes are that proxies get on, which follows from their answers.
-                        let has_joined = register.borrow_and_update().joined > joined;
-                        pacing.changed(if has_joined { Cause::Source } else { Cause::Clients });
+                        let are_others = register.borrow_and_update().members > members;
+                        pacing.changed(if are_others { Cause::Source } else { Cause::Clients });
                     }
                     changed = clients.changed() => {
                         changed?;
@@ -187,7 +187,7 @@ impl Reconciler {
         if is_tick {
             self.next_tick = Instant::now() + TICK;
             self.renew_own_certificates(now);
-            self.register.forget_forfeit(now);
+            self.register.retire(now);
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
@@ -208,7 +208,8 @@ impl Reconciler {
             }
         }
         let records = self.register.records();
-        let changes = self.moments.renew(&specification, records, now, is_tick);
+        let revoked = self.register.revoked();
+        let changes = self.moments.renew(&specification, records, revoked, now, is_tick);
         self.tell_mesh_findings();
         let mut affected = self.clients.affected(&changes);
         let mut concerned = self.clients.put_endpoints(&changes, &affected);
@@ -221,7 +222,7 @@ impl Reconciler {
         self.hand_over(&concerned);
         self.record_participation();
         if is_tick {
-            self.forget_strangers();
+            self.forget_strangers(now);
         }
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
@@ -371,7 +372,10 @@ impl Reconciler {
     }
 
     /// Forgets those who are away and have no place in the register any more, and what nobody needs.
-    fn forget_strangers(&mut self) {
+    fn forget_strangers(&mut self, now: Timestamp) {
+        if let Err(error) = self.register.forget(now) {
+            tracing::error!(error = chain(&error), "cannot forget proxies that ended long ago");
+        }
         let records = self.register.records();
         let is_known = |client: &ClientKey| {
             client.parse::<ProxyId>().is_ok_and(|id| records.contains_key(&id))
