@@ -14,5 +14,6 @@ mod command;
 mod first_start;
 mod many;
 mod permissions;
+mod proxies;
 mod serve;
 mod server;
