@@ -13,6 +13,7 @@ mod codes;
 mod command;
 mod first_start;
 mod many;
+mod metrics;
 mod permissions;
 mod proxies;
 mod serve;
