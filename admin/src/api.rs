@@ -1,8 +1,11 @@
 //! What goes over the wire, as JSON.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_catalog::{Finding, JoinRecord, ProxyId, ServiceName, Upstream};
+use ironmesh_catalog::{
+    Finding, JoinRecord, ProxyId, Revocation, ServiceAccount, ServiceName, Upstream,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +77,9 @@ pub struct ProxyView {
     /// What it joined as, and how far it has come.
     #[serde(flatten)]
     pub record: JoinRecord,
+    /// `connected`, or why it is not: `away`, `unclaimed` (it never came), `forfeit` (it never came, and may
+    /// no more), `expired` or `revoked`.
+    pub state: String,
     /// How many xDS streams it has open.
     pub streams: usize,
     /// What it refuses.
@@ -113,6 +119,109 @@ pub struct OriginView {
     pub line: u32,
     /// The column, from 1.
     pub column: u32,
+}
+
+/// All that is known of one proxy.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProxyDetail {
+    /// The same as in the list.
+    #[serde(flatten)]
+    pub proxy: ProxyView,
+    /// Its SPIFFE ID, by which the control plane knows it.
+    pub identity: String,
+    /// As whom its calls go out; none where policy does not define its first service.
+    pub account: Option<ServiceAccount>,
+    /// What it said of itself when it last connected; none where it has not since the control plane began.
+    pub node: Option<NodeView>,
+    /// The service ports that it may serve, and whether it is called there.
+    pub endpoints: Vec<EndpointView>,
+    /// How many of the resources that it is to have stand how: `taken`, `refused`, `behind` and so on.
+    pub resources: BTreeMap<String, usize>,
+}
+
+/// What a proxy says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its node id.
+    pub id: String,
+    /// Its version, where it is an Envoy that says so.
+    pub envoy_version: Option<String>,
+    /// What it says to Ironmesh: where it is bound, its upstreams.
+    pub statement: Option<serde_json::Value>,
+}
+
+/// A service port of a proxy.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EndpointView {
+    /// The service.
+    pub service: ServiceName,
+    /// The port of the service.
+    pub port: u16,
+    /// Where callers dial it; none as long as the proxy has not taken the port, or if it may not.
+    pub dialled_at: Option<SocketAddr>,
+    /// The applications behind it: the port of each, and its weight.
+    pub applications: Vec<(u16, u32)>,
+}
+
+/// All that a proxy is to have. Private keys are `[redacted]`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProxyConfig {
+    /// The proxy.
+    pub id: ProxyId,
+    /// How many xDS streams it has open: without any it is to have nothing, until it comes back.
+    pub streams: usize,
+    /// The resources, by type and then by name.
+    pub resources: Vec<ResourceView>,
+}
+
+/// A resource that a proxy is to have, or has and is to have no more.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ResourceView {
+    /// Its type.
+    pub resource_type: String,
+    /// Its name.
+    pub name: String,
+    /// `taken`; `refused`; `behind`, where the proxy has another version; `not_taken`; or `leaving`, where it
+    /// is to have it no more.
+    pub state: String,
+    /// The version that it is to have.
+    pub version: Option<String>,
+    /// The version that it has taken last.
+    pub taken: Option<String>,
+    /// What it refuses: this version, or another one in place of which this is given.
+    pub refused: Option<RefusedView>,
+    /// What is in it.
+    pub content: Option<serde_json::Value>,
+}
+
+/// A version that a proxy refuses.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RefusedView {
+    /// The version.
+    pub version: String,
+    /// Why, in the proxy's words.
+    pub message: String,
+}
+
+/// Asks for a proxy to be shut out.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RevokeRequest {
+    /// Why, for those who come across it later; at most [`MAX_REASON`] bytes, in one line.
+    pub reason: Option<String>,
+}
+
+/// The longest reason of a revocation, in bytes.
+pub const MAX_REASON: usize = 500;
+
+/// A proxy that is shut out.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Revoked {
+    /// The proxy.
+    pub id: ProxyId,
+    /// Since when, and why: what was said first.
+    pub revocation: Revocation,
+    /// Whether it was shut out before.
+    pub is_old: bool,
 }
 
 /// The most proxies that one request may let in.

@@ -8,12 +8,16 @@ use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
+use ironmesh_catalog::ProxyId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::api::{BootstrapRequest, BootstrapResponse, ErrorBody, ProxyView};
+use crate::api::{
+    BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
+    RevokeRequest, Revoked,
+};
 
 /// How long an answer may take. Issuing takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,6 +60,25 @@ impl Client {
     /// All proxies that have joined.
     pub async fn proxies(&self) -> Result<Vec<ProxyView>, ClientError> {
         self.call::<(), _>(Method::GET, "/v1/proxies", None).await
+    }
+
+    /// All that is known of the proxy whose UUID is or begins with `id`.
+    pub async fn proxy(&self, id: &str) -> Result<ProxyDetail, ClientError> {
+        self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}"), None).await
+    }
+
+    /// All that the proxy is to have whose UUID is or begins with `id`.
+    pub async fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ClientError> {
+        self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}/config"), None).await
+    }
+
+    /// Shuts a proxy out, for good.
+    pub async fn revoke(
+        &self,
+        id: ProxyId,
+        request: &RevokeRequest,
+    ) -> Result<Revoked, ClientError> {
+        self.call(Method::POST, &format!("/v1/proxies/{id}/revoke"), Some(request)).await
     }
 
     /// Lets proxies in, all or none.

@@ -4,14 +4,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Path as Parameter, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::api::{BootstrapRequest, BootstrapResponse, ErrorBody, ProxyView, Readiness};
+use crate::api::{
+    BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView, Readiness,
+    RevokeRequest, Revoked,
+};
 
 /// The control plane, as far as it is administered.
 pub trait ControlPlane: Send + Sync + 'static {
@@ -20,6 +23,15 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// All proxies that have joined.
     fn proxies(&self) -> Vec<ProxyView>;
+
+    /// All that is known of the proxy whose UUID is or begins with `id`.
+    fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal>;
+
+    /// All that the proxy is to have whose UUID is or begins with `id`. Takes as long as encoding it does.
+    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, Refusal>;
+
+    /// Shuts the proxy out whose UUID is `id`, for good. May block on the store.
+    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal>;
 
     /// Its numbers, in the text format of OpenMetrics.
     fn metrics(&self) -> String;
@@ -34,6 +46,9 @@ pub enum Refusal {
     /// Because of what was asked.
     #[error("{0}")]
     Request(String),
+    /// Because there is no such thing.
+    #[error("{0}")]
+    Unknown(String),
     /// Because of us.
     #[error("{0}")]
     Failure(String),
@@ -43,6 +58,7 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = match self {
             Self::Request(_) => StatusCode::BAD_REQUEST,
+            Self::Unknown(_) => StatusCode::NOT_FOUND,
             Self::Failure(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, Json(ErrorBody { error: self.to_string() })).into_response()
@@ -58,7 +74,9 @@ pub async fn serve_reads(listener: TcpListener, control_plane: Shared) -> io::Re
 
 /// Serves all of the API on the socket, until the task is dropped.
 pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
-    let all = reads().route("/v1/proxies", post(bootstrap));
+    let all = reads()
+        .route("/v1/proxies", post(bootstrap))
+        .route("/v1/proxies/{id}/revoke", post(revoke));
     axum::serve(listener, all.with_state(control_plane)).await
 }
 
@@ -94,6 +112,8 @@ fn reads() -> Router<Shared> {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/v1/proxies", get(proxies))
+        .route("/v1/proxies/{id}", get(proxy))
+        .route("/v1/proxies/{id}/config", get(proxy_config))
 }
 
 async fn metrics(State(control_plane): State<Shared>) -> impl IntoResponse {
@@ -115,6 +135,35 @@ async fn bootstrap(
     State(control_plane): State<Shared>,
     Json(request): Json<BootstrapRequest>,
 ) -> Result<Json<BootstrapResponse>, Refusal> {
-    let issued = tokio::task::spawn_blocking(move || control_plane.bootstrap(&request)).await;
-    issued.map_err(|error| Refusal::Failure(error.to_string()))?.map(Json)
+    blocking(move || control_plane.bootstrap(&request)).await
+}
+
+async fn proxy(
+    State(control_plane): State<Shared>,
+    Parameter(id): Parameter<String>,
+) -> Result<Json<ProxyDetail>, Refusal> {
+    control_plane.proxy(&id).map(Json)
+}
+
+async fn proxy_config(
+    State(control_plane): State<Shared>,
+    Parameter(id): Parameter<String>,
+) -> Result<Json<ProxyConfig>, Refusal> {
+    blocking(move || control_plane.proxy_config(&id)).await
+}
+
+async fn revoke(
+    State(control_plane): State<Shared>,
+    Parameter(id): Parameter<String>,
+    Json(request): Json<RevokeRequest>,
+) -> Result<Json<Revoked>, Refusal> {
+    blocking(move || control_plane.revoke(&id, &request)).await
+}
+
+/// Lets what takes its time take it where others do not wait for it.
+async fn blocking<T: Send + 'static>(
+    task: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<Json<T>, Refusal> {
+    let done = tokio::task::spawn_blocking(task).await;
+    done.map_err(|error| Refusal::Failure(error.to_string()))?.map(Json)
 }

@@ -29,7 +29,10 @@ pub use policy::{
     HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, TcpRoute, TrafficSplit,
     TrafficTarget,
 };
-pub use proxy::{JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Upstream};
+pub use proxy::{
+    CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,
+    Upstream,
+};
 pub use service::{EndpointSource, Mode, Port, Protocol, Service, StaticEndpoint};
 pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};

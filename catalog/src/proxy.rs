@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -63,6 +63,67 @@ pub struct JoinRecord {
     pub claimed_at: Option<Timestamp>,
     /// How far it has come with each service.
     pub participation: Participation,
+    /// Whether it was told never to come again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<Revocation>,
+}
+
+/// That a proxy is let in no more, whatever certificate it shows. There is no way back from it: the
+/// machine joins again, as another proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocation {
+    /// Since when.
+    pub at: Timestamp,
+    /// Why, in the words of whoever revoked it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for Revocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The second is as much as people want to know.
+        write!(f, "revoked on {:.0}", self.at)?;
+        self.reason.iter().try_for_each(|reason| write!(f, ": {reason}"))
+    }
+}
+
+/// What has become of a proxy's certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateState {
+    /// No connection was accepted with it yet.
+    Unclaimed,
+    /// It identifies a proxy that has connected.
+    Claimed,
+    /// It was never used, and is not let in any more.
+    Forfeit,
+    /// Its time has passed.
+    Expired,
+    /// It is not let in any more, as an operator wishes.
+    Revoked,
+}
+
+impl JoinRecord {
+    /// How long a certificate may wait for its first connection (docs/reference/names.md).
+    const UNCLAIMED: SignedDuration = SignedDuration::from_hours(24);
+
+    /// What has become of its certificate until `now`.
+    pub fn certificate_state(&self, now: Timestamp) -> CertificateState {
+        match self.claimed_at {
+            _ if self.revoked.is_some() => CertificateState::Revoked,
+            _ if self.certificate_expires_at <= now => CertificateState::Expired,
+            Some(_) => CertificateState::Claimed,
+            None if now.duration_since(self.joined_at) > Self::UNCLAIMED => {
+                CertificateState::Forfeit
+            }
+            None => CertificateState::Unclaimed,
+        }
+    }
+
+    /// Whether the proxy is or may yet be there.
+    pub fn is_in_use(&self, now: Timestamp) -> bool {
+        let state = self.certificate_state(now);
+        matches!(state, CertificateState::Unclaimed | CertificateState::Claimed)
+    }
 }
 
 /// Which service ports a proxy has in force: it has ACKed the inbound listener with the port and
@@ -143,6 +204,38 @@ pub fn local_address(bind: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_is_forfeit_after_a_day_without_use_and_ends_with_its_time_or_revocation() {
+        let joined: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let after = |hours| joined + SignedDuration::from_hours(hours);
+        let mut record = JoinRecord {
+            id: ProxyId(Uuid::nil()),
+            services: vec!["store".parse().unwrap()],
+            mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
+            joined_at: joined,
+            certificate_expires_at: after(1000),
+            claimed_at: None,
+            participation: Participation::default(),
+            revoked: None,
+        };
+        let is = |record: &JoinRecord, hours, state| {
+            assert_eq!(record.certificate_state(after(hours)), state, "after {hours} h");
+        };
+        is(&record, 24, CertificateState::Unclaimed);
+        is(&record, 25, CertificateState::Forfeit);
+        assert!(record.is_in_use(after(24)) && !record.is_in_use(after(25)));
+        record.claimed_at = Some(after(1));
+        is(&record, 25, CertificateState::Claimed);
+        is(&record, 999, CertificateState::Claimed);
+        is(&record, 1000, CertificateState::Expired);
+        assert!(record.is_in_use(after(999)) && !record.is_in_use(after(1000)));
+        record.revoked = Some(Revocation { at: after(2), reason: Some("stolen".to_owned()) });
+        is(&record, 3, CertificateState::Revoked);
+        assert!(!record.is_in_use(after(3)));
+        let words = record.revoked.unwrap().to_string();
+        assert_eq!(words, "revoked on 2026-01-01T02:00:00Z: stolen");
+    }
 
     #[test]
     fn a_node_id_is_the_uuid_or_four_parts_with_it() {

@@ -52,6 +52,8 @@ pub struct Inputs {
     pub discovered: Discovered,
     /// Who has joined.
     pub records: Records,
+    /// Whom an operator has shut out: where they are, nobody is called, in plaintext either.
+    pub revoked: Records,
     /// The certificate of each account that a proxy serves.
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     /// What peers are checked against.
@@ -83,6 +85,7 @@ pub struct Snapshot {
     findings: OrdMap<ServiceName, Arc<[Finding]>>,
     discovered: Discovered,
     records: Records,
+    revoked: Records,
     /// Who has joined as each service, whether or not policy defines it.
     joined: OrdMap<ServiceName, Records>,
 }
@@ -114,6 +117,7 @@ impl Snapshot {
             findings: OrdMap::new(),
             discovered: Discovered::default(),
             records: Records::new(),
+            revoked: Records::new(),
             joined: OrdMap::new(),
         };
         before.revise(inputs)
@@ -139,6 +143,12 @@ impl Snapshot {
                 join(&mut joined, record);
                 changed.extend(record.services.iter().cloned());
             }
+        }
+        for item in self.revoked.diff(&inputs.revoked) {
+            let (DiffItem::Add(_, record)
+            | DiffItem::Remove(_, record)
+            | DiffItem::Update { new: (_, record), .. }) = item;
+            changed.extend(record.services.iter().cloned());
         }
         changed.extend(self.discovered.0.diff(&inputs.discovered.0).map(|item| key(&item)));
         let services = &inputs.specification.services;
@@ -166,6 +176,7 @@ impl Snapshot {
             findings: self.findings.clone(),
             discovered: inputs.discovered,
             records: inputs.records,
+            revoked: inputs.revoked,
             joined,
         };
         for name in &changed {
@@ -212,12 +223,19 @@ impl Snapshot {
         let Some(service) = self.service(name).cloned() else { return };
         let endpoints = self.discovered.0.get(name).cloned().unwrap_or_default();
         let records: Vec<_> = self.joined_as(name).cloned().collect();
+        let revoked: Vec<_> = self.revoked.values().cloned().collect();
         let mode = self.mode_of(&service);
-        let misplaced = |endpoint| misplaced(&service, mode, endpoint, &records);
+        let misplaced = |endpoint| match shut_out(endpoint, name, &records, &revoked) {
+            Some(record) => Some(is_shut_out(&service, endpoint, record)),
+            None => misplaced(&service, mode, endpoint, &records),
+        };
         let findings: Vec<_> = endpoints.iter().filter_map(misplaced).collect();
         if !findings.is_empty() {
             self.findings.insert(name.clone(), findings.into());
         }
+        let is_let_in =
+            |endpoint: &&Endpoint| shut_out(endpoint, name, &records, &revoked).is_none();
+        let endpoints: Vec<_> = endpoints.iter().filter(is_let_in).cloned().collect();
         for (service_port, port) in service.service_ports() {
             self.place_port(&service_port, port, mode, &endpoints, &records);
         }
@@ -332,6 +350,31 @@ fn candidates<'a>(endpoint: &Endpoint, records: &'a [Arc<JoinRecord>]) -> Vec<&'
         None => record.mesh_address.ip() == endpoint.address,
     };
     records.iter().map(|record| &**record).filter(is_candidate).collect()
+}
+
+/// The proxy by which an endpoint is shut out: it stood in front of it, was revoked, and no other has
+/// joined there since.
+fn shut_out<'a>(
+    endpoint: &Endpoint,
+    service: &ServiceName,
+    records: &[Arc<JoinRecord>],
+    revoked: &'a [Arc<JoinRecord>],
+) -> Option<&'a JoinRecord> {
+    let stood_there = candidates(endpoint, revoked);
+    let record = stood_there.into_iter().find(|record| record.services.contains(service))?;
+    candidates(endpoint, records).is_empty().then_some(record)
+}
+
+fn is_shut_out(service: &Service, endpoint: &Endpoint, record: &JoinRecord) -> Finding {
+    let (address, name) = (endpoint.address, &service.name);
+    let message = format!(
+        "endpoint {address} of service `{name}` gets no traffic: proxy {} at its address was revoked",
+        record.id
+    );
+    let help = format!(
+        "let another one in: `ironmesh proxy bootstrap --service {name} --address {address} …`"
+    );
+    Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help)
 }
 
 fn misplaced(

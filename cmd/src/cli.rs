@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
-use ironmesh_catalog::{ServiceName, Upstream};
+use ironmesh_catalog::{ProxyId, ServiceName, Upstream};
 
 /// A service mesh for machines: Envoy sidecars on VMs and bare metal, under policy from TOML files.
 #[derive(Debug, Parser)]
@@ -105,6 +105,10 @@ pub(crate) enum ProxyCommand {
     Bootstrap(BootstrapArguments),
     /// List the proxies that have joined
     List(ListArguments),
+    /// Tell all that is known of one proxy
+    Show(ShowArguments),
+    /// Shut a proxy out for good: its streams end, nobody calls it any more, and it is not let in again
+    Revoke(RevokeArguments),
 }
 
 #[derive(Debug, Args)]
@@ -142,6 +146,39 @@ const MAX_COUNT: i64 = 20_000;
 pub(crate) struct ListArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The proxy, or the beginning of its UUID where no other begins so
+    #[arg(value_name = "UUID", value_parser = uuid_or_part)]
+    pub(crate) id: String,
+    /// Print all resources that the proxy is to have, as JSON, and how it stands with each; without keys
+    #[arg(long)]
+    pub(crate) resources: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The proxy, by its whole UUID
+    #[arg(value_name = "UUID")]
+    pub(crate) id: ProxyId,
+    /// Why: kept, and told to the proxy and to whoever looks at it
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+/// Reads a UUID, or a part of one as it is printed.
+fn uuid_or_part(text: &str) -> Result<String, String> {
+    let is_part = |c: char| c.is_ascii_hexdigit() || c == '-';
+    if text.is_empty() || !text.chars().all(is_part) {
+        return Err("a UUID has the digits 0 to 9 and a to f, and hyphens".to_owned());
+    }
+    Ok(text.to_ascii_lowercase())
 }
 
 /// Reads `NS/NAME=PORT` or `NS/NAME:PORT=PORT`.

@@ -40,6 +40,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Proxy(ProxyCommand::List(arguments)) => {
             runtime.block_on(proxy::list(&arguments, cli.output))
         }
+        Command::Proxy(ProxyCommand::Show(arguments)) => {
+            runtime.block_on(proxy::show(&arguments, cli.output))
+        }
+        Command::Proxy(ProxyCommand::Revoke(arguments)) => {
+            runtime.block_on(proxy::revoke(arguments, cli.output))
+        }
     };
     // What still blocks, such as a network file system, must not keep us.
     runtime.shutdown_background();

@@ -2,11 +2,17 @@
 
 mod bootstrap;
 mod folder;
+mod revoke;
+mod show;
 
-use ironmesh_admin::{Client, NackView, ProxyView};
-use jiff::Timestamp;
+use std::fmt::Write as _;
+
+use ironmesh_admin::{Client, NackView, OriginView, ProxyView};
+use ironmesh_catalog::JoinRecord;
 
 pub(crate) use self::bootstrap::bootstrap;
+pub(crate) use self::revoke::revoke;
+pub(crate) use self::show::show;
 use crate::cli::{ListArguments, Output};
 use crate::places::Places;
 
@@ -20,48 +26,58 @@ pub(crate) async fn list(arguments: &ListArguments, output: Output) -> anyhow::R
         Output::Text => {
             println!("{:<36}  {:<21}  {:<9}  SERVICES", "PROXY", "ADDRESS", "STATE");
             for proxy in &proxies {
-                print_proxy(proxy);
+                print!("{}", row(proxy));
             }
         }
     }
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "the list is this command's result")]
-fn print_proxy(proxy: &ProxyView) {
+/// A proxy in a row of the list, and what is to be known of it below.
+fn row(proxy: &ProxyView) -> String {
     let record = &proxy.record;
-    let state = match (proxy.streams, record.claimed_at) {
-        (0, _) if record.certificate_expires_at < Timestamp::now() => "expired",
-        (0, None) => "unclaimed",
-        (0, Some(_)) => "away",
-        _ => "connected",
-    };
     let services: Vec<_> = record.services.iter().map(ToString::to_string).collect();
-    println!("{:<36}  {:<21}  {state:<9}  {}", record.id, record.mesh_address, services.join(", "));
-    for nack in &proxy.nacks {
-        println!("  refuses {} `{}`: {}", nack.resource_type, nack.name, nack.message);
-        print_instead(nack);
-    }
-    for nack in &proxy.withheld {
-        println!("  was not asked to take {} `{}`,", nack.resource_type, nack.name);
-        println!("    which others refuse and nobody has taken: {}", nack.message);
-        print_instead(nack);
-    }
-    for finding in &proxy.findings {
-        println!("  {}[{}]: {}", finding.severity, finding.code, finding.message);
+    let (id, address, state) = (record.id, record.mesh_address, &proxy.state);
+    let mut text = format!("{id:<36}  {address:<21}  {state:<9}  {}\n", services.join(", "));
+    write_revocation(&mut text, record);
+    write_problems(&mut text, proxy);
+    text
+}
+
+fn write_revocation(text: &mut String, record: &JoinRecord) {
+    if let Some(revocation) = &record.revoked {
+        // (Writing to a string does not fail.)
+        let _ = writeln!(text, "  {revocation}");
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the list is this command's result")]
-fn print_instead(nack: &NackView) {
-    match &*nack.instead {
-        "closed" => println!("    until policy changes, it lets nobody in there"),
-        "narrowed" => {
-            println!("    until policy changes, it allows what was allowed before as well");
-        }
-        _ => println!("    it goes on with what it had before, if anything"),
+/// What a proxy refuses, what is withheld from it, and what is wrong with what it asks for.
+fn write_problems(text: &mut String, proxy: &ProxyView) {
+    let mut write = |words: String| text.push_str(&words);
+    for nack in &proxy.nacks {
+        write(format!("  refuses {} `{}`: {}\n", nack.resource_type, nack.name, nack.message));
+        write(instead(nack));
     }
+    for nack in &proxy.withheld {
+        write(format!("  was not asked to take {} `{}`,\n", nack.resource_type, nack.name));
+        write(format!("    which others refuse and nobody has taken: {}\n", nack.message));
+        write(instead(nack));
+    }
+    for finding in &proxy.findings {
+        write(format!("  {}[{}]: {}\n", finding.severity, finding.code, finding.message));
+    }
+}
+
+fn instead(nack: &NackView) -> String {
+    let mut text = match &*nack.instead {
+        "closed" => "    until policy changes, it lets nobody in there\n",
+        "narrowed" => "    until policy changes, it allows what was allowed before as well\n",
+        _ => "    it goes on with what it had before, if anything\n",
+    }
+    .to_owned();
     for origin in &nack.policy {
-        println!("    from {} ({}:{}:{})", origin.object, origin.file, origin.line, origin.column);
+        let OriginView { object, file, line, column } = origin;
+        let _ = writeln!(text, "    from {object} ({file}:{line}:{column})");
     }
+    text
 }

@@ -79,6 +79,7 @@ mod tests {
             certificate_expires_at: "2027-01-01T00:00:00Z".parse().unwrap(),
             claimed_at: None,
             participation: Participation::default(),
+            revoked: None,
         }
     }
 

@@ -89,6 +89,18 @@ impl Store {
         Ok(transaction.commit()?)
     }
 
+    /// Removes several values, by their keys, in one transaction.
+    pub(crate) fn remove_all(&self, table: Table, keys: &[String]) -> Result<(), Failure> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut table = transaction.open_table(table)?;
+            for key in keys {
+                table.remove(key.as_str())?;
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
     pub(crate) fn get_json<T: DeserializeOwned>(
         &self,
         table: Table,

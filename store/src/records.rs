@@ -1,7 +1,7 @@
 //! What is kept as it is, since it holds no key: join records, the last good policy, the mesh.
 
 use ironmesh_catalog::{
-    Domain, JoinRecord, ServicePort, StoreError, TcpAccess, TcpAccesses, TrustDomain,
+    Domain, JoinRecord, ProxyId, ServicePort, StoreError, TcpAccess, TcpAccesses, TrustDomain,
 };
 
 use crate::database::{Failure, JOIN_RECORDS, META, POLICY, Store};
@@ -31,6 +31,14 @@ impl Store {
             records => format!("keep the join records of {} proxies", records.len()),
         };
         keep().map_err(|e| StoreError::new(operation(), e))
+    }
+
+    /// Removes the join records of these proxies: all of them, or none.
+    pub fn remove_join_records(&self, proxies: &[ProxyId]) -> Result<(), StoreError> {
+        let keys: Vec<_> = proxies.iter().map(ToString::to_string).collect();
+        let count = proxies.len();
+        self.remove_all(JOIN_RECORDS, &keys)
+            .map_err(|e| StoreError::new(format!("remove the join records of {count} proxies"), e))
     }
 
     /// All join records, by the proxies' ids.

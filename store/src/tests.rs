@@ -75,6 +75,7 @@ fn record(id: u128) -> JoinRecord {
             [(ironmesh_catalog::ServiceName::clone(&service), 14001)].into(),
         ),
         services: vec![service],
+        revoked: None,
     }
 }
 
@@ -320,4 +321,20 @@ fn several_first_starts_at_once_agree_on_one_key_and_one_database() {
     assert_eq!(opened.len(), 1);
     drop(opened);
     state.open().unwrap();
+}
+
+#[test]
+fn a_record_of_before_there_were_revocations_is_read_and_removed_ones_are_gone() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    let old = record(1);
+    let mut json: serde_json::Value = serde_json::to_value(&old).unwrap();
+    assert!(json.as_object_mut().unwrap().remove("revoked").is_none(), "it is left out");
+    store.put(database::JOIN_RECORDS, &old.id.to_string(), json.to_string().as_bytes()).unwrap();
+    for id in [2, 3, 4] {
+        store.put_join_record(&record(id)).unwrap();
+    }
+    store.remove_join_records(&[record(2).id, record(4).id, record(5).id]).unwrap();
+    drop(store);
+    assert_eq!(state.open().unwrap().join_records().unwrap(), [record(1), record(3)]);
 }

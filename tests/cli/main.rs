@@ -13,6 +13,8 @@ mod codes;
 mod command;
 mod first_start;
 mod many;
+mod metrics;
 mod permissions;
+mod proxies;
 mod serve;
 mod server;

@@ -15,7 +15,7 @@ impl Bookstore {
     /// Something that joined as `service` at host `host`, and is no Envoy.
     async fn imposter(&self, service: &str, host: u8) -> Imposter {
         let folder = self.mesh.bootstrap(&ProxyOptions::new(service, host)).await;
-        let control_plane = self.mesh.loopback().socket(1, 15128);
+        let control_plane = self.mesh.xds();
         Imposter::connect(&folder, control_plane).await.unwrap()
     }
 }
@@ -67,7 +67,7 @@ async fn a_proxy_certificate_opens_no_mesh_port_and_a_service_certificate_no_xds
     let mut connection = Http1Connection::over(stream.unwrap()).await.unwrap();
     assert_eq!(connection.get("/books/1", "bookstore").await.unwrap().status, 403);
 
-    let control_plane = store.mesh.loopback().socket(1, 15128);
+    let control_plane = store.mesh.xds();
     let buyer = Imposter::connect(&folder, control_plane).await.unwrap();
     let (chain, key) = buyer.service_certificate("default/bookbuyer").await.unwrap();
     for (name, content) in [("proxy.crt", chain), ("proxy.key", key)] {

@@ -21,6 +21,8 @@ mod refusals;
 mod reload;
 mod renewal;
 mod restart;
+mod revocation;
+mod show;
 mod sotw;
 mod tcp;
 mod websocket;

@@ -46,7 +46,7 @@ async fn a_disguised_dot_segment_passes_no_grant_on_a_path() {
 async fn a_disguised_dot_segment_passes_no_grant_at_the_mesh_port_either() {
     let Some(store) = Bookstore::open().await else { return };
     let folder = store.mesh.bootstrap(&ProxyOptions::new("default/bookbuyer", 13)).await;
-    let control_plane = store.mesh.loopback().socket(1, 15128);
+    let control_plane = store.mesh.xds();
     let buyer = Imposter::connect(&folder, control_plane).await.unwrap();
     let (chain, key) = buyer.service_certificate("default/bookbuyer").await.unwrap();
     let (sni, alpn) = ("14001.bookstore-v1.default.mesh.internal", ["ironmesh"]);

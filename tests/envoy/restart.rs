@@ -81,7 +81,7 @@ async fn our_own_restart_is_no_event() {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     serials: BTreeSet<String>,
-    stats: BTreeMap<String, u64>,
+    pub(crate) stats: BTreeMap<String, u64>,
 }
 
 pub(crate) async fn held(envoys: &[&Envoy]) -> Vec<Held> {

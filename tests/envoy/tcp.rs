@@ -81,7 +81,7 @@ impl Warehouse {
     /// Somebody who dials the mesh port past any sidecar, with the true certificate of `account`.
     async fn stranger(&self, account: &str, host: u8) -> Stranger<'_> {
         let folder = self.mesh.bootstrap(&ProxyOptions::new(account, host)).await;
-        let control_plane = self.mesh.loopback().socket(1, 15128);
+        let control_plane = self.mesh.xds();
         let imposter = Imposter::connect(&folder, control_plane).await.unwrap();
         let certificate = imposter.service_certificate(account).await.unwrap();
         Stranger { warehouse: self, imposter, certificate }

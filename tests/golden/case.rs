@@ -109,6 +109,7 @@ impl Case {
             discovered: discover(&specification, &records),
             specification,
             records,
+            revoked: Records::new(),
             certificates: certificates::placeholders(&accounts),
             trust_bundle: Arc::new(certificates::placeholder_roots()),
         };
@@ -162,6 +163,7 @@ impl Written {
             claimed_at: None,
             participation,
             services: self.services,
+            revoked: None,
         };
         let Self { bind, app_address, upstreams, .. } = self;
         let statement = ProxyStatement { bind, app_address, upstreams };

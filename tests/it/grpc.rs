@@ -1,5 +1,6 @@
 //! gRPC's own xDS client, which is not Envoy: it names what it wants, also listeners and clusters, in
-//! the state-of-the-world variant, and knows an API listener (R61).
+//! the state-of-the-world variant, and knows an API listener (R61). Beside that it asks for the health of
+//! the server.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -100,18 +101,24 @@ async fn grpcs_own_client_finds_its_servers_and_follows_them() {
         .unwrap();
     let mut calls = program.stdin.take().unwrap();
     let mut answers = BufReader::new(program.stdout.take().unwrap()).lines();
-    let mut call = async || {
-        calls.write_all(b"\n").await.unwrap();
+    let mut say = async |line: &str| {
+        calls.write_all(format!("{line}\n").as_bytes()).await.unwrap();
         answers.next_line().await.unwrap().expect("it runs")
     };
+    // It is in good health, in field 1, and nothing else is known.
+    let ads = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+    assert_eq!(say(&format!("health {ads}")).await, "0801");
+    let unknown = say("health x").await;
+    assert!(unknown.starts_with("nobody: StatusCode.NOT_FOUND"), "{unknown}");
+
     let first = async {
         server.publish(&client, set(a)).await;
     };
-    let (answer, ()) = tokio::join!(call(), first);
+    let (answer, ()) = tokio::join!(say(""), first);
     assert_eq!(answer, "a");
 
     server.hub.publish(&client.name(), set(b));
-    eventually("the other server to answer", async || match call().await.as_str() {
+    eventually("the other server to answer", async || match say("").await.as_str() {
         "b" => Ok(()),
         other => Err(other.to_owned()),
     })

@@ -1,13 +1,17 @@
 //! Which streams are served, and how the others are turned down.
 
+use std::time::Duration;
+
 use ironmesh_xds_server::Closed;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{Extension, Node};
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use rustls::version::TLS13;
+use tokio::io::AsyncReadExt as _;
 use tonic::Code;
 
 use crate::bystander::Bystander;
-use crate::client::{Stream, clusters, connect, names};
+use crate::client::{Stream, clusters, config, connect, dial, names};
 use crate::server::{Server, cluster};
 use crate::sotw::{self, SotwStream};
 
@@ -135,4 +139,34 @@ async fn a_client_that_is_disconnected_is_told_why_and_its_connections_end() {
     let mut stream = Stream::open(&server, &client).await;
     server.publish(&client, cluster("a", "1").1).await;
     assert_eq!(names(&stream.push().await), ["a"]);
+}
+
+// A12: TLS looks at it only once.
+#[tokio::test]
+async fn a_certificate_that_ends_while_its_streams_are_open_ends_them() {
+    let server = Server::start().await;
+    let mut bystander = Bystander::open(&server).await;
+    // Long enough to connect, however busy the machine is.
+    let client = server.authority.proxy_for(Duration::from_secs(8));
+    let channel = connect(&server, &client).await;
+    let mut streams = [
+        Stream::begin(channel.clone(), clusters(&client)).await,
+        Stream::begin(channel, clusters(&client)).await,
+    ];
+    server.publish(&client, cluster("a", "1").1).await;
+    for stream in &mut streams {
+        assert_eq!(names(&stream.push().await), ["a"]);
+    }
+    for stream in &mut streams {
+        let end = stream.end().await;
+        assert_eq!(end.code(), Code::PermissionDenied);
+        assert!(end.message().contains("has expired: renew it"), "{end}");
+    }
+    server.status_where(&client, "none", |status| status.streams == 0).await;
+    assert_eq!(server.hub.counters().streams_closed(Closed::Expired), 2);
+    let config = config(server.authority.roots(), Some(&client), &[&TLS13]);
+    let mut again = dial(server.address, config).await.unwrap();
+    let refused = again.read(&mut [0; 8]).await.unwrap_err().to_string();
+    assert!(refused.contains("CertificateExpired"), "{refused}");
+    bystander.is_served(&server).await;
 }

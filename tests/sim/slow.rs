@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ironmesh_xds_server::Closed;
 use tonic::Code;
 
 use crate::chance::in_both_variants;
@@ -39,6 +40,8 @@ fn one_who_does_not_read_is_cut_when_too_much_waits_for_it_and_delays_nobody() {
             (end.code(), end.message()),
             (Code::ResourceExhausted, "the client reads too slowly")
         );
+        let hub = mesh.hub("server");
+        assert_eq!(hub.counters().streams_closed(Closed::SlowReader), 1);
         mesh.converge();
     });
 }

@@ -47,14 +47,22 @@ impl TestAuthority {
         self.issue(ProxyId(Uuid::new_v4()))
     }
 
+    /// A new proxy whose certificate ends soon.
+    pub fn proxy_for(&self, lifetime: Duration) -> Identity {
+        self.issue_for(ProxyId(Uuid::new_v4()), lifetime)
+    }
+
     /// What `proxy` is identified by.
     pub fn issue(&self, proxy: ProxyId) -> Identity {
+        self.issue_for(proxy, Duration::from_secs(3600))
+    }
+
+    fn issue_for(&self, proxy: ProxyId, lifetime: Duration) -> Identity {
         let (key, request) = ironmesh_cert::generate_proxy_key_and_csr().unwrap();
         let services = ["default/bookstore".parse().unwrap()];
-        let hour = Duration::from_secs(3600);
         let certificate = self
             .0
-            .issue_proxy_certificate(&request, proxy, &services, hour, Timestamp::now())
+            .issue_proxy_certificate(&request, proxy, &services, lifetime, Timestamp::now())
             .unwrap();
         Identity { proxy, chain: certificate.chain, key: key.expose().to_owned() }
     }

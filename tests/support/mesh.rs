@@ -48,8 +48,7 @@ impl Mesh {
         for (file, text) in policy {
             mesh.write_policy(file, text);
         }
-        let xds = mesh.loopback.socket(CONTROL_PLANE_HOST, 15128);
-        let config = config(mesh.folder(), xds, mesh.admin());
+        let config = config(mesh.folder(), mesh.xds(), mesh.admin());
         fs::write(mesh.config_file(), format!("{settings}\n{config}")).unwrap();
         let mut mesh = mesh;
         mesh.restart_control_plane().await;
@@ -133,6 +132,11 @@ impl Mesh {
     /// Where the control plane answers operators.
     pub fn admin(&self) -> SocketAddr {
         self.loopback.socket(CONTROL_PLANE_HOST, 15014)
+    }
+
+    /// Where the control plane serves xDS.
+    pub fn xds(&self) -> SocketAddr {
+        self.loopback.socket(CONTROL_PLANE_HOST, 15128)
     }
 
     /// What the control plane has logged.

@@ -77,6 +77,11 @@ impl Imposter {
         Ok(Self { channel: channel(control_plane, config).await?, node_id, roots })
     }
 
+    /// Its connection.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
     /// Asks for a secret as `node`, on a stream of its own, and returns the first answer.
     pub async fn ask(&self, node: Node, secret: &str) -> Result<DeltaDiscoveryResponse, Status> {
         let request = DeltaDiscoveryRequest {

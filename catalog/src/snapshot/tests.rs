@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::*;
 use crate::finding::Spot;
 use crate::name::Name;
-use crate::proxy::Participation;
+use crate::proxy::{Participation, Revocation};
 use crate::service::{EndpointSource, Port, Protocol};
 
 const WEB: u16 = 14001;
@@ -39,6 +39,7 @@ fn record(id: u128, address: &str, service: &str, participates: bool) -> JoinRec
         certificate_expires_at: Timestamp::UNIX_EPOCH,
         claimed_at: None,
         participation: Participation(ports),
+        revoked: None,
     }
 }
 
@@ -58,12 +59,17 @@ fn assemble_in(mode: Mode, endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> 
     };
     let discovered = Discovered([(store.name.clone(), Arc::new(endpoints))].into_iter().collect());
     let domain = Domain::default();
+    let of = |is_one: &dyn Fn(&&JoinRecord) -> bool| -> Records {
+        let some = records.iter().filter(is_one);
+        some.map(|record| (record.id, Arc::new(record.clone()))).collect()
+    };
     let inputs = Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode,
         specification: Arc::new(specification),
         discovered,
-        records: records.iter().map(|record| (record.id, Arc::new(record.clone()))).collect(),
+        records: of(&|record| record.revoked.is_none()),
+        revoked: of(&|record| record.revoked.is_some()),
         certificates: OrdMap::new(),
         trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
     };
@@ -169,6 +175,29 @@ fn in_permissive_mode_what_takes_no_part_is_called_in_plaintext() {
     let registered = Endpoint { proxy: Some(records[1].id), ..endpoint("10.0.0.3", None, 1) };
     let snapshot = assemble_in(Mode::Permissive, vec![registered], &records);
     assert!(dialled(&snapshot).is_empty());
+}
+
+#[test]
+fn where_a_proxy_was_revoked_nobody_is_called_until_another_has_joined() {
+    let listed = || endpoint("10.0.0.1", None, 1);
+    let mut gone = record(1, "10.0.0.1", "store", false);
+    gone.revoked = Some(Revocation { at: Timestamp::UNIX_EPOCH, reason: None });
+    for mode in [Mode::Strict, Mode::Permissive] {
+        let snapshot = assemble_in(mode, vec![listed()], &[gone.clone()]);
+        assert_eq!(dialled(&snapshot), [], "{mode}");
+        let [finding] = &told(&snapshot)[..] else { panic!("{:?}", told(&snapshot)) };
+        assert!(finding.ends_with("at its address was revoked"), "{finding}");
+        // What it joined as decides, as for others.
+        let mut elsewhere = gone.clone();
+        elsewhere.services = vec!["other".parse().unwrap()];
+        let snapshot = assemble_in(mode, vec![listed()], &[elsewhere]);
+        assert_eq!(dialled(&snapshot).len(), usize::from(mode == Mode::Permissive), "{mode}");
+
+        let anew = record(2, "10.0.0.1", "store", true);
+        let snapshot = assemble_in(mode, vec![listed()], &[gone.clone(), anew]);
+        assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 1)], "{mode}");
+        assert_eq!(told(&snapshot), [""; 0]);
+    }
 }
 
 #[test]

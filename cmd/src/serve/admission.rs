@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{ProxyId, ProxyStatement, TrustDomain};
+use ironmesh_catalog::{CertificateState, ProxyId, ProxyStatement, TrustDomain};
 use ironmesh_cert::peer::proxy_identity;
 use ironmesh_xds_server::{Admission, ClientKey, Peer, Refusal};
 use ironmesh_xds_wire::{EnvoyVersion, Node};
 use jiff::Timestamp;
 
-use super::register::{Register, is_forfeit};
+use super::register::Register;
 use crate::exit::chain;
 
 /// Older Envoys have holes in what we rely on: RBAC could be passed by path parameters and by headers
@@ -61,11 +61,18 @@ impl Admission for ProxyAdmission {
             return refuse(format!("proxy {id} has not joined this mesh as {}", identity.service));
         };
         let now = Timestamp::now();
-        if is_forfeit(&record, now) {
-            return refuse(format!(
-                "the certificate of proxy {id} was not used within a day of {}; join again",
-                record.joined_at
-            ));
+        match (record.certificate_state(now), &record.revoked) {
+            (CertificateState::Revoked, Some(revocation)) => {
+                return refuse(format!("proxy {id} was {revocation}"));
+            }
+            (CertificateState::Forfeit, _) => {
+                return refuse(format!(
+                    "the certificate of proxy {id} was not used within a day of {}; join again",
+                    record.joined_at
+                ));
+            }
+            // That its own time has passed is seen at its connection.
+            _ => {}
         }
         if record.claimed_at.is_none()
             // It is written to the disk: other streams go on on other threads.

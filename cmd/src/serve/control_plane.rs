@@ -1,17 +1,18 @@
 //! The running control plane, as the admin API sees it.
 
+mod proxies;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
     BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined, MAX_NEWCOMERS,
-    NackView, OriginView, ProxyView, Readiness, Refusal,
+    ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevokeRequest, Revoked,
 };
 use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;
-use ironmesh_xds_compile::origin::Origin;
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -20,7 +21,7 @@ use uuid::Uuid;
 
 use super::metrics;
 use super::policy_source::PolicyState;
-use super::reconciler::{self, NotInForce, Outlook};
+use super::reconciler::Outlook;
 use super::register::Register;
 use crate::exit::chain;
 
@@ -53,29 +54,19 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn proxies(&self) -> Vec<ProxyView> {
-        let findings = self.outlook.findings.borrow().clone();
-        let not_in_force = self.outlook.not_in_force.borrow().clone();
-        let clients: BTreeMap<_, _> = self.hub.status().into_iter().collect();
-        let view = |record: &Arc<JoinRecord>| {
-            let status = clients.get(record.id.to_string().as_str());
-            let not_in_force = not_in_force.get(&record.id);
-            let views = |of: fn(&NotInForce) -> &Vec<reconciler::Refusal>| {
-                not_in_force.into_iter().flat_map(of).map(nack_view).collect()
-            };
-            ProxyView {
-                streams: status.map_or(0, |status| status.streams),
-                nacks: views(|one| &one.refused),
-                withheld: views(|one| &one.withheld),
-                findings: findings
-                    .get(&record.id)
-                    .into_iter()
-                    .flatten()
-                    .map(FindingView::from)
-                    .collect(),
-                record: (**record).clone(),
-            }
-        };
-        self.register.all_records().values().map(view).collect()
+        self.register.all_records().values().map(|record| self.view(record)).collect()
+    }
+
+    fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal> {
+        self.find(id).map(|record| self.detail(&record))
+    }
+
+    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, Refusal> {
+        self.find(id).map(|record| self.config(record.id))
+    }
+
+    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
+        self.shut_out(id, request)
     }
 
     fn metrics(&self) -> String {
@@ -116,6 +107,7 @@ impl ControlPlane for RunningControlPlane {
                 certificate_expires_at: certificate.not_after,
                 claimed_at: None,
                 participation: Participation::default(),
+                revoked: None,
             });
             let expires_at = certificate.not_after;
             joined.push(Joined { id, certificate: certificate.chain, expires_at });
@@ -140,23 +132,6 @@ impl ControlPlane for RunningControlPlane {
             control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
             notes: notes.into_iter().collect(),
         })
-    }
-}
-
-fn nack_view(refusal: &reconciler::Refusal) -> NackView {
-    let origin = |origin: &Origin| OriginView {
-        object: origin.object.clone(),
-        file: origin.spot.file.to_string(),
-        line: origin.spot.line,
-        column: origin.spot.column,
-    };
-    NackView {
-        resource_type: refusal.resource_type.to_string(),
-        name: refusal.name.to_string(),
-        version: refusal.version.to_string(),
-        message: refusal.message.clone(),
-        instead: refusal.instead.to_string(),
-        policy: refusal.origins.iter().map(origin).collect(),
     }
 }
 

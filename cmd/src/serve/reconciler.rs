@@ -49,6 +49,8 @@ pub(crate) struct Outlook {
     pub(crate) ready: watch::Receiver<bool>,
     /// The TLS of the xDS listener.
     pub(crate) tls: watch::Receiver<Arc<ServerConfig>>,
+    /// The newest moment of the mesh; none before the first.
+    pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
     /// What is wrong with the mesh as a whole.
     pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
     /// What is wrong with what each proxy asks for.
@@ -67,11 +69,10 @@ pub(crate) struct Reconciler {
     ready: watch::Sender<bool>,
     tls: watch::Sender<Arc<ServerConfig>>,
     tls_renew_at: Timestamp,
+    snapshot: watch::Sender<Option<Arc<Snapshot>>>,
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     not_in_force: watch::Sender<BTreeMap<ProxyId, NotInForce>>,
-    /// The moment whose findings are told.
-    told_of: Option<Arc<Snapshot>>,
 
     /// How long a burst of changes settles after one was acted on.
     settle: Duration,
@@ -100,10 +101,11 @@ impl Reconciler {
         let (config, tls_renew_at) = xds_tls(&authority.lock(), Timestamp::now())?;
         let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
-        let not_in_force = watch::Sender::default();
+        let (not_in_force, snapshot) = (watch::Sender::default(), watch::Sender::default());
         let outlook = Outlook {
             ready: ready.subscribe(),
             tls: tls.subscribe(),
+            snapshot: snapshot.subscribe(),
             mesh_findings: mesh_findings.subscribe(),
             findings: findings.subscribe(),
             not_in_force: not_in_force.subscribe(),
@@ -120,10 +122,10 @@ impl Reconciler {
             ready,
             tls,
             tls_renew_at,
+            snapshot,
             mesh_findings,
             findings,
             not_in_force,
-            told_of: None,
             clients: Clients::default(),
             refusals: Refusals::default(),
             order: Order::default(),
@@ -141,7 +143,7 @@ impl Reconciler {
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
-            let joined = register.borrow_and_update().joined;
+            let members = register.borrow_and_update().members;
             pacing.act(Instant::now());
             // It compiles and may write to the store: other tasks go on on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
@@ -164,8 +166,8 @@ impl Reconciler {
                     changed = register.changed() => {
                         changed?;
                         // Most changes are that proxies get on, which follows from their answers.
-                        let has_joined = register.borrow_and_update().joined > joined;
-                        pacing.changed(if has_joined { Cause::Source } else { Cause::Clients });
+                        let are_others = register.borrow_and_update().members > members;
+                        pacing.changed(if are_others { Cause::Source } else { Cause::Clients });
                     }
                     changed = clients.changed() => {
                         changed?;
@@ -187,7 +189,7 @@ impl Reconciler {
         if is_tick {
             self.next_tick = Instant::now() + TICK;
             self.renew_own_certificates(now);
-            self.register.forget_forfeit(now);
+            self.register.retire(now);
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
@@ -208,8 +210,9 @@ impl Reconciler {
             }
         }
         let records = self.register.records();
-        let changes = self.moments.renew(&specification, records, now, is_tick);
-        self.tell_mesh_findings();
+        let revoked = self.register.revoked();
+        let changes = self.moments.renew(&specification, records, revoked, now, is_tick);
+        self.tell_snapshot();
         let mut affected = self.clients.affected(&changes);
         let mut concerned = match self.moments.compiler() {
             Some(compiler) => self.clients.put_endpoints(&changes, &affected, compiler),
@@ -224,18 +227,22 @@ impl Reconciler {
         self.hand_over(&concerned);
         self.record_participation();
         if is_tick {
-            self.forget_strangers();
+            self.forget_strangers(now);
         }
         self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
     }
 
-    /// Tells what is wrong with the mesh as a whole, once for each moment of it.
-    fn tell_mesh_findings(&mut self) {
+    /// Tells of each moment of the mesh once, and what is wrong with it.
+    fn tell_snapshot(&self) {
         let Some(snapshot) = self.moments.snapshot() else { return };
-        if self.told_of.as_ref().is_some_and(|told_of| Arc::ptr_eq(told_of, snapshot)) {
+        let is_news = self.snapshot.send_if_modified(|told| {
+            let is_known = told.as_ref().is_some_and(|told| Arc::ptr_eq(told, snapshot));
+            *told = Some(Arc::clone(snapshot));
+            !is_known
+        });
+        if !is_news {
             return;
         }
-        self.told_of = Some(Arc::clone(snapshot));
         self.mesh_findings.send_if_modified(|told| {
             if snapshot.findings().eq(told.iter()) {
                 return false;
@@ -374,7 +381,10 @@ impl Reconciler {
     }
 
     /// Forgets those who are away and have no place in the register any more, and what nobody needs.
-    fn forget_strangers(&mut self) {
+    fn forget_strangers(&mut self, now: Timestamp) {
+        if let Err(error) = self.register.forget(now) {
+            tracing::error!(error = chain(&error), "cannot forget proxies that ended long ago");
+        }
         let records = self.register.records();
         let is_known = |client: &ClientKey| {
             client.parse::<ProxyId>().is_ok_and(|id| records.contains_key(&id))

@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{JoinRecord, Participation, ProxyId, Records, StoreError};
+use ironmesh_catalog::{
+    CertificateState, JoinRecord, Participation, ProxyId, Records, Revocation, StoreError,
+};
 use ironmesh_store::Store;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// How long a certificate may wait for its first connection (docs/reference/names.md).
-const UNCLAIMED: SignedDuration = SignedDuration::from_hours(24);
-
-/// Whether the proxy has never connected, and may no more.
-pub(crate) fn is_forfeit(record: &JoinRecord, now: Timestamp) -> bool {
-    record.claimed_at.is_none() && now.duration_since(record.joined_at) > UNCLAIMED
-}
+/// How long the record of a proxy is kept whose certificate has ended or was never used: so long
+/// operators are told what became of it. It is let in without a record as little as with it.
+const KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// All join records. What is here is in the store: each change is kept first.
 #[derive(Debug)]
@@ -29,8 +27,8 @@ pub(crate) struct Register {
 pub(crate) struct Generation {
     /// All of them.
     pub(crate) changes: u64,
-    /// Those by which somebody has joined.
-    pub(crate) joined: u64,
+    /// Those by which somebody has joined, or was revoked.
+    pub(crate) members: u64,
 }
 
 #[derive(Debug, Default)]
@@ -38,18 +36,32 @@ struct Known {
     all: Records,
     /// Of proxies that are or may yet be there.
     in_use: Records,
+    revoked: Records,
+}
+
+impl Known {
+    fn sort(&mut self, record: &Arc<JoinRecord>) {
+        let id = record.id;
+        if record.revoked.is_some() {
+            self.in_use.remove(&id);
+            self.revoked.insert(id, Arc::clone(record));
+        } else {
+            self.in_use.insert(id, Arc::clone(record));
+        }
+    }
 }
 
 impl Register {
     pub(crate) fn open(store: Arc<Store>, now: Timestamp) -> Result<Self, StoreError> {
-        let records = store.join_records()?.into_iter();
-        let all: Records = records.map(|record| (record.id, Arc::new(record))).collect();
-        let register = Self {
-            store,
-            records: Mutex::new(Known { in_use: all.clone(), all }),
-            generation: watch::Sender::default(),
-        };
-        register.forget_forfeit(now);
+        let mut known = Known::default();
+        for record in store.join_records()? {
+            let record = Arc::new(record);
+            known.all.insert(record.id, Arc::clone(&record));
+            known.sort(&record);
+        }
+        let register =
+            Self { store, records: Mutex::new(known), generation: watch::Sender::default() };
+        register.retire(now);
         Ok(register)
     }
 
@@ -58,7 +70,7 @@ impl Register {
         self.generation.subscribe()
     }
 
-    /// The records of all proxies that ever joined.
+    /// The records of all proxies that ever joined, but for those that ended long ago.
     pub(crate) fn all_records(&self) -> Records {
         self.records.lock().all.clone()
     }
@@ -68,14 +80,40 @@ impl Register {
         self.records.lock().in_use.clone()
     }
 
+    /// The records of proxies that were revoked.
+    pub(crate) fn revoked(&self) -> Records {
+        self.records.lock().revoked.clone()
+    }
+
     /// Takes those out of use that have let their time pass.
-    pub(crate) fn forget_forfeit(&self, now: Timestamp) {
+    pub(crate) fn retire(&self, now: Timestamp) {
         let mut records = self.records.lock();
-        let forfeit = records.in_use.values().filter(|record| is_forfeit(record, now));
-        let forfeit: Vec<_> = forfeit.map(|record| record.id).collect();
-        for id in forfeit {
+        let retired = records.in_use.values().filter(|record| !record.is_in_use(now));
+        let retired: Vec<_> = retired.map(|record| record.id).collect();
+        for id in retired {
             records.in_use.remove(&id);
         }
+    }
+
+    /// Forgets those of whom nobody asks any more: their certificates have ended long ago.
+    pub(crate) fn forget(&self, now: Timestamp) -> Result<(), StoreError> {
+        let mut records = self.records.lock();
+        let is_over = |record: &JoinRecord| match record.certificate_state(now) {
+            CertificateState::Forfeit => now.duration_since(record.joined_at) > KEPT,
+            _ => now.duration_since(record.certificate_expires_at) > KEPT,
+        };
+        let over = records.all.values().filter(|record| is_over(record));
+        let over: Vec<_> = over.map(|record| record.id).collect();
+        if over.is_empty() {
+            return Ok(());
+        }
+        self.store.remove_join_records(&over)?;
+        for id in over {
+            records.all.remove(&id);
+            records.in_use.remove(&id);
+            records.revoked.remove(&id);
+        }
+        Ok(())
     }
 
     pub(crate) fn get(&self, id: ProxyId) -> Option<Arc<JoinRecord>> {
@@ -99,9 +137,19 @@ impl Register {
         self.change(id, is_claimed, |record| record.claimed_at = Some(now))
     }
 
+    /// The proxy is let in no more. What was said first stays.
+    pub(crate) fn revoke(&self, id: ProxyId, revocation: Revocation) -> Result<(), StoreError> {
+        let is_revoked = |record: &JoinRecord| record.revoked.is_some();
+        let revoke = |record: &mut JoinRecord| {
+            record.revoked = Some(revocation);
+            record.participation = Participation::default();
+        };
+        self.change(id, is_revoked, revoke)
+    }
+
     /// The proxy has these service ports in force.
     pub(crate) fn participates(&self, id: ProxyId, with: &Participation) -> Result<(), StoreError> {
-        let is_so = |record: &JoinRecord| record.participation == *with;
+        let is_so = |record: &JoinRecord| record.revoked.is_some() || record.participation == *with;
         self.change(id, is_so, |record| record.participation.clone_from(with))
     }
 
@@ -135,45 +183,21 @@ impl Register {
     /// Written under the lock, so that the store sees changes in the order in which they happen.
     fn keep(&self, records: &mut Known, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
         self.store.put_join_records(&changed)?;
-        let mut joined = 0;
+        let mut members = 0;
         for record in changed {
             let record = Arc::new(record);
             let old = records.all.insert(record.id, Arc::clone(&record));
-            joined += u64::from(old.is_none());
-            records.in_use.insert(record.id, record);
+            let was_revoked = old.as_ref().is_some_and(|old| old.revoked.is_some());
+            members += u64::from(old.is_none() || was_revoked != record.revoked.is_some());
+            records.sort(&record);
         }
         self.generation.send_modify(|generation| {
             generation.changes += 1;
-            generation.joined += joined;
+            generation.members += members;
         });
         Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::SocketAddr;
-
-    use uuid::Uuid;
-
-    use super::*;
-
-    #[test]
-    fn a_certificate_that_is_never_used_is_forfeit_after_a_day() {
-        let joined: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let mut record = JoinRecord {
-            id: ProxyId(Uuid::nil()),
-            services: vec!["store".parse().unwrap()],
-            mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
-            joined_at: joined,
-            certificate_expires_at: joined + SignedDuration::from_hours(24 * 365),
-            claimed_at: None,
-            participation: Participation::default(),
-        };
-        let after = |hours| joined + SignedDuration::from_hours(hours);
-        assert!(!is_forfeit(&record, after(24)));
-        assert!(is_forfeit(&record, after(25)));
-        record.claimed_at = Some(after(1));
-        assert!(!is_forfeit(&record, after(25)));
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame};
 use tokio::sync::mpsc;
 use tonic::Status;
@@ -22,17 +22,17 @@ pub(crate) type Message = Vec<Bytes>;
 /// dropped. It is no message, so that it gets through where a slow reader has filled their queue.
 pub(crate) type End = Arc<OnceLock<Status>>;
 
-/// The body of a streaming gRPC response.
-#[derive(Debug)]
+/// The body of a gRPC response. By default there is nothing in it, as where the status is all there is.
+#[derive(Debug, Default)]
 pub(crate) struct MessageBody {
-    messages: mpsc::Receiver<Message>,
+    /// None when all has been said.
+    messages: Option<mpsc::Receiver<Message>>,
     end: End,
-    is_over: bool,
 }
 
 impl MessageBody {
     pub(crate) fn new(messages: mpsc::Receiver<Message>, end: End) -> Self {
-        Self { messages, end, is_over: false }
+        Self { messages: Some(messages), end }
     }
 }
 
@@ -44,52 +44,40 @@ impl Body for MessageBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Parts>, Status>>> {
-        if self.is_over {
-            return Poll::Ready(None);
-        }
-        self.messages.poll_recv(context).map(|message| {
+        let Some(messages) = &mut self.messages else { return Poll::Ready(None) };
+        messages.poll_recv(context).map(|message| {
             let frame = message.map(|message| Ok(Frame::data(Parts::from(message))));
             Some(frame.unwrap_or_else(|| {
-                self.is_over = true;
+                self.messages = None;
                 let status = self.end.get().cloned().unwrap_or_else(|| Status::ok(""));
                 let mut trailers = HeaderMap::new();
-                status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))
+                let added = status.add_header(&mut trailers);
+                leave_spaces(&mut trailers);
+                added.map(|()| Frame::trailers(trailers))
             }))
         })
     }
-}
-
-/// The body of any response on the port.
-#[derive(Debug)]
-pub(crate) enum ResponseBody {
-    /// Of a stream of ours.
-    Messages(MessageBody),
-    /// Of what tonic serves.
-    Other(tonic::body::Body),
-}
-
-impl Body for ResponseBody {
-    type Data = Parts;
-    type Error = Status;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Parts>, Status>>> {
-        match self.get_mut() {
-            Self::Messages(body) => Pin::new(body).poll_frame(context),
-            Self::Other(body) => {
-                let frame = Pin::new(body).poll_frame(context);
-                frame.map(|frame| Some(frame?.map(|frame| frame.map_data(Parts::from))))
-            }
-        }
-    }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Messages(body) => body.is_end_stream(),
-            Self::Other(body) => body.is_end_stream(),
-        }
+        self.messages.is_none()
+    }
+}
+
+/// Writes the spaces in a status's words as they are, as gRPC lets one ("Percent-Byte-Unencoded", in its
+/// protocol over HTTP/2). tonic does not; and Envoy logs the words as they come, for people.
+fn leave_spaces(trailers: &mut HeaderMap) {
+    let words = trailers.get_mut(Status::GRPC_MESSAGE);
+    let Some((words, text)) = words.and_then(|words| {
+        let text = words.to_str().ok()?.replace("%20", " ");
+        Some((words, text))
+    }) else {
+        return;
+    };
+    // (HTTP has no spaces around a value.)
+    if text.trim() == text
+        && let Ok(value) = HeaderValue::from_str(&text)
+    {
+        *words = value;
     }
 }
 
@@ -100,6 +88,23 @@ mod tests {
     use bytes::Buf as _;
 
     use super::*;
+
+    #[test]
+    fn the_words_of_a_status_are_readable_and_mean_the_same() {
+        for (words, written) in [
+            ("proxy x was revoked: sold", "proxy x was revoked: sold"),
+            ("100 %20 ä\n", "100 %2520 %C3%A4%0A"),
+            (" around ", "%20around%20"),
+            ("", ""),
+        ] {
+            let mut trailers = HeaderMap::new();
+            Status::permission_denied(words).add_header(&mut trailers).unwrap();
+            leave_spaces(&mut trailers);
+            let value = trailers.get(Status::GRPC_MESSAGE);
+            assert_eq!(value.map_or("", |value| value.to_str().unwrap()), written);
+            assert_eq!(Status::from_header_map(&trailers).unwrap().message(), words);
+        }
+    }
 
     // Invariant 10: the one whose stream is cut for reading too slowly has a full queue.
     #[tokio::test]

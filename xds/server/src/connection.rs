@@ -4,6 +4,7 @@
 //! client to leave. So hyper serves them here, and tonic is left with what is gRPC.
 
 use std::collections::hash_map::RandomState;
+use std::convert::Infallible;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +14,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::counters::{Counters, Turned};
-use crate::hub::Hub;
 use crate::peer::Peer;
 use crate::rarely::Rarely;
 use crate::seats::Seat;
-use crate::service::{Services, Streams};
+use crate::service::Streams;
 
 /// After how long a silence a client is asked whether it is there, and how long it may take to answer.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
@@ -58,11 +56,7 @@ const MAX_RESETS: (usize, usize) = (20, 64);
 #[derive(Clone)]
 pub(crate) struct Connections {
     http2: http2::Builder<TokioExecutor>,
-    services: Services,
-    shutdown: CancellationToken,
-    tasks: TaskTracker,
-    hub: Arc<Hub>,
-    age: Option<Duration>,
+    streams: Streams,
     refusals: Arc<Rarely>,
 }
 
@@ -80,19 +74,11 @@ impl Connections {
             .max_send_buf_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_RESETS.0)
             .max_local_error_reset_streams(MAX_RESETS.1);
-        Self {
-            http2,
-            services: Services::new(streams),
-            shutdown: streams.shutdown.clone(),
-            tasks: streams.tasks.clone(),
-            hub: Arc::clone(&streams.hub),
-            age: streams.limits.connection_age,
-            refusals: Arc::default(),
-        }
+        Self { http2, streams: streams.clone(), refusals: Arc::default() }
     }
 
     pub(crate) fn counters(&self) -> &Counters {
-        self.hub.counters()
+        self.streams.hub.counters()
     }
 
     /// Serves a connection by a task of its own.
@@ -101,7 +87,7 @@ impl Connections {
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connections = self.clone();
-        self.tasks.spawn(async move {
+        self.streams.tasks.spawn(async move {
             connections.serve(io, peer).await;
             drop(seat);
         });
@@ -126,15 +112,15 @@ impl Connections {
     {
         let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(peer.clone());
-            let services = self.services.clone();
-            async move { services.call(request).await }
+            std::future::ready(Ok::<_, Infallible>(self.streams.call(request)))
         });
         let mut connection = std::pin::pin!(self.http2.serve_connection(TokioIo::new(io), service));
         let reason = tokio::select! {
             end = connection.as_mut() => return ended(&peer, &end),
-            () = self.shutdown.cancelled() => "the control plane is shutting down",
+            () = self.streams.shutdown.cancelled() => "the control plane is shutting down",
             () = peer.is_to_leave() => "the client was refused",
-            () = come_of(self.age) => "it has come to its age",
+            () = peer.expires() => "its certificate has expired",
+            () = come_of(self.streams.limits.connection_age) => "it has come to its age",
             () = peer.is_idle(IDLE_DEADLINE) => "it had no stream",
         };
         tracing::debug!(address = %peer.address, reason, "the xDS connection is ended");
@@ -143,7 +129,7 @@ impl Connections {
             end = connection.as_mut() => return ended(&peer, &end),
             () = sleep(GRACE) => {}
             // Its streams end by themselves.
-            () = self.shutdown.cancelled() => {}
+            () = self.streams.shutdown.cancelled() => {}
         }
         peer.end_streams();
         if let Ok(end) = timeout(LEAVE_DEADLINE, connection).await {

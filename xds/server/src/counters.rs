@@ -61,17 +61,20 @@ pub enum Closed {
     SlowReader,
     /// Whoever decides who may connect has ended it.
     Disconnected,
+    /// Its certificate has expired.
+    Expired,
 }
 
 impl Closed {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Refused,
         Self::TooManyStreams,
         Self::TooManyNames,
         Self::Flood,
         Self::SlowReader,
         Self::Disconnected,
+        Self::Expired,
     ];
 
     /// In a word.
@@ -83,6 +86,7 @@ impl Closed {
             Self::Flood => "flood",
             Self::SlowReader => "slow_reader",
             Self::Disconnected => "disconnected",
+            Self::Expired => "expired",
         }
     }
 }

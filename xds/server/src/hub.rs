@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::counters::Counters;
 use crate::overlay::Overlay;
+use crate::report::Report;
 use crate::sotw::InForce;
 use crate::stream::{Refused, Taken};
 
@@ -54,8 +55,19 @@ impl ClientStatus {
     /// about other resources, or be of two Envoys in a hot restart: of each resource the newest
     /// stream decides that has taken it in any version.
     pub fn has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
+        self.taken(resource_type, name) == Some(version)
+    }
+
+    /// The version of a resource that the client has taken last.
+    pub(crate) fn taken(&self, resource_type: ResourceType, name: &str) -> Option<Version> {
         let mut words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
-        words.find_map(|(_, acked)| acked.get(name)) == Some(version)
+        words.find_map(|(_, acked)| acked.get(name))
+    }
+
+    /// The names of a type that the client has taken and not let go.
+    pub(crate) fn taken_names(&self, resource_type: ResourceType) -> BTreeSet<&Arc<str>> {
+        let words = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
+        words.flat_map(|(_, acked)| acked.names()).collect()
     }
 }
 
@@ -195,6 +207,22 @@ impl Hub {
     /// How far a client has come, if it ever connected.
     pub fn status_of(&self, client: &str) -> Option<ClientStatus> {
         self.clients.lock().by_key.get(client).map(|client| client.status.clone())
+    }
+
+    /// How many streams a client has open.
+    pub fn streams(&self, client: &str) -> usize {
+        self.clients.lock().by_key.get(client).map_or(0, |client| client.status.streams)
+    }
+
+    /// What a client is to have and how it stands with each resource, if it ever connected.
+    pub fn report(&self, client: &str) -> Option<Report> {
+        // Copies share their structure: what takes time comes when nobody waits for the lock.
+        let (status, set) = {
+            let clients = self.clients.lock();
+            let client = clients.by_key.get(client)?;
+            (client.status.clone(), client.set.borrow().clone())
+        };
+        Some(Report::new(&status, &set.unwrap_or_default()))
     }
 
     /// The clients that have connected once and are not connected now.

@@ -91,6 +91,7 @@ mod pace;
 mod peer;
 mod rarely;
 mod references;
+mod report;
 #[cfg(test)]
 mod scenarios;
 mod seats;
@@ -104,6 +105,7 @@ mod subscription;
 #[cfg(test)]
 mod test_resources;
 mod trials;
+mod validity;
 mod variant;
 
 pub use counters::{Closed, Counters, Turned};
@@ -113,4 +115,5 @@ pub use ironmesh_xds_wire as wire;
 pub use limits::Limits;
 pub use listener::{serve, serve_incoming};
 pub use peer::Peer;
+pub use report::{Report, ResourceStatus, Standing};
 pub use service::{Admission, Refusal};

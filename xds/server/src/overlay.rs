@@ -198,6 +198,17 @@ impl Overlay<Option<Version>> {
 }
 
 #[cfg(test)]
+impl<V: Said> FromIterator<(Arc<str>, V)> for Overlay<V> {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, V)>>(items: I) -> Self {
+        let mut overlay = Self::default();
+        for (name, value) in items {
+            overlay.insert(name, value);
+        }
+        overlay
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 

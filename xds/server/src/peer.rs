@@ -2,21 +2,27 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::pace::Pace;
+use crate::validity::Validity;
 
 /// How often a connection may open a stream, and how many at once. Each costs more than a request does,
 /// and has a pace of its own. An eighth of these may be open together.
 const STREAM_PACE: Duration = Duration::from_millis(100);
 const STREAM_BURST: u32 = 1024;
+
+/// How often a client may ask how it stands, and how many times at once. Each answer is made anew, and has
+/// all in it that the client is to have.
+const STATUS_PACE: Duration = Duration::from_millis(250);
+const STATUS_BURST: u32 = 64;
 
 /// Who is at the other end of a connection, by its verified certificate.
 #[derive(Debug, Clone)]
@@ -25,6 +31,8 @@ pub struct Peer {
     pub certificate: CertificateDer<'static>,
     /// Where it calls from.
     pub address: SocketAddr,
+    /// Until when the certificate holds.
+    validity: Validity,
     is_turned_away: bool,
     shared: Arc<Shared>,
 }
@@ -36,6 +44,10 @@ struct Shared {
     streams: watch::Sender<usize>,
     /// How fast it may open them.
     opens: Mutex<Pace>,
+    /// How often it may ask how it stands; held by whoever asks.
+    status: Arc<AsyncMutex<Pace>>,
+    /// Its certificate has ended.
+    has_expired: AtomicBool,
     /// The connection is to end.
     leave: CancellationToken,
     /// The streams are to end, because the connection does.
@@ -43,15 +55,22 @@ struct Shared {
 }
 
 impl Peer {
-    pub(crate) fn new(certificate: CertificateDer<'static>, address: SocketAddr) -> Self {
+    pub(crate) fn new(
+        certificate: CertificateDer<'static>,
+        validity: Validity,
+        address: SocketAddr,
+    ) -> Self {
         let shared = Shared {
             refusals: AtomicU32::new(0),
             streams: watch::Sender::new(0),
             opens: Mutex::new(Pace::new(STREAM_PACE, STREAM_BURST)),
+            status: Arc::new(AsyncMutex::new(Pace::new(STATUS_PACE, STATUS_BURST))),
+            has_expired: AtomicBool::new(false),
             leave: CancellationToken::new(),
             streams_end: CancellationToken::new(),
         };
-        Self { certificate, address, is_turned_away: false, shared: Arc::new(shared) }
+        let is_turned_away = false;
+        Self { certificate, address, validity, is_turned_away, shared: Arc::new(shared) }
     }
 
     /// The same, and none of its streams is served.
@@ -87,6 +106,18 @@ impl Peer {
         self.shared.streams_end.cancel();
     }
 
+    /// Ends its streams when its certificate has.
+    pub(crate) async fn expires(&self) {
+        self.validity.is_over().await;
+        self.shared.has_expired.store(true, Ordering::Relaxed);
+        self.end_streams();
+    }
+
+    /// Whether its certificate has ended, and its streams therefore.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.shared.has_expired.load(Ordering::Relaxed)
+    }
+
     /// Returns when its streams are to end.
     pub(crate) async fn streams_are_to_end(&self) {
         self.shared.streams_end.cancelled().await;
@@ -101,6 +132,11 @@ impl Peer {
             self.leave();
         }
         may
+    }
+
+    /// The turn to ask how the client stands, and its pace, if no other stream of the connection has it.
+    pub(crate) fn status_turn(&self) -> Option<OwnedMutexGuard<Pace>> {
+        Arc::clone(&self.shared.status).try_lock_owned().ok()
     }
 
     /// Counts a stream for as long as what is returned is there.

@@ -1,6 +1,6 @@
-//! The gRPC services: the aggregated one, and one for each type; each in both variants.
+//! The gRPC services: the aggregated one, and one for each type; each in both variants. Beside them what
+//! tells clients how they stand (`client_status`), and whoever asks whether xDS is served (`health`).
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
@@ -10,10 +10,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::service::Routes;
-use tower_service::Service as _;
 
-use crate::body::{End, MessageBody, ResponseBody};
+use crate::body::{End, Message, MessageBody};
 use crate::counters::Closed;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
@@ -23,10 +21,12 @@ use crate::peer::Peer;
 use crate::sotw::SotwStream;
 use crate::variant::Variant;
 
+mod client_status;
+mod health;
 mod names;
 mod run;
 
-use names::Service;
+use names::Discovery;
 
 /// How many responses may wait for a slow reader: more than one per type never do.
 const MAX_WAITING_RESPONSES: usize = 16;
@@ -54,12 +54,15 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Begins a stream of ours.
-    fn open<V: Variant>(
+    /// Opens a stream, if its peer may have one, and lets a task of its own serve it.
+    fn open<F>(
         &self,
-        only: Option<ResourceType>,
         request: http::Request<Incoming>,
-    ) -> Result<http::Response<ResponseBody>, Status> {
+        serve: impl FnOnce(Self, Peer, Body, mpsc::Sender<Message>) -> F,
+    ) -> Result<http::Response<MessageBody>, Status>
+    where
+        F: Future<Output = Result<(), Status>> + Send + 'static,
+    {
         let encoding = request.headers().get("grpc-encoding");
         if encoding.is_some_and(|encoding| encoding != "identity") {
             return Err(Status::unimplemented("compressed requests are not read"));
@@ -76,58 +79,51 @@ impl Streams {
             self.hub.counters().closed(Closed::Flood);
             return Err(Status::resource_exhausted("the client opens streams without end"));
         }
-        let requests = Messages::<V::Message>::new(Body::new(request.into_body()));
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
-        let (streams, end, open) = (self.clone(), End::default(), peer.open());
+        let (end, open) = (End::default(), peer.open());
         let body = MessageBody::new(messages, Arc::clone(&end));
+        let requests = Body::new(request.into_body());
+        let serving = serve(self.clone(), peer, requests, responses.clone());
         self.tasks.spawn(async move {
-            if let Err(status) = streams.run::<V>(&peer, only, requests, &responses).await {
+            if let Err(status) = serving.await {
                 drop(end.set(status));
             }
             drop((responses, open));
         });
-        let mut response = http::Response::new(ResponseBody::Messages(body));
+        let mut response = http::Response::new(body);
         let headers = response.headers_mut();
         headers
             .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/grpc"));
         Ok(response)
     }
-}
 
-/// All services of the port.
-#[derive(Clone)]
-pub(crate) struct Services {
-    streams: Streams,
-    /// What tonic serves: nothing but the answer that there is no such service.
-    others: Routes,
-}
-
-impl Services {
-    pub(crate) fn new(streams: &Streams) -> Self {
-        Self { streams: streams.clone(), others: Routes::default().prepare() }
+    fn discover<V: Variant>(
+        &self,
+        only: Option<ResourceType>,
+        request: http::Request<Incoming>,
+    ) -> Result<http::Response<MessageBody>, Status> {
+        self.open(request, move |streams, peer, requests, responses| async move {
+            streams.run::<V>(&peer, only, Messages::new(requests), &responses).await
+        })
     }
 
     /// Answers a request that has its [`Peer`] as an extension.
-    pub(crate) async fn call(
-        &self,
-        request: http::Request<Incoming>,
-    ) -> Result<http::Response<ResponseBody>, Infallible> {
+    pub(crate) fn call(&self, request: http::Request<Incoming>) -> http::Response<MessageBody> {
         let path = request.uri().path().to_owned();
-        let Some((service, method)) = Service::of(&path) else {
-            // (It is always ready, and never fails.)
-            let response = self.others.clone().call(request).await;
-            return response.map(|response| response.map(ResponseBody::Other));
+        let names = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+        let (service, method) = names.unwrap_or_default();
+        let response = match service {
+            client_status::NAME => self.client_status(method, request),
+            health::NAME => self.health(method, request),
+            _ => match Discovery::of(service) {
+                Some(of) if method == of.delta => self.discover::<DeltaStream>(of.only, request),
+                Some(of) if method == of.stream => self.discover::<SotwStream>(of.only, request),
+                Some(Discovery { delta, stream, .. }) => Err(Status::unimplemented(format!(
+                    "only {delta} and {stream} are served: set `api_type` to DELTA_GRPC or GRPC"
+                ))),
+                None => Err(Status::unimplemented(format!("there is no service `{service}` here"))),
+            },
         };
-        let response = if method == service.delta {
-            self.streams.open::<DeltaStream>(service.only, request)
-        } else if method == service.stream {
-            self.streams.open::<SotwStream>(service.only, request)
-        } else {
-            Err(Status::unimplemented(format!(
-                "only {} and {} are served: set `api_type` to DELTA_GRPC or GRPC",
-                service.delta, service.stream
-            )))
-        };
-        Ok(response.unwrap_or_else(|status| status.into_http().map(ResponseBody::Other)))
+        response.unwrap_or_else(Status::into_http)
     }
 }

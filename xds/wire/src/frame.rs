@@ -5,7 +5,7 @@ use prost::Message;
 
 /// The frame of a message whose fields are those of `head` and of all `entries`: protobuf merges
 /// messages that follow each other. The head is this stream's own; no entry is copied.
-pub(crate) fn frame<'a>(
+pub fn frame<'a>(
     head: &impl Message,
     entries: impl Iterator<Item = &'a Bytes> + Clone,
 ) -> Vec<Bytes> {

@@ -1,40 +1,23 @@
 //! Resources as canonical proto-JSON, for people and for golden tests. Keys are never shown.
 
-use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryResponse;
-use prost::Message;
 use prost_reflect::{DynamicMessage, SerializeOptions};
 use serde_json::Value;
 
 use crate::descriptors::pool;
-use crate::resource::{Resource, ResourceType};
+use crate::resource::Resource;
 
 impl Resource {
     /// The content as JSON, with what is secret in it replaced by `[redacted]`.
     pub fn to_json(&self) -> Value {
-        let mut value = self.content().unwrap_or(Value::Null);
-        if self.resource_type() == ResourceType::Secret {
-            redact(&mut value);
-        }
-        value
+        self.content().unwrap_or(Value::Null)
     }
 
     fn content(&self) -> Option<Value> {
-        let response = DeltaDiscoveryResponse::decode(self.delta_entry().clone()).ok()?;
-        let body = response.resources.into_iter().next()?.resource?;
+        let body = self.redacted()?;
         let name = body.type_url.rsplit('/').next()?;
         let message =
             DynamicMessage::decode(pool().get_message_by_name(name)?, &*body.value).ok()?;
         message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new()).ok()
-    }
-}
-
-/// A secret may hold certificates, which anyone may see, and keys, which nobody may.
-fn redact(secret: &mut Value) {
-    let key = secret.pointer_mut("/tlsCertificate/privateKey");
-    if let Some(Value::Object(source)) = key {
-        for value in source.values_mut() {
-            *value = "[redacted]".into();
-        }
     }
 }
 

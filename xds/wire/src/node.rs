@@ -4,6 +4,7 @@
 use std::fmt;
 
 use envoy_types::pb::envoy::config::core::v3 as core;
+use envoy_types::pb::envoy::r#type::v3::SemanticVersion;
 use envoy_types::pb::google::protobuf::{Value, value::Kind};
 use serde_json::{Map, Number};
 
@@ -54,6 +55,26 @@ impl From<core::Node> for Node {
     }
 }
 
+impl From<&Node> for core::Node {
+    fn from(node: &Node) -> Self {
+        let version = node.envoy_version.map(|version| core::BuildVersion {
+            version: Some(SemanticVersion {
+                major_number: version.major,
+                minor_number: version.minor,
+                patch: version.patch,
+            }),
+            metadata: None,
+        });
+        Self {
+            id: node.id.clone(),
+            user_agent_name: version.as_ref().map_or_else(String::new, |_| "envoy".to_owned()),
+            user_agent_version_type: version
+                .map(core::node::UserAgentVersionType::UserAgentBuildVersion),
+            ..Self::default()
+        }
+    }
+}
+
 /// A protobuf value as JSON. Its depth is bounded by prost's recursion limit (100).
 fn json(value: Value) -> serde_json::Value {
     match value.kind {
@@ -79,7 +100,6 @@ fn whole(number: f64) -> Option<Number> {
 
 #[cfg(test)]
 mod tests {
-    use envoy_types::pb::envoy::r#type::v3::SemanticVersion;
     use envoy_types::pb::google::protobuf::Struct;
 
     use super::*;
@@ -101,9 +121,11 @@ mod tests {
             ..core::Node::default()
         });
         assert_eq!(
-            node.statement.unwrap(),
+            node.statement.clone().unwrap(),
             serde_json::json!({ "bind": "10.0.0.1", "port": 14001 })
         );
         assert_eq!(node.envoy_version.unwrap().to_string(), "1.40.0");
+        let again = Node::from(core::Node::from(&node));
+        assert_eq!(again, Node { statement: None, ..node }, "what it is, without what it wants");
     }
 }

@@ -69,12 +69,14 @@ impl Moments {
         &mut self,
         specification: &Arc<MeshSpecification>,
         records: Records,
+        revoked: Records,
         now: Timestamp,
         is_tick: bool,
     ) -> Changes {
         let old = self.current.as_ref().map(|(inputs, _)| inputs);
         let same_policy = old.is_some_and(|old| Arc::ptr_eq(&old.specification, specification));
-        let same_proxies = old.is_some_and(|old| old.records.ptr_eq(&records));
+        let same_proxies =
+            old.is_some_and(|old| old.records.ptr_eq(&records) && old.revoked.ptr_eq(&revoked));
         if same_policy && same_proxies && !is_tick {
             return Changes::default();
         }
@@ -89,6 +91,7 @@ impl Moments {
             specification: Arc::clone(specification),
             discovered: self.discovery.discover(specification, &records),
             records,
+            revoked,
             certificates: self.certificates.current(),
             trust_bundle: Arc::new(self.authority.lock().trust_bundle()),
         };

@@ -6,3 +6,4 @@ mod log;
 mod order;
 mod place;
 mod refusals;
+mod revocation;

@@ -273,6 +273,7 @@ impl Shape {
             specification,
             discovered: Discovered(discovered.collect()),
             records,
+            revoked: Records::new(),
             certificates: certificates
                 .map(|account| (account.clone(), certificate(account)))
                 .collect(),
@@ -371,6 +372,7 @@ impl Shape {
                 certificate_expires_at: Timestamp::MAX,
                 claimed_at: None,
                 participation,
+                revoked: None,
             },
         }
     }

@@ -21,12 +21,6 @@ impl From<Vec<Bytes>> for Parts {
     }
 }
 
-impl From<Bytes> for Parts {
-    fn from(bytes: Bytes) -> Self {
-        vec![bytes].into()
-    }
-}
-
 impl Buf for Parts {
     fn remaining(&self) -> usize {
         self.remaining

@@ -9,12 +9,15 @@ use ironmesh_xds_wire::Node;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::hub::ClientKey;
+use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
 use crate::seats::Seats;
 use crate::service::{Admission, Refusal};
+use crate::validity::Validity;
 
 const METHOD: &str =
     "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -48,7 +51,8 @@ fn connection_within(limits: Limits) -> (Peer, DuplexStream) {
         tasks: TaskTracker::new(),
     };
     let (client, server) = duplex(1 << 20);
-    let peer = Peer::new(Vec::new().into(), SocketAddr::from(([127, 0, 0, 1], 1)));
+    let peer =
+        Peer::new(Vec::new().into(), Validity::endless(), SocketAddr::from(([127, 0, 0, 1], 1)));
     let seat = Seats::new(streams.limits).take().unwrap();
     Connections::new(&streams).open(server, peer.clone(), seat);
     (peer, client)

@@ -12,10 +12,7 @@ fn connect(hub: &Arc<Hub>) -> Connection {
 fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
     for (resource_type, ..) in resources {
         let of_type = resources.iter().filter(|(of, ..)| of == resource_type);
-        let mut acked = Overlay::default();
-        for (_, name, version) in of_type {
-            acked.insert((*name).into(), *version);
-        }
+        let acked = of_type.map(|(_, name, version)| (Arc::from(*name), *version)).collect();
         let taken = Taken { resource_type: *resource_type, names: Vec::new() };
         connection.acked(&taken, acked);
     }
@@ -196,9 +193,7 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
     let taken = Taken { resource_type: key.0, names: vec![Arc::clone(&key.1)] };
     connection.acked(&taken, Overlay::default());
     assert!(refuses(), "it was told that there is none, and has none");
-    let mut acked = Overlay::default();
-    acked.insert(Arc::clone(&key.1), two.version());
-    connection.acked(&taken, acked);
+    connection.acked(&taken, [(Arc::clone(&key.1), two.version())].into_iter().collect());
     assert!(!refuses(), "it has taken another version");
 }
 

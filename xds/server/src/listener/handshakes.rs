@@ -23,6 +23,7 @@ use crate::counters::Turned;
 use crate::peer::Peer;
 use crate::rarely::Rarely;
 use crate::seats::{Claim, Seat};
+use crate::validity::Validity;
 
 /// How long a handshake may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
@@ -121,9 +122,12 @@ async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
     io: IO,
     address: SocketAddr,
 ) -> io::Result<(TlsStream<IO>, Peer)> {
+    let tls = Arc::clone(acceptor.config());
     let stream = acceptor.accept(io).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
     let certificate =
         certificate.ok_or_else(|| io::Error::other("the client shows no certificate"))?;
-    Ok((stream, Peer::new(certificate, address)))
+    let validity = Validity::of(&certificate, &tls)
+        .ok_or_else(|| io::Error::other("the client's certificate cannot be read"))?;
+    Ok((stream, Peer::new(certificate, validity, address)))
 }

@@ -2,9 +2,12 @@
 
 use ironmesh_xds_wire::ResourceType;
 
-/// One service: its name, and those of its two streaming methods.
+/// The aggregated discovery service.
+pub(super) const AGGREGATED: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+
+/// One discovery service: its name, and those of its two streaming methods.
 #[derive(Debug)]
-pub(super) struct Service {
+pub(super) struct Discovery {
     name: &'static str,
     /// The method of the state-of-the-world variant.
     pub(super) stream: &'static str,
@@ -14,22 +17,21 @@ pub(super) struct Service {
     pub(super) only: Option<ResourceType>,
 }
 
-impl Service {
-    /// The service and the method that a path names, if it is one of ours.
-    pub(super) fn of(path: &str) -> Option<(&'static Self, &str)> {
-        let (name, method) = path.strip_prefix('/')?.split_once('/')?;
-        SERVICES.iter().find(|service| service.name == name).map(|service| (service, method))
+impl Discovery {
+    /// The service of this name.
+    pub(super) fn of(name: &str) -> Option<&'static Self> {
+        SERVICES.iter().find(|service| service.name == name)
     }
 }
 
 macro_rules! services {
-    ($($only:expr, $name:literal, $stream:literal, $delta:literal;)*) => {
-        &[$(Service { name: $name, stream: $stream, delta: $delta, only: $only }),*]
+    ($($only:expr, $name:expr, $stream:literal, $delta:literal;)*) => {
+        &[$(Discovery { name: $name, stream: $stream, delta: $delta, only: $only }),*]
     };
 }
 
-const SERVICES: &[Service] = services! {
-    None, "envoy.service.discovery.v3.AggregatedDiscoveryService",
+const SERVICES: &[Discovery] = services! {
+    None, AGGREGATED,
         "StreamAggregatedResources", "DeltaAggregatedResources";
     Some(ResourceType::Cluster), "envoy.service.cluster.v3.ClusterDiscoveryService",
         "StreamClusters", "DeltaClusters";

@@ -22,10 +22,10 @@ use crate::stream::{Output, Refused};
 use crate::variant::Variant;
 
 /// How long a client may take to say who it is.
-const FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How long a reader may take nothing before its stream is cut.
-const SLOW_READER_DEADLINE: Duration = Duration::from_secs(60);
+pub(super) const SLOW_READER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How often a client may send a request, and how many at once. Envoy that starts with ten thousand names
 /// and asks for each by itself needs twenty thousand, with the answers. What follows keeps a pace that
@@ -37,7 +37,7 @@ const BURST: u32 = 20_000;
 const REQUEST_SIZE: usize = 64 << 10;
 
 /// How long a client may be slowed before its stream is cut.
-const MAX_FLOOD: Duration = Duration::from_secs(60);
+pub(super) const MAX_FLOOD: Duration = Duration::from_secs(60);
 
 impl Streams {
     /// Runs one stream to its end; `Ok` where the client ended it. `only` is the type of a service
@@ -144,7 +144,7 @@ impl Streams {
     }
 
     /// Whether a client may have a stream.
-    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Status> {
+    pub(super) fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Status> {
         self.admission.admit(peer, node).map_err(|refusal| {
             peer.refused();
             self.hub.counters().closed(Closed::Refused);
@@ -188,18 +188,24 @@ impl Streams {
     }
 
     /// Returns when the streams of a peer are to end, with what they are told.
-    async fn is_to_end(&self, peer: &Peer) -> Status {
+    pub(super) async fn is_to_end(&self, peer: &Peer) -> Status {
         tokio::select! {
             biased;
             () = self.shutdown.cancelled() => Status::unavailable("the control plane is shutting down"),
-            () = peer.streams_are_to_end() => Status::unavailable("the connection has come to its end; connect again"),
+            () = peer.streams_are_to_end() => if peer.has_expired() {
+                self.hub.counters().closed(Closed::Expired);
+                tracing::warn!(address = %peer.address, "xDS stream ended: its certificate has expired");
+                Status::permission_denied("the certificate of this connection has expired: renew it and connect again")
+            } else {
+                Status::unavailable("the connection has come to its end; connect again")
+            },
         }
     }
 }
 
 /// The next request, not before `ready_at`: what a client sends meanwhile waits where it is, until HTTP/2
 /// lets it send no more.
-async fn next<M: prost::Message + Default>(
+pub(super) async fn next<M: prost::Message + Default>(
     requests: &mut Messages<M>,
     ready_at: Instant,
 ) -> Result<Option<M>, Status> {

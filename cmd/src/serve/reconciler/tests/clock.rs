@@ -26,7 +26,10 @@ impl Place {
         let specification = self.policy.borrow().specification.clone().unwrap();
         let moments = &mut self.reconciler.moments;
         let before = moments.compiler().unwrap().encoded();
-        moments.renew(&specification, self.register.records(), now, is_tick);
+        {
+            let (records, revoked) = (self.register.records(), self.register.revoked());
+            moments.renew(&specification, records, revoked, now, is_tick);
+        }
         moments.compiler().unwrap().encoded() - before
     }
 

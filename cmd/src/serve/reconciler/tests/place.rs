@@ -70,6 +70,7 @@ impl Place {
             certificate_expires_at: self.now + SignedDuration::from_hours(24 * 365),
             claimed_at: Some(self.now),
             participation: Participation::default(),
+            revoked: None,
         };
         self.register.add(record.clone()).unwrap();
         record

@@ -25,6 +25,7 @@ use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
 use crate::service::{Admission, Refusal};
 use crate::test_resources::{cluster, set};
+use crate::validity::Validity;
 use ironmesh_xds_wire::Node;
 
 /// Lets in everybody, as one and the same.
@@ -72,7 +73,11 @@ impl Client {
         let (requests, incoming) = mpsc::channel(8);
         let (outgoing, responses) = mpsc::channel(8);
         let end = tokio::spawn(async move {
-            let peer = Peer::new(Vec::new().into(), SocketAddr::from(([127, 0, 0, 1], 1)));
+            let peer = Peer::new(
+                Vec::new().into(),
+                Validity::endless(),
+                SocketAddr::from(([127, 0, 0, 1], 1)),
+            );
             let requests = Messages::new(tonic::body::Body::new(Requests(incoming)));
             streams.run::<DeltaStream>(&peer, None, requests, &outgoing).await
         });

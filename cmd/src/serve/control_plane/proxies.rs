@@ -1,0 +1,210 @@
+//! What is told of proxies, and how one is shut out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_admin::{
+    EndpointView, FindingView, MAX_REASON, NackView, NodeView, OriginView, ProxyConfig,
+    ProxyDetail, ProxyView, Refusal, RefusedView, ResourceView, RevokeRequest, Revoked,
+};
+use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Revocation, ServicePort};
+use ironmesh_xds_compile::origin::Origin;
+use ironmesh_xds_server::ResourceStatus;
+use ironmesh_xds_wire::Node;
+use jiff::Timestamp;
+
+use super::RunningControlPlane;
+use crate::exit::chain;
+use crate::serve::reconciler::{self, NotInForce};
+
+/// How much of a UUID must be given at least.
+const SHORTEST: usize = 4;
+
+/// How many proxies are named, where what is given means several.
+const NAMED: usize = 5;
+
+impl RunningControlPlane {
+    /// The proxy whose UUID is or begins with `id`.
+    pub(super) fn find(&self, id: &str) -> Result<Arc<JoinRecord>, Refusal> {
+        if let Ok(id) = id.parse() {
+            return self.register.get(id).ok_or_else(|| unknown(&id));
+        }
+        if id.len() < SHORTEST {
+            let words = format!(
+                "`{id}` is too short: give the first {SHORTEST} characters of a proxy's UUID at least"
+            );
+            return Err(Refusal::Request(words));
+        }
+        let begins = |record: &&Arc<JoinRecord>| record.id.to_string().starts_with(id);
+        let records = self.register.all_records();
+        let found: Vec<_> = records.values().filter(begins).collect();
+        match &found[..] {
+            [] => Err(unknown(&id)),
+            [one] => Ok(Arc::clone(one)),
+            several => {
+                let some: Vec<_> =
+                    several.iter().take(NAMED).map(|record| record.id.to_string()).collect();
+                let words = format!(
+                    "the UUIDs of {} proxies begin with `{id}`: give more of it; some are {}",
+                    several.len(),
+                    some.join(", ")
+                );
+                Err(Refusal::Request(words))
+            }
+        }
+    }
+
+    /// A proxy as it stands.
+    pub(super) fn view(&self, record: &Arc<JoinRecord>) -> ProxyView {
+        let streams = self.hub.streams(&record.id.to_string());
+        let not_in_force = self.outlook.not_in_force.borrow();
+        let views = |of: fn(&NotInForce) -> &Vec<reconciler::Refusal>| {
+            not_in_force.get(&record.id).into_iter().flat_map(of).map(nack_view).collect()
+        };
+        let findings = self.outlook.findings.borrow();
+        let findings = findings.get(&record.id).into_iter().flatten();
+        ProxyView {
+            state: state(record, streams, Timestamp::now()).to_owned(),
+            streams,
+            nacks: views(|one| &one.refused),
+            withheld: views(|one| &one.withheld),
+            findings: findings.map(FindingView::from).collect(),
+            record: (**record).clone(),
+        }
+    }
+
+    /// All that is known of a proxy.
+    pub(super) fn detail(&self, record: &Arc<JoinRecord>) -> ProxyDetail {
+        let report = self.hub.report(&record.id.to_string());
+        let mut resources: BTreeMap<_, usize> = BTreeMap::new();
+        for resource in report.iter().flat_map(|report| &report.resources) {
+            *resources.entry(resource.standing().word().to_owned()).or_default() += 1;
+        }
+        let snapshot = self.outlook.snapshot.borrow().clone();
+        let service = |name| snapshot.as_ref()?.service(name).cloned();
+        let first = record.services.first();
+        let identity =
+            first.map(|first| self.mesh.trust_domain.proxy(record.id, first).to_string());
+        let services = record.services.iter().filter_map(service);
+        let ports = services.flat_map(|service| {
+            let ports = service.service_ports().map(|(port, _)| port);
+            ports.collect::<Vec<_>>()
+        });
+        let endpoint = |port: ServicePort| {
+            let behind = (record.id, port.clone());
+            let applications =
+                snapshot.as_ref().and_then(|snapshot| snapshot.local_endpoints.get(&behind));
+            let is_in_force = record.participation.0.contains(&(port.service.clone(), port.port));
+            EndpointView {
+                dialled_at: (applications.is_some() && is_in_force).then_some(record.mesh_address),
+                applications: applications.map(|all| (**all).clone()).unwrap_or_default(),
+                service: port.service,
+                port: port.port,
+            }
+        };
+        ProxyDetail {
+            proxy: self.view(record),
+            identity: identity.unwrap_or_default(),
+            account: first.and_then(service).map(|service| service.account.clone()),
+            node: report.map(|report| node_view(&report.node)),
+            endpoints: ports.map(endpoint).collect(),
+            resources,
+        }
+    }
+
+    /// All that a proxy is to have.
+    pub(super) fn config(&self, id: ProxyId) -> ProxyConfig {
+        let report = self.hub.report(&id.to_string());
+        let streams = report.as_ref().map_or(0, |report| report.streams);
+        let resources = report.into_iter().flat_map(|report| report.resources);
+        ProxyConfig { id, streams, resources: resources.map(resource_view).collect() }
+    }
+
+    /// Shuts a proxy out: first in the store, so that it holds whatever comes; then its streams are cut,
+    /// and as nobody comes in its name any more, none is left. The reconciler takes it from its callers.
+    pub(super) fn shut_out(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
+        // A part of it will not do: this cannot be taken back.
+        let id: ProxyId = id
+            .parse()
+            .map_err(|_| Refusal::Request(format!("`{id}` is not the whole UUID of a proxy")))?;
+        let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+        if let Some(bad) =
+            reason.filter(|it| it.len() > MAX_REASON || it.contains(char::is_control))
+        {
+            let words = format!(
+                "a reason has one line of at most {MAX_REASON} bytes, and this one {}",
+                bad.len()
+            );
+            return Err(Refusal::Request(words));
+        }
+        let before = self.register.get(id).ok_or_else(|| unknown(&id))?;
+        let revocation = Revocation { at: Timestamp::now(), reason: reason.map(str::to_owned) };
+        self.register
+            .revoke(id, revocation.clone())
+            .map_err(|error| Refusal::Failure(chain(&error)))?;
+        let kept = self.register.get(id).and_then(|record| record.revoked.clone());
+        let revocation = kept.unwrap_or(revocation);
+        self.hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
+        let is_old = before.revoked.is_some();
+        if !is_old {
+            tracing::warn!(proxy = %id, reason = revocation.reason, "the proxy was revoked");
+        }
+        Ok(Revoked { id, revocation, is_old })
+    }
+}
+
+fn unknown(id: &impl std::fmt::Display) -> Refusal {
+    Refusal::Unknown(format!(
+        "no proxy `{id}` has joined; `ironmesh proxy list` shows those that have"
+    ))
+}
+
+fn state(record: &JoinRecord, streams: usize, now: Timestamp) -> &'static str {
+    match record.certificate_state(now) {
+        CertificateState::Revoked => "revoked",
+        _ if streams > 0 => "connected",
+        CertificateState::Expired => "expired",
+        CertificateState::Forfeit => "forfeit",
+        CertificateState::Unclaimed => "unclaimed",
+        CertificateState::Claimed => "away",
+    }
+}
+
+fn node_view(node: &Node) -> NodeView {
+    NodeView {
+        id: node.id.clone(),
+        envoy_version: node.envoy_version.map(|version| version.to_string()),
+        statement: node.statement.clone(),
+    }
+}
+
+fn resource_view(status: ResourceStatus) -> ResourceView {
+    ResourceView {
+        resource_type: status.resource_type.to_string(),
+        name: status.name.to_string(),
+        state: status.standing().word().to_owned(),
+        version: status.wanted.as_ref().map(|wanted| wanted.version().to_string()),
+        taken: status.taken.map(|version| version.to_string()),
+        refused: status
+            .refused
+            .map(|nack| RefusedView { version: nack.version.to_string(), message: nack.message }),
+        content: status.wanted.map(|wanted| wanted.to_json()),
+    }
+}
+
+fn nack_view(refusal: &reconciler::Refusal) -> NackView {
+    let origin = |origin: &Origin| OriginView {
+        object: origin.object.clone(),
+        file: origin.spot.file.to_string(),
+        line: origin.spot.line,
+        column: origin.spot.column,
+    };
+    NackView {
+        resource_type: refusal.resource_type.to_string(),
+        name: refusal.name.to_string(),
+        version: refusal.version.to_string(),
+        message: refusal.message.clone(),
+        instead: refusal.instead.to_string(),
+        policy: refusal.origins.iter().map(origin).collect(),
+    }
+}

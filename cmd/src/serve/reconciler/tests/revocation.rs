@@ -1,0 +1,80 @@
+//! Who is shut out is called no more, and forgotten when nothing needs it.
+
+use ironmesh_catalog::Revocation;
+use ironmesh_xds_server::simulated::SimulatedClient;
+use ironmesh_xds_wire::ResourceType;
+use jiff::SignedDuration;
+
+use super::place::Place;
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [{ port = 80, protocol = "http" }]
+
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#;
+
+/// Whether a client is to call the store at this address.
+fn calls(client: &SimulatedClient, address: &str) -> bool {
+    let set = client.set();
+    let endpoints = &set.of(ResourceType::Endpoint)["default/store|80"];
+    endpoints.to_json().to_string().contains(&format!("\"{address}\""))
+}
+
+#[test]
+fn callers_lose_a_revoked_proxy_alone_and_it_is_forgotten_when_it_has_gone() {
+    let mut place = Place::open(POLICY);
+    let (one, two) = (place.join(1, &["store"]), place.join(2, &["store"]));
+    let (mut first, mut second) = (place.connect(&one), place.connect(&two));
+    let mut buyer = place.proxy(3, &["buyer"]);
+    place.settle(&mut [&mut first, &mut second, &mut buyer]);
+    assert!(calls(&buyer, "10.0.0.1") && calls(&buyer, "10.0.0.2"));
+
+    let sets = place.hub.counters().sets();
+    place.register.revoke(one.id, Revocation { at: place.now, reason: None }).unwrap();
+    place.settle(&mut [&mut first, &mut second, &mut buyer]);
+    assert!(!calls(&buyer, "10.0.0.1") && calls(&buyer, "10.0.0.2"));
+    // (The one whose streams are about to be cut may be given another as well.)
+    let given = place.hub.counters().sets() - sets;
+    assert!((1..=2).contains(&given), "the buyer was given another set, and {given} were");
+
+    let known = |place: &Place| place.hub.status_of(&one.id.to_string()).is_some();
+    let now = place.now;
+    place.tick(now);
+    assert!(known(&place), "its stream is still open");
+    drop(first);
+    place.pass();
+    place.tick(now);
+    assert!(!known(&place));
+    assert!(place.hub.status_of(&two.id.to_string()).is_some());
+}
+
+#[test]
+fn whose_certificate_has_ended_is_called_no_more() {
+    let mut place = Place::open(POLICY);
+    let mut record = place.join(1, &["store"]);
+    record.certificate_expires_at = place.now + SignedDuration::from_hours(2);
+    place.register.add(record.clone()).unwrap();
+    let mut store = place.connect(&record);
+    let mut buyer = place.proxy(3, &["buyer"]);
+    place.settle(&mut [&mut store, &mut buyer]);
+    assert!(calls(&buyer, "10.0.0.1"));
+    let after = |hours| place.now + SignedDuration::from_hours(hours);
+    let (before, afterwards) = (after(1), after(3));
+    place.tick(before);
+    assert!(calls(&buyer, "10.0.0.1"));
+    place.tick(afterwards);
+    assert!(!calls(&buyer, "10.0.0.1"));
+}

@@ -1,0 +1,85 @@
+//! What is kept of proxies, and for how long.
+
+use std::net::SocketAddr;
+
+use ironmesh_store::KeyEncryptionKey;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::*;
+
+fn store(folder: &TempDir) -> Arc<Store> {
+    let key = folder.path().join("kek");
+    let state = folder.path().join("state");
+    let kek = KeyEncryptionKey::load_or_create(&key, Store::database_exists(&state)).unwrap();
+    Arc::new(Store::open(&state, kek).unwrap())
+}
+
+fn record(number: u8, joined: Timestamp) -> JoinRecord {
+    JoinRecord {
+        id: ProxyId(Uuid::from_u128(number.into())),
+        services: vec!["store".parse().unwrap()],
+        mesh_address: SocketAddr::from(([10, 0, 0, number], 15003)),
+        joined_at: joined,
+        certificate_expires_at: joined + SignedDuration::from_hours(24 * 365),
+        claimed_at: Some(joined),
+        participation: Participation([("store".parse().unwrap(), 80)].into()),
+        revoked: None,
+    }
+}
+
+fn ids(records: &Records) -> Vec<u128> {
+    records.keys().map(|id| id.0.as_u128()).collect()
+}
+
+#[test]
+fn a_revocation_is_kept_over_restarts_and_what_was_said_first_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = Timestamp::now();
+    let register = Register::open(store(&folder), now).unwrap();
+    register.add_all(vec![record(1, now), record(2, now)]).unwrap();
+    let before = *register.generation().borrow();
+    let first = Revocation { at: now, reason: Some("stolen".to_owned()) };
+    register.revoke(record(1, now).id, first.clone()).unwrap();
+    let after = *register.generation().borrow();
+    assert_eq!(after.members, before.members + 1, "it is acted on as a change of a source");
+    let again = Revocation { at: now + SignedDuration::from_hours(1), reason: None };
+    register.revoke(record(1, now).id, again).unwrap();
+    assert_eq!(*register.generation().borrow(), after, "the second time changes nothing");
+    // Its Envoy's last answer may come behind the revocation.
+    register.participates(record(1, now).id, &record(1, now).participation).unwrap();
+
+    drop(register);
+    let register = Register::open(store(&folder), now).unwrap();
+    assert_eq!(ids(&register.records()), [2]);
+    assert_eq!(ids(&register.revoked()), [1]);
+    let revoked = register.get(record(1, now).id).unwrap();
+    assert_eq!(revoked.revoked.as_ref(), Some(&first));
+    assert_eq!(revoked.participation, Participation::default());
+}
+
+#[test]
+fn who_has_let_the_time_pass_is_out_of_use_and_forgotten_a_month_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = Timestamp::now();
+    let after = |days: i64| now + SignedDuration::from_hours(24 * days);
+    let register = Register::open(store(&folder), now).unwrap();
+    let (claimed, mut unclaimed, revoked) = (record(1, now), record(2, now), record(3, now));
+    unclaimed.claimed_at = None;
+    register.add_all(vec![claimed, unclaimed, revoked.clone()]).unwrap();
+    register.revoke(revoked.id, Revocation { at: now, reason: None }).unwrap();
+    let look = |days| {
+        register.retire(after(days));
+        register.forget(after(days)).unwrap();
+        (ids(&register.records()), ids(&register.all_records()))
+    };
+    assert_eq!(look(0), (vec![1, 2], vec![1, 2, 3]));
+    assert_eq!(look(2), (vec![1], vec![1, 2, 3]), "who never came");
+    assert_eq!(look(31), (vec![1], vec![1, 3]));
+    assert_eq!(look(365), (vec![], vec![1, 3]), "whose certificate has ended");
+    assert_eq!(look(394), (vec![], vec![1, 3]));
+    assert_eq!(look(396), (vec![], vec![]), "nothing is needed any more");
+    assert_eq!(ids(&register.revoked()), [0_u128; 0]);
+    drop(register);
+    assert_eq!(ids(&Register::open(store(&folder), now).unwrap().all_records()), [0_u128; 0]);
+}

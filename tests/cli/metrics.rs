@@ -1,0 +1,214 @@
+//! `/metrics`: what is promised is there, and moves with what it counts.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use ironmesh_tests::eventually::patience;
+use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::{eventually, get_once};
+use ironmesh_xds_server::{Closed, Turned};
+use ironmesh_xds_wire::ResourceType;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use ironmesh_xds_wire::pb::google::rpc;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+
+use crate::server::Server;
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [{ port = 80, protocol = "http" }]
+
+[[service]]
+name = "till"
+ports = [{ port = 81, protocol = "http" }]
+[service.endpoints]
+static = [{ address = "10.0.0.9" }]
+"#;
+
+/// The families, and their types.
+const FAMILIES: [(&str, &str); 16] = [
+    ("ironmesh_mesh_findings", "gauge"),
+    ("ironmesh_policy_stale", "gauge"),
+    ("ironmesh_proxies_connected", "gauge"),
+    ("ironmesh_proxies_joined", "gauge"),
+    ("ironmesh_proxy_findings", "gauge"),
+    ("ironmesh_ready", "gauge"),
+    ("ironmesh_resources_refused", "gauge"),
+    ("ironmesh_resources_withheld", "gauge"),
+    ("ironmesh_xds_acks", "counter"),
+    ("ironmesh_xds_connections_refused", "counter"),
+    ("ironmesh_xds_late_answers", "counter"),
+    ("ironmesh_xds_nacks", "counter"),
+    ("ironmesh_xds_pushes", "counter"),
+    ("ironmesh_xds_sets", "counter"),
+    ("ironmesh_xds_streams", "gauge"),
+    ("ironmesh_xds_streams_closed", "counter"),
+];
+
+/// What `/metrics` says, by the names of the samples with their labels.
+async fn samples(admin: SocketAddr) -> BTreeMap<String, u64> {
+    let answer = get_once(admin, "/metrics", &[]).await.unwrap();
+    assert_eq!(answer.status, 200);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(answer.header("content-type"), Some(kind));
+    let text = answer.text();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let samples = lines.map(|line| line.rsplit_once(' ').unwrap());
+    samples.map(|(name, number)| (name.to_owned(), number.parse().unwrap())).collect()
+}
+
+/// Waits until a sample has come to `wanted`.
+async fn comes_to(admin: SocketAddr, sample: &str, wanted: u64) {
+    eventually(&format!("{sample} {wanted}"), async || {
+        let samples = samples(admin).await;
+        if samples.get(sample) == Some(&wanted) { Ok(()) } else { Err(format!("{samples:#?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_family_is_described_and_has_a_sample_for_each_label() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/services.toml", POLICY);
+    let _child = server.start().await;
+    server.ready().await;
+    let admin = server.loopback.socket(1, 15014);
+    let text = get_once(admin, "/metrics", &[]).await.unwrap().text();
+    let described = |what: &str| -> BTreeMap<String, String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(what));
+        let split = lines.map(|line| line.split_once(' ').unwrap());
+        split.map(|(name, words)| (name.to_owned(), words.to_owned())).collect()
+    };
+    let types = FAMILIES.map(|(name, kind)| (name.to_owned(), kind.to_owned())).into();
+    assert_eq!(described("# TYPE "), types);
+    let help = described("# HELP ");
+    assert_eq!(help.keys().collect::<Vec<_>>(), FAMILIES.map(|(name, _)| name));
+    assert!(help.values().all(|words| words.len() > 10), "{help:#?}");
+
+    let samples = samples(admin).await;
+    let labelled = |family: &str, label: &str, words: Vec<String>| {
+        let of = |word: String| format!("{family}_total{{{label}=\"{word}\"}}");
+        let wanted: Vec<_> = words.into_iter().map(of).collect();
+        let of_family = |name: &&String| name.starts_with(&format!("{family}_total{{"));
+        assert_eq!(samples.keys().filter(of_family).count(), wanted.len(), "{samples:#?}");
+        assert!(wanted.iter().all(|name| samples[name] == 0), "{samples:#?}");
+    };
+    let types = ResourceType::ALL.map(|one| one.to_string().replace(' ', "_"));
+    for family in ["pushes", "acks", "nacks", "late_answers"] {
+        labelled(&format!("ironmesh_xds_{family}"), "type", types.clone().into());
+    }
+    let turned = Turned::ALL.map(|why| why.word().to_owned());
+    labelled("ironmesh_xds_connections_refused", "reason", turned.into());
+    let closed = Closed::ALL.map(|why| why.word().to_owned());
+    labelled("ironmesh_xds_streams_closed", "reason", closed.into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_moves_its_own_number() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/services.toml", POLICY);
+    let _child = server.start().await;
+    server.ready().await;
+    let (admin, xds) = (server.loopback.socket(1, 15014), server.loopback.socket(1, 15128));
+    let now = async |name: &str| samples(admin).await[name];
+    let gauges =
+        [("ironmesh_ready", 1), ("ironmesh_proxies_joined", 0), ("ironmesh_policy_stale", 0)];
+    for (name, value) in gauges {
+        assert_eq!(now(name).await, value, "{name}");
+    }
+    comes_to(admin, "ironmesh_mesh_findings", 1).await;
+
+    let run = server.run(&[
+        "proxy",
+        "bootstrap",
+        "--service",
+        "store",
+        "--address",
+        "127.0.0.1",
+        "--out",
+        "one",
+    ]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(now("ironmesh_proxies_joined").await, 1);
+
+    // A connection that is none.
+    let mut garbage = TcpStream::connect(xds).await.unwrap();
+    garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let _ = timeout(patience(), garbage.read_to_end(&mut Vec::new())).await.expect("an end");
+    comes_to(admin, "ironmesh_xds_connections_refused_total{reason=\"bad_handshake\"}", 1).await;
+
+    // A stream of one who claims to be another.
+    let one = Imposter::connect(&server.place.path().join("one"), xds).await.unwrap();
+    let other = Node { id: uuid::Uuid::nil().to_string(), ..Node::default() };
+    let refused = one.ask(other, "roots").await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    comes_to(admin, "ironmesh_xds_streams_closed_total{reason=\"refused\"}", 1).await;
+    assert_eq!(now("ironmesh_xds_streams").await, 0);
+
+    // A stream that takes clusters and refuses a secret.
+    let (requests, outgoing) = mpsc::channel(8);
+    let ask = |of: ResourceType, names: &[&str]| DeltaDiscoveryRequest {
+        node: Some(Node { id: one.node_id.clone(), ..Node::default() }),
+        type_url: of.url().to_owned(),
+        resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    requests.send(ask(ResourceType::Cluster, &[])).await.unwrap();
+    let mut client = AggregatedDiscoveryServiceClient::new(one.channel().clone());
+    let stream = client.delta_aggregated_resources(ReceiverStream::new(outgoing));
+    let mut stream = timeout(patience(), stream).await.unwrap().unwrap().into_inner();
+    let mut next = async || timeout(patience(), stream.message()).await.expect("a push");
+    let answer = |nonce: String, type_url: String, error: Option<&str>| {
+        let words =
+            |message: &str| rpc::Status { code: 13, message: message.to_owned(), details: vec![] };
+        DeltaDiscoveryRequest {
+            type_url,
+            response_nonce: nonce,
+            error_detail: error.map(words),
+            ..DeltaDiscoveryRequest::default()
+        }
+    };
+    let push = next().await.unwrap().unwrap();
+    comes_to(admin, "ironmesh_xds_pushes_total{type=\"cluster\"}", 1).await;
+    assert_eq!(now("ironmesh_xds_acks_total{type=\"cluster\"}").await, 0);
+    requests.send(answer(push.nonce, push.type_url, None)).await.unwrap();
+    comes_to(admin, "ironmesh_xds_acks_total{type=\"cluster\"}", 1).await;
+    assert_eq!(now("ironmesh_proxies_connected").await, 1);
+    assert_eq!(now("ironmesh_xds_streams").await, 1);
+    assert!(now("ironmesh_xds_sets_total").await > 0);
+
+    requests.send(ask(ResourceType::Secret, &["service-cert:default/store"])).await.unwrap();
+    let push = next().await.unwrap().unwrap();
+    assert_eq!(now("ironmesh_xds_nacks_total{type=\"secret\"}").await, 0);
+    requests.send(answer(push.nonce, push.type_url, Some("no"))).await.unwrap();
+    comes_to(admin, "ironmesh_xds_nacks_total{type=\"secret\"}", 1).await;
+    comes_to(admin, "ironmesh_resources_refused", 1).await;
+
+    // Policy that is refused.
+    server.place.write("policy/more.toml", "[[serivce]]\n");
+    comes_to(admin, "ironmesh_policy_stale", 1).await;
+
+    // A stream that is cut.
+    let run = server.run(&["proxy", "revoke", &one.node_id]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let end = loop {
+        match next().await {
+            Ok(push) => drop(push.expect("no end without words")),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end.code(), Code::PermissionDenied, "{end}");
+    comes_to(admin, "ironmesh_xds_streams_closed_total{reason=\"disconnected\"}", 1).await;
+    comes_to(admin, "ironmesh_xds_streams", 0).await;
+    comes_to(admin, "ironmesh_resources_refused", 0).await;
+    assert_eq!(now("ironmesh_proxies_joined").await, 0);
+}

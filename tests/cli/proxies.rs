@@ -1,0 +1,199 @@
+//! `ironmesh proxy show` and `revoke`, without an Envoy; with one they are in `tests/envoy`.
+
+use ironmesh_tests::get_once;
+use ironmesh_tests::process::Child;
+use ironmesh_tests::xds::Imposter;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
+use ironmesh_xds_wire::pb::envoy::service::status::v3::ClientStatusRequest;
+use ironmesh_xds_wire::pb::envoy::service::status::v3::client_status_discovery_service_client::ClientStatusDiscoveryServiceClient;
+use serde_json::Value;
+use tonic::Code;
+
+use crate::server::Server;
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [{ port = 80, protocol = "http" }]
+"#;
+
+/// A control plane with so many proxies, and their UUIDs.
+async fn open(count: u32) -> Option<(Server, Child, Vec<String>)> {
+    let server = Server::open("")?;
+    server.place.write("policy/services.toml", POLICY);
+    let child = server.start().await;
+    server.ready().await;
+    let count = count.to_string();
+    let run = server.run(&[
+        "proxy",
+        "bootstrap",
+        "--service",
+        "store",
+        "--address",
+        "127.1.0.1",
+        "--count",
+        &count,
+        "--out",
+        "proxies",
+    ]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let joined = list(&server);
+    let ids = joined.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
+    Some((server, child, ids))
+}
+
+fn json(server: &Server, arguments: &[&str]) -> Value {
+    let run = server.run(&[arguments, &["--output", "json"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+fn list(server: &Server) -> Vec<Value> {
+    serde_json::from_value(json(server, &["proxy", "list"])).unwrap()
+}
+
+#[tokio::test]
+async fn a_proxy_that_never_came_is_shown_with_what_is_known() {
+    let Some((server, _child, ids)) = open(1).await else { return };
+    let id = &ids[0];
+    let run = server.run(&["proxy", "show", id]);
+    assert_eq!(run.code, 0, "{run:?}");
+    for part in [
+        format!("proxy         {id}\n"),
+        "state         unclaimed: it has never connected\n".to_owned(),
+        "services      default/store\n".to_owned(),
+        "mesh address  127.1.0.1:15003\n".to_owned(),
+        "certificate   not claimed by a connection; ends ".to_owned(),
+        "endpoint      default/store|80 not called: the proxy has not taken it yet; applications: port 80 with weight 1\n".to_owned(),
+    ] {
+        assert!(run.stdout.contains(&part), "no {part:?} in\n{}", run.stdout);
+    }
+    let shown = json(&server, &["proxy", "show", id]);
+    assert_eq!((&shown["state"], &shown["node"]), (&"unclaimed".into(), &Value::Null));
+    let config = json(&server, &["proxy", "show", id, "--resources"]);
+    assert_eq!((&config["streams"], &config["resources"]), (&0.into(), &serde_json::json!([])));
+}
+
+#[tokio::test]
+async fn the_beginning_of_a_uuid_is_enough_where_no_other_begins_so() {
+    // Of so many some share their first digit, and hardly any the first eight.
+    let Some((server, _child, ids)) = open(40).await else { return };
+    let shown = json(&server, &["proxy", "show", &ids[0][..8].to_uppercase()]);
+    assert_eq!(shown["id"], ids[0].as_str());
+
+    let unknown = "00000000-0000-4000-8000-000000000000";
+    for (given, words) in [
+        (unknown, format!("no proxy `{unknown}` has joined; `ironmesh proxy list` shows")),
+        ("00000000", "no proxy `00000000` has joined".to_owned()),
+        (&ids[0][..3], "is too short: give the first 4 characters".to_owned()),
+    ] {
+        let run = server.run(&["proxy", "show", given]);
+        assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+        assert!(run.stderr.contains(&words), "no {words:?} in {}", run.stderr);
+    }
+    let run = server.run(&["proxy", "show", "../readyz"]);
+    assert_eq!(run.code, 2, "{run:?}");
+}
+
+#[tokio::test]
+async fn a_revocation_is_told_where_proxies_are_and_outlives_the_control_plane() {
+    let Some((server, mut child, ids)) = open(2).await else { return };
+    let (id, other) = (&ids[0], &ids[1]);
+    let folder = |id: &str| {
+        let places = ["0001", "0002"].map(|name| server.place.path().join("proxies").join(name));
+        let is_its = |place: &std::path::PathBuf| {
+            fs_err::read_to_string(place.join("envoy.yaml")).unwrap().contains(id)
+        };
+        places.into_iter().find(is_its).unwrap()
+    };
+    let run = server.run(&["proxy", "revoke", id, "--reason", " stolen "]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let told = run.stdout.trim_end().to_owned();
+    assert!(told.starts_with(&format!("proxy {id} was revoked on 2")), "{told}");
+    assert!(told.ends_with("Z: stolen"), "{told}");
+    let words = told.strip_prefix(&format!("proxy {id} was ")).unwrap();
+
+    for restarts in 0..2 {
+        if restarts > 0 {
+            assert!(child.terminate().await.success());
+            child = server.start().await;
+            server.ready().await;
+        }
+        // To do it again changes nothing of it.
+        let again = json(&server, &["proxy", "revoke", id, "--reason", "lost"]);
+        assert_eq!(
+            (&again["is_old"], &again["revocation"]["reason"]),
+            (&true.into(), &"stolen".into())
+        );
+        let run = server.run(&["proxy", "list"]);
+        assert!(
+            run.stdout.contains(&format!("revoked    default/store\n  {words}\n")),
+            "{}",
+            run.stdout
+        );
+        let run = server.run(&["proxy", "show", id]);
+        assert!(run.stdout.contains("state         revoked\n"), "{}", run.stdout);
+        assert!(run.stdout.contains(words), "{}", run.stdout);
+        let of_other = json(&server, &["proxy", "show", other]);
+        assert_eq!(of_other.get("revoked"), None, "{of_other:#}");
+
+        let xds = server.loopback.socket(1, 15128);
+        for (who, is_refused) in [(id, true), (other, false)] {
+            let proxy = Imposter::connect(&folder(who), xds).await.unwrap();
+            let node = Node { id: who.clone(), ..Node::default() };
+            let question = ClientStatusRequest { node: Some(node.clone()), ..Default::default() };
+            let mut client = ClientStatusDiscoveryServiceClient::new(proxy.channel().clone());
+            let status = client.fetch_client_status(question).await;
+            let refused = status.map(drop).err().map(|refused| refused.message().to_owned());
+            assert_eq!(refused.as_ref(), is_refused.then_some(&told));
+            match proxy.ask(node, "roots").await {
+                Ok(_) => assert!(!is_refused, "it was let in"),
+                Err(refused) => {
+                    assert!(is_refused, "{refused}");
+                    assert_eq!(refused.code(), Code::PermissionDenied);
+                    assert_eq!(refused.message(), told);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_the_owner_of_the_state_revokes_and_only_whom_there_is() {
+    let Some((server, _child, ids)) = open(1).await else { return };
+    let unknown = "00000000-0000-4000-8000-000000000000";
+    let run = server.run(&["proxy", "revoke", unknown]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains(&format!("no proxy `{unknown}` has joined")), "{}", run.stderr);
+    // This cannot be taken back: a part of a UUID is not enough.
+    let run = server.run(&["proxy", "revoke", &ids[0][..8]]);
+    assert_eq!(run.code, 2, "{run:?}");
+    for reason in ["two\nlines", &"x".repeat(501)] {
+        let run = server.run(&["proxy", "revoke", &ids[0], "--reason", reason]);
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stderr.contains("one line of at most 500 bytes"), "{}", run.stderr);
+    }
+    // The port reads, and nothing else.
+    let admin = server.loopback.socket(1, 15014);
+    let path = format!("/v1/proxies/{}", ids[0]);
+    let shown = get_once(admin, &path, &[]).await.unwrap();
+    assert_eq!(shown.json()["state"], "unclaimed");
+    assert_eq!(get_once(admin, &format!("{path}/config"), &[]).await.unwrap().status, 200);
+    let missing = get_once(admin, &format!("/v1/proxies/{unknown}"), &[]).await.unwrap();
+    assert_eq!(missing.status, 404, "{}", missing.text());
+    let revoke = ironmesh_tests::Http1Connection::connect(admin).await.unwrap();
+    let revoke = { revoke }.request(http::Method::POST, &format!("{path}/revoke"), &[]).await;
+    assert_eq!(revoke.unwrap().status, 404);
+    assert!(list(&server).iter().all(|one| one.get("revoked").is_none()));
+}
+
+#[test]
+fn without_a_control_plane_show_and_revoke_exit_with_4() {
+    let Some(server) = Server::open("") else { return };
+    let id = "00000000-0000-4000-8000-000000000000";
+    for command in ["show", "revoke"] {
+        let run = server.run(&["proxy", command, id]);
+        assert_eq!(run.code, 4, "{run:?}");
+        assert!(run.stderr.contains("is `ironmesh serve` running"), "{}", run.stderr);
+    }
+}

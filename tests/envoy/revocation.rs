@@ -1,0 +1,136 @@
+//! A proxy is shut out while it is called, and nobody else notices.
+
+use ironmesh_tests::{App, Load, Mesh, Programs, ProxyOptions, eventually, get_once};
+use serde_json::Value;
+
+use crate::bookstore::expect;
+use crate::restart::{connected, held, some_more};
+
+const POLICY: &str = r#"
+[[service]]
+name = "till"
+ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
+
+[[service]]
+name = "customer"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "till"
+destination = { name = "till" }
+sources = [{ name = "customer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#;
+
+const CLUSTER: &str = "cluster.default/till|80";
+
+/// The proxy that joined at this address, as the control plane shows it.
+async fn proxy_at(mesh: &Mesh, address: &str) -> Value {
+    let proxies = mesh.proxies().await;
+    let at = format!("{address}:15003");
+    let found = proxies.as_array().unwrap().iter().find(|one| one["mesh_address"] == at);
+    assert!(found.is_some(), "none at {at} in {proxies:#}");
+    found.unwrap().clone()
+}
+
+/// Runs `ironmesh` to a good end, and returns what it prints.
+async fn run(mesh: &Mesh, arguments: &[&str]) -> String {
+    let output = mesh.run(arguments).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_proxy_is_cut_off_and_its_callers_go_to_the_other() {
+    let Some(programs) = Programs::find() else { return };
+    let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
+    let one_app = App::http1("one", mesh.loopback().socket(21, 8080)).await;
+    let other_app = App::http1("other", mesh.loopback().socket(22, 8080)).await;
+    let one = mesh.envoy(&ProxyOptions::new("default/till", 21)).await;
+    let other = mesh.envoy(&ProxyOptions::new("default/till", 22)).await;
+    let customer = ProxyOptions::new("default/customer", 11).upstream("default/till=14001");
+    let customer = mesh.envoy(&customer).await;
+    let members = |count: u64| {
+        let customer = &customer;
+        async move {
+            eventually(&format!("{count} endpoints"), async || {
+                let stats = customer.stats(r"\.membership_total$").await;
+                let now = stats.get(&format!("{CLUSTER}.membership_total")).copied();
+                if now == Some(count) { Ok(()) } else { Err(format!("{stats:?}")) }
+            })
+            .await;
+        }
+    };
+    members(2).await;
+    eventually("the till to answer", async || {
+        expect(&get_once(customer.socket(14001), "/", &[]).await?, 200)
+    })
+    .await;
+    let load = Load::start(customer.socket(14001), "till", "/");
+    some_more(&load).await;
+    assert!(one_app.requests() > 0 && other_app.requests() > 0);
+
+    let before = held(&[&customer, &other]).await;
+    let id = proxy_at(&mesh, &one.address().to_string()).await["id"].as_str().unwrap().to_owned();
+    let told = run(&mesh, &["proxy", "revoke", &id, "--reason", "its disk was sold"]).await;
+    assert!(told.starts_with(&format!("proxy {id} was revoked on ")), "{told}");
+    members(1).await;
+    connected(&one, 0).await;
+    let log = mesh.folder().join("proxies/default-till-21/envoy.log");
+    let words = format!("proxy {id} was revoked on ");
+    eventually("the reason in Envoy's words", async || {
+        let log = fs_err::read_to_string(&log)?;
+        let is_told = |line: &str| line.contains(&words) && line.contains(": its disk was sold");
+        anyhow::ensure!(log.lines().any(is_told), "{log}");
+        Ok(())
+    })
+    .await;
+    let seen = one_app.requests();
+    some_more(&load).await;
+    assert_eq!(one_app.requests(), seen, "it is called still");
+
+    // Nobody else was told anything but the endpoints.
+    let mut after = held(&[&customer, &other]).await;
+    let updates = format!("{CLUSTER}.update_success");
+    let told = [&before, &after].map(|held| held[0].stats[&updates]);
+    assert_eq!(told[1], told[0] + 1, "the endpoints were told once");
+    after[0].stats.insert(updates, told[0]);
+    assert_eq!(after, before);
+
+    // It is remembered, and refused again and again.
+    mesh.restart_control_plane().await;
+    for envoy in [&customer, &other] {
+        connected(envoy, 1).await;
+    }
+    eventually("it to be refused", async || {
+        let metrics = get_once(mesh.admin(), "/metrics", &[]).await?.text();
+        let refused = "ironmesh_xds_streams_closed_total{reason=\"refused\"} ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(refused));
+        anyhow::ensure!(count.is_some_and(|count| count != "0"), "{metrics}");
+        Ok(())
+    })
+    .await;
+    connected(&one, 0).await;
+    some_more(&load).await;
+    members(1).await;
+    let report = load.finish().await;
+    report.assert_undisturbed();
+    eprintln!("{} requests, none failed", report.requests);
+    assert_eq!(customer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
+
+    let shown = proxy_at(&mesh, &one.address().to_string()).await;
+    assert_eq!(shown["state"], "revoked", "{shown:#}");
+    assert_eq!(shown["revoked"]["reason"], "its disk was sold", "{shown:#}");
+    let told = run(&mesh, &["proxy", "revoke", &id]).await;
+    assert!(told.contains("was already revoked on "), "{told}");
+    for shown in [&["proxy", "list"][..], &["proxy", "show", &id[..8]]] {
+        let told = run(&mesh, shown).await;
+        assert!(told.contains(": its disk was sold"), "{told}");
+    }
+    for envoy in [&customer, &other] {
+        envoy.assert_calm().await;
+    }
+}

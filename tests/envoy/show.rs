@@ -1,0 +1,157 @@
+//! What operators and proxies are shown of what a proxy is to have.
+
+use std::collections::BTreeMap;
+
+use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::{Mesh, eventually};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
+use ironmesh_xds_wire::pb::envoy::service::status::v3::client_status_discovery_service_client::ClientStatusDiscoveryServiceClient;
+use ironmesh_xds_wire::pb::envoy::service::status::v3::{ClientStatusRequest, ConfigStatus};
+use prost::Message as _;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::Value;
+
+use crate::bookstore::Bookstore;
+
+/// Fails the test where a private key is in there, in whatever form.
+fn assert_no_key(what: &str, bytes: &[u8], key: &str) {
+    let contains = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+    let lines: Vec<_> = key.lines().filter(|line| !line.starts_with("-----")).collect();
+    assert!(!lines.is_empty(), "it is no key: {key}");
+    for line in &lines {
+        assert!(!contains(line.as_bytes()), "{what} has a line of the key in PEM");
+    }
+    assert!(!contains(lines.concat().as_bytes()), "{what} has the key in base64");
+    assert!(!contains(b"PRIVATE KEY"), "{what} has some key in PEM");
+    // As a field of bytes it would be in base64 once more, from its beginning on.
+    let twice = base64(key.as_bytes());
+    assert!(
+        !contains(twice.get(40..100).unwrap().as_bytes()),
+        "{what} has the key's PEM in base64"
+    );
+    let raw = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    // The secret of the curve is in the midst of it (RFC 5958, RFC 5915).
+    let raw = raw.secret_der().get(36..60).unwrap();
+    assert!(!contains(raw), "{what} has the key as it is");
+}
+
+/// Whole groups of three bytes in base64.
+fn base64(bytes: &[u8]) -> String {
+    let digits: Vec<char> =
+        ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(['+', '/']).collect();
+    let groups = bytes
+        .chunks_exact(3)
+        .map(|group| group.iter().fold(0_u32, |group, byte| (group << 8) | u32::from(*byte)));
+    let sixes = groups.flat_map(|group| [18, 12, 6, 0].map(|shift| (group >> shift) & 63));
+    sixes.map(|six| *digits.get(six as usize).unwrap()).collect()
+}
+
+#[test]
+fn a_key_is_found_in_whatever_form_it_is() {
+    let key = ironmesh_cert::generate_proxy_key_and_csr().unwrap().0;
+    let pem = key.expose();
+    let raw = PrivateKeyDer::from_pem_slice(pem.as_bytes()).unwrap().secret_der().to_vec();
+    assert_eq!(base64(b"Man."), "TWFu");
+    assert_no_key("what has none", b"{\"privateKey\": \"[redacted]\"}", pem);
+    for form in [
+        pem.as_bytes().to_vec(),
+        pem.replace('\n', "\\n").into_bytes(),
+        base64(pem.as_bytes()).into_bytes(),
+        base64(&raw).into_bytes(),
+        raw,
+    ] {
+        let form = [b"before ", &form[..], b" behind"].concat();
+        let found = std::panic::catch_unwind(|| assert_no_key("it", &form, pem));
+        assert!(found.is_err(), "{:?}", String::from_utf8_lossy(&form));
+    }
+}
+
+async fn run(mesh: &Mesh, arguments: &[&str]) -> Vec<u8> {
+    let output = mesh.run(arguments).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// How many of the resources stand how.
+fn states(config: &Value) -> BTreeMap<String, usize> {
+    let mut states = BTreeMap::new();
+    for resource in config["resources"].as_array().unwrap() {
+        *states.entry(resource["state"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    states
+}
+
+// Invariant 9.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_proxy_is_to_have_is_shown_and_no_key() {
+    let Some(store) = Bookstore::open().await else { return };
+    let mesh = &store.mesh;
+    let folder = mesh.folder().join("proxies/default-bookstore-v1-21");
+    let imposter = Imposter::connect(&folder, mesh.xds()).await.unwrap();
+    let (chain, key) = imposter.service_certificate("default/bookstore").await.unwrap();
+    let id = imposter.node_id.clone();
+
+    let dump = eventually("all to be taken", async || {
+        let dump = run(mesh, &["proxy", "show", &id, "--resources"]).await;
+        let config: Value = serde_json::from_slice(&dump)?;
+        let states = states(&config);
+        anyhow::ensure!(states.len() == 1 && states["taken"] > 5, "{states:?}");
+        Ok(dump)
+    })
+    .await;
+    let config: Value = serde_json::from_slice(&dump).unwrap();
+    let resources = config["resources"].as_array().unwrap();
+    assert!(
+        resources.iter().all(|one| one["version"] == one["taken"] && one["content"].is_object())
+    );
+    let secret = resources.iter().find(|one| one["name"] == "service-cert:default/bookstore");
+    let secret = secret.expect("its certificate").to_string();
+    assert!(secret.contains("[redacted]") && secret.contains("BEGIN CERTIFICATE"), "{secret}");
+    assert_no_key("`proxy show --resources`", &dump, &key);
+    let by_port = mesh.admin_get(&format!("/v1/proxies/{id}/config")).await.to_string();
+    assert!(by_port.contains("[redacted]"));
+    assert_no_key("the admin port", by_port.as_bytes(), &key);
+
+    // The proxy itself is told the same, and of its key as little.
+    let request = ClientStatusRequest {
+        node: Some(Node { id: id.clone(), ..Node::default() }),
+        ..ClientStatusRequest::default()
+    };
+    let mut client = ClientStatusDiscoveryServiceClient::new(imposter.channel().clone());
+    let told = client.fetch_client_status(request).await.unwrap().into_inner();
+    let [told_of] = &told.config[..] else { panic!("{told:?}") };
+    assert_eq!(told_of.generic_xds_configs.len(), resources.len());
+    let is_synced = |status| status == ConfigStatus::Synced;
+    assert!(told_of.generic_xds_configs.iter().all(|one| is_synced(one.config_status())));
+    let told = told.encode_to_vec();
+    let first_line = chain.lines().nth(1).unwrap();
+    assert!(String::from_utf8_lossy(&told).contains(first_line), "it has its certificate");
+    assert_no_key("CSDS", &told, &key);
+
+    // In words.
+    let text = String::from_utf8(run(mesh, &["proxy", "show", &id]).await).unwrap();
+    for part in [
+        format!("proxy         {id}\n"),
+        "state         connected, by ".to_owned(),
+        format!("identity      spiffe://mesh.internal/proxy/{id}/ns/default/svc/bookstore-v1\n"),
+        "account       default/bookstore\n".to_owned(),
+        format!("endpoint      default/bookstore-v1|14001 called at {}:15003", store.v1.address()),
+        format!("resources     {} taken\n", resources.len()),
+    ] {
+        assert!(text.contains(&part), "no {part:?} in\n{text}");
+    }
+    let buyer = mesh.proxies().await;
+    let is_buyer = |one: &&Value| one["services"][0] == "default/bookbuyer";
+    let buyer = buyer.as_array().unwrap().iter().find(is_buyer).unwrap()["id"].clone();
+    let part = &buyer.as_str().unwrap()[..13];
+    let text = String::from_utf8(run(mesh, &["proxy", "show", part]).await).unwrap();
+    assert!(text.contains(", Envoy 1.40."), "{text}");
+    assert!(text.contains("says          {\"app_address\""), "{text}");
+    let json = run(mesh, &["proxy", "show", &id, "--output", "json"]).await;
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    let by_port = mesh.admin_get(&format!("/v1/proxies/{id}")).await;
+    assert_eq!(by_port["endpoints"], json["endpoints"]);
+    assert_eq!(json["endpoints"][0]["applications"], serde_json::json!([[8080, 1]]));
+    assert_no_key("`proxy show`", json.to_string().as_bytes(), &key);
+}

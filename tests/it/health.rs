@@ -1,0 +1,79 @@
+//! Whether xDS is served, as gRPC's health protocol says it; and what is not served at all.
+
+use ironmesh_tests::eventually::patience;
+use tokio::time::timeout;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Code, Request};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_prost::ProstCodec;
+
+use crate::client::{Stream, connect};
+use crate::server::Server;
+
+const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+
+fn of(service: &str) -> HealthCheckRequest {
+    HealthCheckRequest { service: service.to_owned() }
+}
+
+#[tokio::test]
+async fn who_asks_is_told_that_xds_is_served() {
+    let server = Server::start().await;
+    let channel = connect(&server, &server.authority.proxy()).await;
+    let mut client = HealthClient::new(channel);
+    for service in ["", ADS] {
+        let answer = timeout(patience(), client.check(of(service))).await.unwrap().unwrap();
+        assert_eq!(answer.into_inner().status(), ServingStatus::Serving, "{service:?}");
+    }
+    for service in ["grpc.health.v1.Health", "x"] {
+        let refused = timeout(patience(), client.check(of(service))).await.unwrap().unwrap_err();
+        assert_eq!(refused.code(), Code::NotFound, "{refused}");
+        let refused = match timeout(patience(), client.watch(of(service))).await.unwrap() {
+            Ok(stream) => stream.into_inner().message().await.unwrap_err(),
+            Err(refused) => refused,
+        };
+        assert_eq!(refused.code(), Code::NotFound, "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn who_watches_is_told_of_the_shutdown_before_the_stream_ends() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut stream = Stream::open(&server, &client).await;
+    let channel = connect(&server, &client).await;
+    let watch = HealthClient::new(channel).watch(of(ADS)).await;
+    let mut watch = watch.unwrap().into_inner();
+    let mut next = async || timeout(patience(), watch.message()).await.expect("something comes");
+    let status = |told: Option<HealthCheckResponse>| told.expect("no end").status();
+    assert_eq!(status(next().await.unwrap()), ServingStatus::Serving);
+    server.shutdown.cancel();
+    assert_eq!(status(next().await.unwrap()), ServingStatus::NotServing);
+    let end = next().await.unwrap_err();
+    assert_eq!(end.code(), Code::Unavailable);
+    assert_eq!(stream.end().await.code(), Code::Unavailable);
+    server.ended().await;
+}
+
+// docs/decisions/0015.
+#[tokio::test]
+async fn services_that_are_not_there_are_told_as_unimplemented() {
+    let server = Server::start().await;
+    let channel = connect(&server, &server.authority.proxy()).await;
+    for path in [
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        "/grpc.health.v1.Health/List",
+        "/envoy.service.status.v3.ClientStatusDiscoveryService/Other",
+    ] {
+        let mut client = Grpc::new(channel.clone());
+        client.ready().await.unwrap();
+        let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
+        let call = client.unary(Request::new(of("")), PathAndQuery::from_static(path), codec);
+        let refused = timeout(patience(), call).await.unwrap().unwrap_err();
+        assert_eq!(refused.code(), Code::Unimplemented, "{path}: {refused}");
+    }
+}

@@ -1,0 +1,82 @@
+use std::sync::Arc;
+
+use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceSet, ResourceType};
+
+use super::Standing::{Behind, Leaving, NotTaken, Refused, Taken};
+use super::*;
+use crate::hub::{Coming, Connection, Hub};
+use crate::stream;
+use crate::test_resources::cluster;
+
+fn connect(hub: &Arc<Hub>) -> Connection {
+    hub.connect("client".into(), Node::default(), Coming::Anew, usize::MAX).unwrap()
+}
+
+fn take(connection: &Connection, resources: &[&Resource]) {
+    let taken = stream::Taken {
+        resource_type: ResourceType::Cluster,
+        names: resources.iter().map(|one| Arc::clone(one.name())).collect(),
+    };
+    let has = resources.iter().map(|one| (Arc::clone(one.name()), one.version())).collect();
+    connection.acked(&taken, has);
+}
+
+fn refuse(connection: &Connection, resource: &Resource) {
+    connection.nacked(&stream::Refused {
+        resource_type: ResourceType::Cluster,
+        resources: vec![(Arc::clone(resource.name()), resource.version())],
+        error: ErrorDetail { code: 13, message: "no such thing".to_owned() },
+        is_final: true,
+    });
+}
+
+fn stands(hub: &Hub) -> Vec<(String, Standing)> {
+    let report = hub.report("client").unwrap();
+    let stands = |one: &ResourceStatus| (one.name.to_string(), one.standing());
+    report.resources.iter().map(stands).collect()
+}
+
+fn all(resources: &[&Arc<Resource>]) -> ResourceSet {
+    let mut set = ResourceSet::default();
+    for one in resources {
+        set.insert(Arc::clone(one));
+    }
+    set
+}
+
+#[test]
+fn each_resource_stands_as_the_client_has_answered() {
+    let hub = Arc::new(Hub::default());
+    assert!(hub.report("client").is_none(), "it never came");
+    let connection = connect(&hub);
+    let (a, b, b2, c) = (cluster("a", 1), cluster("b", 1), cluster("b", 2), cluster("c", 1));
+    hub.publish("client", all(&[&a, &b, &c]));
+    let named = |stands: [Standing; 3]| -> Vec<_> {
+        ["a", "b", "c"].map(str::to_owned).into_iter().zip(stands).collect()
+    };
+    assert_eq!(stands(&hub), named([NotTaken, NotTaken, NotTaken]));
+    take(&connection, &[&a, &b]);
+    refuse(&connection, &c);
+    assert_eq!(stands(&hub), named([Taken, Taken, Refused]));
+    let report = hub.report("client").unwrap();
+    assert_eq!(report.resources[2].refused.as_ref().unwrap().message, "no such thing");
+
+    hub.publish("client", all(&[&b2, &c]));
+    let expected = [("b", Behind), ("c", Refused), ("a", Leaving)];
+    assert_eq!(stands(&hub), expected.map(|(name, stands)| (name.to_owned(), stands)));
+    let report = hub.report("client").unwrap();
+    assert_eq!(report.resources[0].taken, Some(b.version()));
+
+    // What stands in for a refused version is taken, and what is refused is told beside it.
+    refuse(&connection, &b2);
+    hub.publish("client", all(&[&b]));
+    let report = hub.report("client").unwrap();
+    let of_b = report.resources.iter().find(|one| &*one.name == "b").unwrap();
+    assert_eq!(of_b.standing(), Taken);
+    assert_eq!(of_b.refused.as_ref().unwrap().version, b2.version());
+
+    // What it has taken goes with its stream.
+    drop(connection);
+    let report = hub.report("client").unwrap();
+    assert_eq!((report.streams, report.resources.len()), (0, 0));
+}

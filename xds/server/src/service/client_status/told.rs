@@ -1,0 +1,115 @@
+//! How a client stands, in the words of the protocol.
+
+use ironmesh_xds_wire::Resource;
+use ironmesh_xds_wire::pb::envoy::admin::v3::{ClientResourceStatus, UpdateFailureState};
+use ironmesh_xds_wire::pb::envoy::config::core::v3 as core;
+use ironmesh_xds_wire::pb::envoy::service::status::v3::client_config::GenericXdsConfig;
+use ironmesh_xds_wire::pb::envoy::service::status::v3::{ClientConfig, ConfigStatus};
+
+use crate::hub::Nack;
+use crate::report::{Report, ResourceStatus, Standing};
+
+/// A client as it is told of.
+pub(super) fn config(report: &Report, without_contents: bool) -> ClientConfig {
+    let resources = report.resources.iter().map(|one| resource(one, without_contents));
+    ClientConfig {
+        node: Some(core::Node::from(&*report.node)),
+        generic_xds_configs: resources.collect(),
+        ..ClientConfig::default()
+    }
+}
+
+fn resource(status: &ResourceStatus, without_contents: bool) -> GenericXdsConfig {
+    let wanted = status.wanted.as_deref();
+    let version = wanted.map(Resource::version).or(status.taken);
+    let (config_status, client_status) = words(status);
+    GenericXdsConfig {
+        type_url: status.resource_type.url().to_owned(),
+        name: status.name.to_string(),
+        version_info: version.map_or_else(String::new, |version| version.to_string()),
+        xds_config: wanted.filter(|_| !without_contents).and_then(Resource::redacted),
+        config_status: config_status.into(),
+        client_status: client_status.into(),
+        error_state: status.refused.as_ref().map(failure),
+        ..GenericXdsConfig::default()
+    }
+}
+
+/// What the server says of it, and what of the client's view is known here. It is not known here what a
+/// client has asked for, nor what is on its way: where it has not answered, that is all that is said.
+fn words(status: &ResourceStatus) -> (ConfigStatus, ClientResourceStatus) {
+    let client_status = match (status.standing(), &status.refused) {
+        // What it has is what it had before, or stands in for what it refuses.
+        (_, Some(_)) => ClientResourceStatus::Nacked,
+        (Standing::Taken | Standing::Behind, None) => ClientResourceStatus::Acked,
+        (Standing::Leaving, None) => ClientResourceStatus::DoesNotExist,
+        (Standing::NotTaken | Standing::Refused, None) => ClientResourceStatus::Unknown,
+    };
+    let config_status = match status.standing() {
+        Standing::Taken => ConfigStatus::Synced,
+        Standing::Refused => ConfigStatus::Error,
+        Standing::Behind | Standing::Leaving => ConfigStatus::Stale,
+        Standing::NotTaken => ConfigStatus::Unknown,
+    };
+    (config_status, client_status)
+}
+
+/// What it refuses, in its own words.
+fn failure(nack: &Nack) -> UpdateFailureState {
+    UpdateFailureState {
+        details: nack.message.clone(),
+        version_info: nack.version.to_string(),
+        ..UpdateFailureState::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ironmesh_xds_wire::ResourceType;
+
+    use super::*;
+    use crate::test_resources::cluster;
+
+    #[test]
+    fn each_standing_has_its_words_and_a_refusal_is_always_told() {
+        let [wanted, other] = [1, 2].map(|content| cluster("a", content));
+        let nack = |of: &Resource| Nack {
+            version: of.version(),
+            message: "no".to_owned(),
+            is_certain: true,
+        };
+        let status = |wanted: Option<&Arc<Resource>>, taken: Option<&Arc<Resource>>, refused| {
+            let status = ResourceStatus {
+                resource_type: ResourceType::Cluster,
+                name: "a".into(),
+                wanted: wanted.cloned(),
+                taken: taken.map(|taken| taken.version()),
+                refused,
+            };
+            let told = resource(&status, false);
+            let failure = told.error_state.as_ref().map(|failure| failure.version_info.clone());
+            (told.config_status(), told.client_status(), failure)
+        };
+        let (wanted, other) = (Some(&wanted), Some(&other));
+        for (stands, config_status, client_status) in [
+            (status(wanted, wanted, None), ConfigStatus::Synced, ClientResourceStatus::Acked),
+            (status(wanted, other, None), ConfigStatus::Stale, ClientResourceStatus::Acked),
+            (status(wanted, None, None), ConfigStatus::Unknown, ClientResourceStatus::Unknown),
+            (status(None, other, None), ConfigStatus::Stale, ClientResourceStatus::DoesNotExist),
+        ] {
+            assert_eq!(stands, (config_status, client_status, None));
+        }
+        for (taken, refused, config_status) in [
+            (None, wanted, ConfigStatus::Error),
+            (other, wanted, ConfigStatus::Error),
+            (wanted, other, ConfigStatus::Synced),
+            (None, other, ConfigStatus::Unknown),
+        ] {
+            let version = refused.map(|refused| refused.version().to_string());
+            let stands = status(wanted, taken, refused.map(|refused| nack(refused)));
+            assert_eq!(stands, (config_status, ClientResourceStatus::Nacked, version));
+        }
+    }
+}

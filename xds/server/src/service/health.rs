@@ -1,0 +1,102 @@
+//! gRPC's health protocol (`grpc.health.v1.Health`): whether xDS is served here.
+//!
+//! It is served from the moment on from which anybody can ask. What can be told is that it ends: whoever
+//! watches is told so before the stream ends. tonic-health has the same two methods, without the bounds
+//! that streams have here; they are the larger part.
+
+use hyper::body::Incoming;
+use ironmesh_xds_wire::frame;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::Streams;
+use super::names::AGGREGATED;
+use super::run::FIRST_REQUEST_DEADLINE;
+use crate::body::{Message, MessageBody};
+use crate::messages::Messages;
+use crate::peer::Peer;
+
+/// Whose health is asked for.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckRequest {
+    /// The name of a service; empty: that of the server.
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// How it is.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckResponse {
+    #[prost(enumeration = "ServingStatus", tag = "1")]
+    status: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+enum ServingStatus {
+    Unknown = 0,
+    Serving = 1,
+    NotServing = 2,
+}
+
+/// The name of the service.
+pub(super) const NAME: &str = "grpc.health.v1.Health";
+
+impl Streams {
+    /// A call of one of the methods.
+    pub(super) fn health(
+        &self,
+        method: &str,
+        request: http::Request<Incoming>,
+    ) -> Result<http::Response<MessageBody>, Status> {
+        let is_watched = match method {
+            "Check" => false,
+            "Watch" => true,
+            _ => return Err(Status::unimplemented("only Check and Watch are served")),
+        };
+        self.open(request, move |streams, peer, requests, responses| async move {
+            streams.tell_health(&peer, Messages::new(requests), &responses, is_watched).await
+        })
+    }
+
+    async fn tell_health(
+        &self,
+        peer: &Peer,
+        mut requests: Messages<HealthCheckRequest>,
+        responses: &mpsc::Sender<Message>,
+        is_watched: bool,
+    ) -> Result<(), Status> {
+        let request = tokio::select! {
+            request = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => request,
+            end = self.is_to_end(peer) => return Err(end),
+        };
+        let request = request.map_err(|_| Status::unavailable("no request came"))??;
+        let Some(HealthCheckRequest { service }) = request else { return Ok(()) };
+        if !service.is_empty() && service != AGGREGATED {
+            return Err(Status::not_found(format!(
+                "only the health of `{AGGREGATED}` is known, and by an empty name that of the server"
+            )));
+        }
+        let tell = |status: ServingStatus| {
+            let message = HealthCheckResponse { status: status.into() };
+            // Two are the most, and there is room for more.
+            drop(responses.try_send(frame(&message, std::iter::empty())));
+        };
+        if !self.shutdown.is_cancelled() {
+            tell(ServingStatus::Serving);
+            if !is_watched {
+                return Ok(());
+            }
+            tokio::select! {
+                // A shutdown ends the streams too, and comes first.
+                biased;
+                () = self.shutdown.cancelled() => {}
+                () = responses.closed() => return Ok(()),
+                () = peer.streams_are_to_end() => return Err(self.is_to_end(peer).await),
+            }
+        }
+        tell(ServingStatus::NotServing);
+        if is_watched { Err(self.is_to_end(peer).await) } else { Ok(()) }
+    }
+}
