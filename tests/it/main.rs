@@ -27,4 +27,5 @@ mod shutdown;
 mod sotw;
 mod strangers;
 mod streams;
+mod unfinished;
 mod wholesale;

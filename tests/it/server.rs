@@ -9,6 +9,7 @@ use ironmesh_xds_server::{Admission, ClientKey, ClientStatus, Hub, Limits, Peer,
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::{Node, Resource, ResourceSet};
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -91,6 +92,11 @@ impl Admission for ByCertificate {
             return Err(Refusal(format!("`{}` has the certificate of `{proxy}`", node.id)));
         }
         Ok(proxy.into())
+    }
+
+    fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
+        let identity = ironmesh_cert::peer::proxy_identity(certificate).ok()?;
+        Some(identity.proxy.to_string().into())
     }
 }
 

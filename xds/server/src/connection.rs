@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -22,8 +23,9 @@ use crate::counters::{Counters, Turned};
 use crate::hub::Hub;
 use crate::peer::Peer;
 use crate::rarely::Rarely;
+use crate::room::Room;
 use crate::seats::Seat;
-use crate::service::Streams;
+use crate::service::{Admission, Streams};
 
 /// After how long a silence a client is asked whether it is there, and how long it may take to answer.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
@@ -64,6 +66,7 @@ pub(crate) struct Connections {
     shutdown: CancellationToken,
     tasks: TaskTracker,
     hub: Arc<Hub>,
+    admission: Arc<dyn Admission>,
     age: Option<Duration>,
     refusals: Arc<Rarely>,
 }
@@ -88,6 +91,7 @@ impl Connections {
             shutdown: streams.shutdown.clone(),
             tasks: streams.tasks.clone(),
             hub: Arc::clone(&streams.hub),
+            admission: Arc::clone(&streams.admission),
             age: streams.limits.connection_age,
             refusals: Arc::default(),
         }
@@ -97,6 +101,14 @@ impl Connections {
         self.hub.counters()
     }
 
+    /// Whose connections those are counted with that show this certificate.
+    pub(crate) fn owner(&self, certificate: &CertificateDer<'_>) -> Vec<u8> {
+        match self.admission.owner(certificate) {
+            Some(client) => client.as_bytes().to_vec(),
+            None => certificate.to_vec(),
+        }
+    }
+
     /// Serves a connection by a task of its own.
     pub(crate) fn open<IO>(&self, io: IO, peer: Peer, seat: Seat)
     where
@@ -104,7 +116,7 @@ impl Connections {
     {
         let connections = self.clone();
         self.tasks.spawn(async move {
-            connections.serve(io, peer).await;
+            connections.serve(io, peer, seat.room()).await;
             drop(seat);
         });
     }
@@ -116,18 +128,19 @@ impl Connections {
     {
         self.counters().turned(Turned::Client);
         if let Some(others) = self.refusals.now() {
-            tracing::warn!(address = %peer.address, others, "xDS connection refused: too many show this certificate");
+            tracing::warn!(address = %peer.address, others, "xDS connection refused: the client has too many");
         }
         self.open(io, peer.turned_away(), seat);
     }
 
     /// Serves a connection to its end.
-    async fn serve<IO>(&self, io: IO, peer: Peer)
+    async fn serve<IO>(&self, io: IO, peer: Peer, room: &Room)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(room.clone());
             // (It is always ready.)
             self.routes.clone().call(request)
         });

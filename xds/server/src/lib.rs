@@ -90,6 +90,7 @@ mod pace;
 mod peer;
 mod rarely;
 mod references;
+mod room;
 #[cfg(test)]
 mod scenarios;
 mod seats;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ironmesh_xds_wire::Node;
+use rustls::pki_types::CertificateDer;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,6 +23,7 @@ use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
 use crate::messages::Messages;
 use crate::peer::Peer;
+use crate::room::Room;
 use crate::sotw::SotwStream;
 use crate::variant::Variant;
 
@@ -38,6 +40,13 @@ pub trait Admission: Send + Sync + 'static {
     /// Decides about a new stream, by the peer's verified certificate; what the client says of itself
     /// can only contradict it. Returns what the client is known by.
     fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal>;
+
+    /// Whom a verified certificate names: where several name the same, their connections count together.
+    /// One that names nobody counts for itself.
+    fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
+        let _ = certificate;
+        None
+    }
 }
 
 /// Why a stream is refused. Told to the client, and logged.
@@ -97,6 +106,8 @@ impl<S: DiscoveryService> Discovery<S> {
         }
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
+        let room = request.extensions().get::<Room>().cloned();
+        let room = room.ok_or_else(|| Status::internal("the connection has no room"))?;
         if peer.is_turned_away() {
             peer.leave();
             let words =
@@ -107,7 +118,7 @@ impl<S: DiscoveryService> Discovery<S> {
             self.streams.hub.counters().closed(Closed::Flood);
             return Err(Status::resource_exhausted("the client opens streams without end"));
         }
-        let requests = Messages::<V::Message>::new(request.into_body());
+        let requests = Messages::<V::Message>::new(request.into_body(), room);
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
         let (streams, end, open) = (self.streams.clone(), End::default(), peer.open());
         let body = MessageBody::new(messages, Arc::clone(&end));

@@ -23,6 +23,7 @@ use super::*;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
+use crate::seats::Seats;
 use crate::service::{Admission, Refusal};
 use crate::test_resources::{cluster, set};
 use ironmesh_xds_wire::Node;
@@ -73,7 +74,10 @@ impl Client {
         let (outgoing, responses) = mpsc::channel(8);
         let end = tokio::spawn(async move {
             let peer = Peer::new(Vec::new().into(), SocketAddr::from(([127, 0, 0, 1], 1)));
-            let requests = Messages::new(tonic::body::Body::new(Requests(incoming)));
+            let requests = Messages::new(
+                tonic::body::Body::new(Requests(incoming)),
+                Seats::new(Limits::default()).take().unwrap().room().clone(),
+            );
             streams.run::<DeltaStream>(&peer, None, requests, &outgoing).await
         });
         Self { hub, requests, responses, end }
