@@ -16,6 +16,7 @@ mod cost;
 mod crowds;
 mod excess;
 mod floods;
+mod frame_floods;
 mod frames;
 mod grpc;
 mod hand_made;

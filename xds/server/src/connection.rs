@@ -19,13 +19,17 @@ use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tower_service::Service as _;
 
-use crate::counters::{Counters, Turned};
+use crate::counters::{Closed, Counters, Turned};
 use crate::hub::Hub;
 use crate::peer::Peer;
 use crate::rarely::Rarely;
 use crate::room::Room;
 use crate::seats::Seat;
 use crate::service::{Admission, Streams};
+
+mod frames;
+
+use frames::Counted;
 
 /// After how long a silence a client is asked whether it is there, and how long it may take to answer.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
@@ -133,6 +137,14 @@ impl Connections {
         self.open(io, peer.turned_away(), seat);
     }
 
+    /// Takes note that a client sends frames without end.
+    fn flooded(&self, peer: &Peer) {
+        self.counters().closed(Closed::Flood);
+        if let Some(others) = self.refusals.now() {
+            tracing::warn!(address = %peer.address, others, "xDS connection ended: it sends frames without end");
+        }
+    }
+
     /// Serves a connection to its end.
     async fn serve<IO>(&self, io: IO, peer: Peer, room: &Room)
     where
@@ -144,11 +156,17 @@ impl Connections {
             // (It is always ready.)
             self.routes.clone().call(request)
         });
-        let mut connection = std::pin::pin!(self.http2.serve_connection(TokioIo::new(io), service));
+        let flood = CancellationToken::new();
+        let io = TokioIo::new(Counted::new(io, flood.clone()));
+        let mut connection = std::pin::pin!(self.http2.serve_connection(io, service));
         let reason = tokio::select! {
             end = connection.as_mut() => return ended(&peer, &end),
             () = self.shutdown.cancelled() => "the control plane is shutting down",
             () = peer.is_to_leave() => "the client was refused",
+            () = flood.cancelled() => {
+                self.flooded(&peer);
+                "it sends frames without end"
+            }
             () = come_of(self.age) => "it has come to its age",
             () = peer.is_idle(IDLE_DEADLINE) => "it had no stream",
         };

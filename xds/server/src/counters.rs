@@ -55,7 +55,7 @@ pub enum Closed {
     TooManyStreams,
     /// It asks for too many names or types.
     TooManyNames,
-    /// It sends requests, or opens streams, without end.
+    /// It sends requests or frames, or opens streams, without end.
     Flood,
     /// It has begun so many large requests that there was no room for one more.
     NoRoom,
