@@ -13,6 +13,7 @@ mod codes;
 mod command;
 mod first_start;
 mod many;
+mod open_files;
 mod permissions;
 mod serve;
 mod server;
