@@ -100,7 +100,9 @@ impl TypeStream {
         // A name in both lists: dropped, then wanted.
         let dropped = self.subscription.unsubscribe(&request.unsubscribe);
         if dropped.wildcard {
+            // (What it took of a push from before it dropped the names is not known, and taken.)
             let names = self.known.keys().chain(&self.asked);
+            let names = names.chain(self.acked.keys()).chain(&self.doubtful);
             let lost: Vec<_> =
                 names.filter(|name| !self.subscription.covers(name)).cloned().collect();
             for name in lost {
