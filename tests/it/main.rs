@@ -21,6 +21,7 @@ mod frames;
 mod grpc;
 mod hand_made;
 mod pushes;
+mod refusers;
 mod separate;
 mod server;
 mod services;

@@ -1,6 +1,6 @@
 //! An xDS server of one test.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use ironmesh_tests::eventually;
@@ -35,8 +35,12 @@ impl Server {
     }
 
     pub(crate) async fn start_with(limits: Limits) -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), limits).await
+    }
+
+    pub(crate) async fn start_at(address: IpAddr, limits: Limits) -> Self {
         let authority = TestAuthority::new();
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (tls, config) = watch::channel(authority.server_config());
         let (hub, shutdown) = (Arc::new(Hub::default()), CancellationToken::new());
