@@ -17,3 +17,4 @@ mod open_files;
 mod permissions;
 mod serve;
 mod server;
+mod storms;
