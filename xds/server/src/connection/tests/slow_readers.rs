@@ -58,18 +58,14 @@ impl Client {
 
     /// Reads what comes next, in whatever pieces. How the stream ends, where it does.
     async fn read(&mut self) -> Result<usize, tonic::Status> {
-        match self.response.data().await {
-            Some(data) => {
-                let data = data.unwrap();
-                self.read.extend_from_slice(&data);
-                self.response.flow_control().release_capacity(data.len()).unwrap();
-                Ok(data.len())
-            }
-            None => {
-                let trailers = self.response.trailers().await.unwrap().unwrap();
-                Err(tonic::Status::from_header_map(&trailers).unwrap())
-            }
-        }
+        let Some(data) = self.response.data().await else {
+            let trailers = self.response.trailers().await.unwrap().unwrap();
+            return Err(tonic::Status::from_header_map(&trailers).unwrap());
+        };
+        let data = data.unwrap();
+        self.read.extend_from_slice(&data);
+        self.response.flow_control().release_capacity(data.len()).unwrap();
+        Ok(data.len())
     }
 
     /// The next response of what was read, if that is whole.
@@ -143,7 +139,7 @@ async fn who_reads_a_kilobyte_a_second_comes_to_have_a_megabyte() {
 // A43, A44: what waits for one who does not keep up is bounded, and it is cut off.
 #[tokio::test(start_paused = true)]
 async fn who_reads_too_slowly_for_what_changes_is_cut_off_and_little_is_held_for_it() {
-    for (window, bytes_a_second) in [(0, 0), (1024, 1024)] {
+    for (window, reads) in [(0, false), (1024, true)] {
         let hub = Arc::new(Hub::default());
         let mut slow = Client::open(&hub, "s", window).await;
         let mut other = Client::open(&hub, "o", 1 << 16).await;
@@ -153,10 +149,10 @@ async fn who_reads_too_slowly_for_what_changes_is_cut_off_and_little_is_held_for
             content += 1;
             hub.publish("s", clusters(content, 16));
             other.is_served(content).await;
-            if bytes_a_second > 0 {
+            if reads {
                 read += slow.read().await.unwrap();
             }
-            sleep(Duration::from_secs(1)).await;
+            sleep(Duration::from_secs(5)).await;
         }
         let pushes = hub.counters().pushes(ResourceType::Cluster) - u64::from(content);
         // Those that wait, one that has no place, and one that is being read.
