@@ -149,5 +149,8 @@ fn unreadable(why: &str) -> ReadError {
     ReadError::Status(Status::invalid_argument(format!("the request cannot be read: {why}")))
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+#[expect(clippy::expect_used, clippy::panic, reason = "for tests: a panic is a failed test")]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;

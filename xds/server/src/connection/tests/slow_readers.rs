@@ -126,11 +126,13 @@ async fn who_reads_a_kilobyte_a_second_comes_to_have_a_megabyte() {
         }
         let due = begin + Duration::from_secs(1) * u32::try_from(read / 1024).unwrap();
         tokio::time::sleep_until(due).await;
-        served += 1;
-        other.is_served(served).await;
+        if due >= begin + Duration::from_secs(10) * (served + 1) {
+            served += 1;
+            other.is_served(served).await;
+        }
     }
     assert!(begin.elapsed() > Duration::from_secs(1000), "{:?}", begin.elapsed());
-    assert!(served > 1000, "{served}");
+    assert!(served > 100, "{served}");
     // Each part was sent once, also those that were late.
     let pushes = hub.counters().pushes(ResourceType::Cluster) - u64::from(served);
     assert!(pushes <= 16, "{pushes}");
