@@ -69,6 +69,7 @@ async fn tls_1_2_is_refused() {
 #[tokio::test]
 async fn a_new_tls_configuration_is_used_from_the_next_connection_on() {
     let mut server = Server::start().await;
+    let mut bystander = Bystander::open(&server).await;
     let old_client = server.authority.proxy();
     let mut old_stream = Stream::open(&server, &old_client).await;
 
@@ -76,6 +77,7 @@ async fn a_new_tls_configuration_is_used_from_the_next_connection_on() {
     server.tls.send_replace(next.server_config());
     let old_config = with_tls13(&server, Some(&old_client));
     assert!(dial(server.address, old_config).await.is_err(), "the server's certificate is new");
+    bystander.is_served(&server).await;
 
     server.authority = next;
     let new_client = server.authority.proxy();
