@@ -55,6 +55,9 @@ bench: prerequisites ## Measure with simulated Envoys, beside the floor; ARGS="-
 	@cargo build --release --package ironmesh --package ironmesh-bench
 	@"$(target_dir)/release/ironmesh-bench" run --ironmesh "$(target_dir)/release/ironmesh" $(ARGS)
 
+fuzz: prerequisites ## Fuzz what strangers' bytes reach first; ARGS="60 deframer" for how long and what (fuzz/run)
+	@fuzz/run $(ARGS)
+
 lint: prerequisites ## Formatting and clippy, warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings

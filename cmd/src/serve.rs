@@ -7,6 +7,7 @@
 mod admission;
 mod control_plane;
 mod metrics;
+mod open_files;
 mod policy_source;
 mod reconciler;
 mod register;
@@ -54,6 +55,9 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         places.policy.clone_from(policy);
     }
     let settings = &places.settings;
+
+    let limits = Limits { connection_age: settings.xds.max_connection_age, ..Limits::default() };
+    open_files::raise_limit(&limits);
 
     // What may be refused comes before anything is written: a failed first start leaves no state.
     if let (Err(error), false) =
@@ -104,7 +108,6 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let (reads, all) = (Arc::clone(&control_plane), control_plane);
     tasks.spawn(until(shutdown.clone(), async { Ok(serve_reads(admin_listener, reads).await?) }));
     tasks.spawn(until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
-    let limits = Limits { connection_age: settings.xds.max_connection_age, ..Limits::default() };
     tasks.spawn(serve_xds(xds_listener, outlook, hub, admission, limits, shutdown.clone()));
     tracing::info!(
         mesh = %settings.mesh,

@@ -1,14 +1,21 @@
 //! Who may connect at all.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ironmesh_tests::eventually::patience;
+use ironmesh_tests::xds::Connector;
+use ironmesh_xds_server::Limits;
 use rustls::ClientConfig;
 use rustls::version::{TLS12, TLS13};
 use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
 use tokio::time::timeout;
+use tonic::Code;
+use tonic::transport::Endpoint;
 
+use crate::bystander::Bystander;
 use crate::client::{Stream, clusters, config, connect, dial, names};
 use crate::server::{Server, cluster};
 use ironmesh_tests::authority::{Identity, TestAuthority};
@@ -47,18 +54,22 @@ async fn a_certificate_of_another_authority_is_refused_in_the_handshake() {
     assert!(server.hub.status().is_empty());
 }
 
+// A21.
 #[tokio::test]
 async fn tls_1_2_is_refused() {
     let server = Server::start().await;
     let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
     let old = config(server.authority.roots(), Some(&client), &[&TLS12]);
     let refusal = refusal(&server, old).await.to_string();
     assert!(refusal.contains("ProtocolVersion"), "{refusal}");
+    bystander.is_served(&server).await;
 }
 
 #[tokio::test]
 async fn a_new_tls_configuration_is_used_from_the_next_connection_on() {
     let mut server = Server::start().await;
+    let mut bystander = Bystander::open(&server).await;
     let old_client = server.authority.proxy();
     let mut old_stream = Stream::open(&server, &old_client).await;
 
@@ -66,6 +77,7 @@ async fn a_new_tls_configuration_is_used_from_the_next_connection_on() {
     server.tls.send_replace(next.server_config());
     let old_config = with_tls13(&server, Some(&old_client));
     assert!(dial(server.address, old_config).await.is_err(), "the server's certificate is new");
+    bystander.is_served(&server).await;
 
     server.authority = next;
     let new_client = server.authority.proxy();
@@ -103,5 +115,47 @@ async fn no_session_is_resumed() {
         server.publish(&client, cluster("a", "1").1).await;
         stream.push().await;
         assert_eq!(connection.get_ref().1.tls13_tickets_received(), 0);
+    }
+}
+
+// A13: also one who is cut off, and has kept what TLS gave it, must show its certificate again.
+#[tokio::test]
+async fn who_was_cut_off_makes_a_whole_handshake() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let tls = with_tls13(&server, Some(&client));
+    let connector = Connector { address: server.address, config: Arc::clone(&tls) };
+    let endpoint = Endpoint::from_static("http://xds");
+    let channel = endpoint.connect_with_connector(connector).await.unwrap();
+    let mut stream = Stream::begin(channel, clusters(&client)).await;
+    server.publish(&client, cluster("a", "1").1).await;
+    stream.push().await;
+    server.hub.disconnect(&client.name(), "its certificate is revoked");
+    assert_eq!(stream.end().await.code(), Code::PermissionDenied);
+    for _ in 0..2 {
+        let connection = dial(server.address, Arc::clone(&tls)).await.unwrap();
+        assert_eq!(connection.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full));
+        assert_eq!(connection.get_ref().1.tls13_tickets_received(), 0);
+    }
+    bystander.is_served(&server).await;
+}
+
+// A69.
+#[tokio::test]
+async fn clients_come_by_ipv6_and_by_both_where_the_address_is_any() {
+    let loopback = IpAddr::from(Ipv6Addr::LOCALHOST);
+    if let Err(error) = TcpListener::bind((loopback, 0)).await {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "no IPv6: {error}");
+        eprintln!("SKIPPED: there is no IPv6 here: {error}");
+        return;
+    }
+    let mut server = Server::start_at(loopback, Limits::default()).await;
+    Bystander::open(&server).await.is_served(&server).await;
+    server = Server::start_at(Ipv6Addr::UNSPECIFIED.into(), Limits::default()).await;
+    let port = server.address.port();
+    for address in [loopback, Ipv4Addr::LOCALHOST.into()] {
+        server.address = (address, port).into();
+        Bystander::open(&server).await.is_served(&server).await;
     }
 }

@@ -1,6 +1,6 @@
 //! An xDS server of one test.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use ironmesh_tests::eventually;
@@ -9,6 +9,7 @@ use ironmesh_xds_server::{Admission, ClientKey, ClientStatus, Hub, Limits, Peer,
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::{Node, Resource, ResourceSet};
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -34,8 +35,12 @@ impl Server {
     }
 
     pub(crate) async fn start_with(limits: Limits) -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), limits).await
+    }
+
+    pub(crate) async fn start_at(address: IpAddr, limits: Limits) -> Self {
         let authority = TestAuthority::new();
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (tls, config) = watch::channel(authority.server_config());
         let (hub, shutdown) = (Arc::new(Hub::default()), CancellationToken::new());
@@ -91,6 +96,11 @@ impl Admission for ByCertificate {
             return Err(Refusal(format!("`{}` has the certificate of `{proxy}`", node.id)));
         }
         Ok(proxy.into())
+    }
+
+    fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
+        let identity = ironmesh_cert::peer::proxy_identity(certificate).ok()?;
+        Some(identity.proxy.to_string().into())
     }
 }
 

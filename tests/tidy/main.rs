@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "test code: a panic is a failed test")]
 
+mod adversarial;
 mod conformance;
 mod edges;
 mod files;

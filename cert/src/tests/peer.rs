@@ -48,6 +48,10 @@ fn anything_but_one_uri_of_a_proxy_is_refused() {
     assert!(matches!(refused(&["https://example.org/x"]), PeerError::NotSpiffe { .. }));
     assert!(matches!(refused(&[&uri.to_uppercase()]), PeerError::NotSpiffe { .. }));
     assert!(matches!(refused(&[&format!("{uri}/x")]), PeerError::NotAProxy { .. }));
+    for odd in ["bookstore/", "book%2fstore", "..", "", "Bookstore", &"x".repeat(2048)] {
+        let error = refused(&[&uri.replace("bookstore", odd)]);
+        assert!(matches!(error, PeerError::NotAProxy { .. }), "{odd}: {error}");
+    }
     assert_eq!(proxy_identity(b"no certificate").unwrap_err(), PeerError::Unreadable);
     let mut der = certificate_with(&[&uri]).to_vec();
     der.push(0);

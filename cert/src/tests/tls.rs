@@ -169,6 +169,18 @@ fn an_expired_proxy_is_refused() {
 }
 
 #[test]
+fn a_proxy_whose_time_has_not_come_is_refused() {
+    let authority = authority();
+    let (key, csr) = generate_proxy_key_and_csr().unwrap();
+    let future = now() + jiff::SignedDuration::from_hours(2);
+    let certificate =
+        authority.issue_proxy_certificate(&csr, proxy(), &services(), DAY, future).unwrap();
+    let config = client(&authority, TLS13, Some((&certificate.chain, key.expose())));
+    let error = handshake(&server(&authority), &config).unwrap_err();
+    assert!(matches!(error, Error::InvalidCertificate(_)), "{error}");
+}
+
+#[test]
 fn the_control_plane_cannot_be_a_client_of_itself() {
     let authority = authority();
     let own = authority.issue_control_plane_certificate(now()).unwrap();

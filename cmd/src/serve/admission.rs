@@ -8,6 +8,7 @@ use ironmesh_cert::peer::proxy_identity;
 use ironmesh_xds_server::{Admission, ClientKey, Peer, Refusal};
 use ironmesh_xds_wire::{EnvoyVersion, Node};
 use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
 
 use super::register::Register;
 use crate::exit::chain;
@@ -81,6 +82,11 @@ impl Admission for ProxyAdmission {
             return refuse(chain(&error));
         }
         Ok(id.to_string().into())
+    }
+
+    /// The proxy: a certificate that is renewed, or issued anew, makes no second client of it.
+    fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
+        proxy_identity(certificate).ok().map(|identity| identity.proxy.to_string().into())
     }
 }
 

@@ -12,14 +12,21 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
-use crate::counters::{Counters, Turned};
+use crate::counters::{Closed, Counters, Turned};
 use crate::peer::Peer;
 use crate::rarely::Rarely;
+use crate::room::Room;
 use crate::seats::Seat;
 use crate::service::Streams;
+
+mod frames;
+
+use frames::Counted;
 
 /// After how long a silence a client is asked whether it is there, and how long it may take to answer.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
@@ -81,6 +88,14 @@ impl Connections {
         self.streams.hub.counters()
     }
 
+    /// Whose connections those are counted with that show this certificate.
+    pub(crate) fn owner(&self, certificate: &CertificateDer<'_>) -> Vec<u8> {
+        match self.streams.admission.owner(certificate) {
+            Some(client) => client.as_bytes().to_vec(),
+            None => certificate.to_vec(),
+        }
+    }
+
     /// Serves a connection by a task of its own.
     pub(crate) fn open<IO>(&self, io: IO, peer: Peer, seat: Seat)
     where
@@ -88,7 +103,7 @@ impl Connections {
     {
         let connections = self.clone();
         self.streams.tasks.spawn(async move {
-            connections.serve(io, peer).await;
+            connections.serve(io, peer, seat.room()).await;
             drop(seat);
         });
     }
@@ -100,26 +115,41 @@ impl Connections {
     {
         self.counters().turned(Turned::Client);
         if let Some(others) = self.refusals.now() {
-            tracing::warn!(address = %peer.address, others, "xDS connection refused: too many show this certificate");
+            tracing::warn!(address = %peer.address, others, "xDS connection refused: the client has too many");
         }
         self.open(io, peer.turned_away(), seat);
     }
 
+    /// Takes note that a client sends frames without end.
+    fn flooded(&self, peer: &Peer) {
+        self.counters().closed(Closed::Flood);
+        if let Some(others) = self.refusals.now() {
+            tracing::warn!(address = %peer.address, others, "xDS connection ended: it sends frames without end");
+        }
+    }
+
     /// Serves a connection to its end.
-    async fn serve<IO>(&self, io: IO, peer: Peer)
+    async fn serve<IO>(&self, io: IO, peer: Peer, room: &Room)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(room.clone());
             std::future::ready(Ok::<_, Infallible>(self.streams.call(request)))
         });
-        let mut connection = std::pin::pin!(self.http2.serve_connection(TokioIo::new(io), service));
+        let flood = CancellationToken::new();
+        let io = TokioIo::new(Counted::new(io, flood.clone()));
+        let mut connection = std::pin::pin!(self.http2.serve_connection(io, service));
         let reason = tokio::select! {
             end = connection.as_mut() => return ended(&peer, &end),
             () = self.streams.shutdown.cancelled() => "the control plane is shutting down",
             () = peer.is_to_leave() => "the client was refused",
             () = peer.expires() => "its certificate has expired",
+            () = flood.cancelled() => {
+                self.flooded(&peer);
+                "it sends frames without end"
+            }
             () = come_of(self.streams.limits.connection_age) => "it has come to its age",
             () = peer.is_idle(IDLE_DEADLINE) => "it had no stream",
         };

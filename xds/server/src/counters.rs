@@ -19,7 +19,7 @@ pub struct Counters {
 pub enum Turned {
     /// There are too many.
     Full,
-    /// There are too many with the same certificate.
+    /// Its client has too many.
     Client,
     /// Its TLS handshake failed.
     BadHandshake,
@@ -55,8 +55,10 @@ pub enum Closed {
     TooManyStreams,
     /// It asks for too many names or types.
     TooManyNames,
-    /// It sends requests, or opens streams, without end.
+    /// It sends requests or frames, or opens streams, without end.
     Flood,
+    /// It has begun so many large requests that there was no room for one more.
+    NoRoom,
     /// It does not read.
     SlowReader,
     /// Whoever decides who may connect has ended it.
@@ -67,11 +69,12 @@ pub enum Closed {
 
 impl Closed {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Refused,
         Self::TooManyStreams,
         Self::TooManyNames,
         Self::Flood,
+        Self::NoRoom,
         Self::SlowReader,
         Self::Disconnected,
         Self::Expired,
@@ -84,6 +87,7 @@ impl Closed {
             Self::TooManyStreams => "too_many_streams",
             Self::TooManyNames => "too_many_names",
             Self::Flood => "flood",
+            Self::NoRoom => "no_room",
             Self::SlowReader => "slow_reader",
             Self::Disconnected => "disconnected",
             Self::Expired => "expired",

@@ -10,7 +10,9 @@
 //! most one push per type is under way, and what has changed meanwhile goes with the next.
 
 mod order;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "the tests use all of it"))]
+#[expect(clippy::indexing_slicing, reason = "for tests: a panic is a failed test")]
 mod tests;
 mod type_stream;
 

@@ -82,6 +82,9 @@ mod body;
 mod connection;
 mod counters;
 pub mod delta;
+#[cfg(any(test, feature = "fuzzing"))]
+#[expect(clippy::indexing_slicing, reason = "for tests: a panic is a failed test")]
+pub mod fuzzing;
 mod hub;
 mod limits;
 mod listener;
@@ -92,7 +95,15 @@ mod peer;
 mod rarely;
 mod references;
 mod report;
-#[cfg(test)]
+mod room;
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "the tests use all of it"))]
+#[expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "for tests: a panic is a failed test"
+)]
 mod scenarios;
 mod seats;
 mod separate;
@@ -102,7 +113,8 @@ pub mod simulated;
 pub mod sotw;
 pub mod stream;
 mod subscription;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "the tests use all of it"))]
 mod test_resources;
 mod trials;
 mod validity;

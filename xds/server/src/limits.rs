@@ -7,10 +7,10 @@ use std::time::Duration;
 pub struct Limits {
     /// How many connections there may be. What comes then is closed before anything is computed for it.
     pub connections: usize,
-    /// How many of them may show the same certificate. One more is told so, and its streams are refused:
-    /// ending an older one instead would let two machines with one certificate drive each other out
-    /// without end.
-    pub connections_per_certificate: usize,
+    /// How many of them one client may have, by what its certificate names ([`crate::Admission::owner`]).
+    /// One more is told so, and its streams are refused: ending an older one instead would let two
+    /// machines with one certificate drive each other out without end.
+    pub connections_per_client: usize,
     /// How many TLS handshakes may be under way.
     pub handshakes: usize,
     /// How many streams a client may have, on all its connections.
@@ -18,6 +18,11 @@ pub struct Limits {
     /// How much memory the names may take that a client asks for on all its streams, about; on one they
     /// may take 16 MiB.
     pub names_per_client: usize,
+    /// How many bytes the requests of a client may take that have come in part, on all its streams.
+    pub unfinished_per_client: usize,
+    /// The same for all clients together, besides 128 KiB that each connection has for itself: room for
+    /// an Envoy's first request is always there.
+    pub unfinished: usize,
     /// How old a connection may become, a tenth more or less: then its client must connect anew. Where
     /// there are several servers, their clients come to be spread over all of them.
     pub connection_age: Option<Duration>,
@@ -30,10 +35,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 20_000,
-            connections_per_certificate: 8,
+            connections_per_client: 8,
             handshakes: 256,
             streams_per_client: 512,
             names_per_client: 32 << 20,
+            unfinished_per_client: 16 << 20,
+            unfinished: 256 << 20,
             connection_age: None,
         }
     }

@@ -98,6 +98,7 @@ async fn accept<IO>(
     let seats = Seats::new(streams.limits);
     let mut handshakes = Handshakes::new(Connections::new(streams), streams.limits.handshakes);
     let no_seat = Rarely::default();
+    let (mut failures, failing) = (0_u64, Rarely::default());
     let mut incoming = std::pin::pin!(incoming);
     loop {
         let accepted = tokio::select! {
@@ -105,10 +106,19 @@ async fn accept<IO>(
             () = streams.shutdown.cancelled() => return,
         };
         let (io, address) = match accepted {
-            Some(Ok(accepted)) => accepted,
+            Some(Ok(accepted)) => {
+                if std::mem::take(&mut failures) > 0 {
+                    tracing::info!("xDS connections are accepted again");
+                }
+                accepted
+            }
             Some(Err(error)) => {
-                // Such as too many open files: what is connected stays, and this may pass.
-                tracing::warn!(%error, "cannot accept an xDS connection");
+                // Such as too many open files: what is connected stays, and this may pass. It is said
+                // once, and not at each try.
+                failures += 1;
+                if failures == 1 && failing.now().is_some() {
+                    tracing::warn!(%error, "cannot accept xDS connections; those that are there stay");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }

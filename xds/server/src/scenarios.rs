@@ -8,6 +8,7 @@
 //! R1 to R64 and "rule 1" to "rule 10" are those of docs/reference/xds-rules.md, and docs/conformance.md
 //! says which tests hold which.
 
+#[cfg(test)]
 /// Makes a test of each of these scenarios for either variant: `…::delta::name` and `…::sotw::name`.
 macro_rules! in_both_variants {
     ($($scenario:ident),+ $(,)?) => {
@@ -20,14 +21,23 @@ macro_rules! in_both_variants {
     };
 }
 
+#[cfg(test)]
 mod answers;
 pub(crate) mod client;
+#[cfg(test)]
 mod convergence;
 pub(crate) mod dialect;
+#[cfg(test)]
 mod limits;
+#[cfg(test)]
 mod order;
+#[cfg(test)]
 mod reconnect;
+#[cfg(test)]
 mod separate;
+#[cfg(test)]
 mod subscriptions;
+pub(crate) mod walk;
 mod wanted;
+#[cfg(test)]
 mod warming;

@@ -1,4 +1,4 @@
-//! Seats for connections: so many are there for all, and so many for each certificate.
+//! Seats for connections: so many are there for all, and so many for each client.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -6,13 +6,14 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustls::pki_types::CertificateDer;
 
 use crate::limits::Limits;
+use crate::room::{ClientRoom, Room, Rooms};
 
 #[derive(Debug)]
 pub(crate) struct Seats {
     limits: Limits,
+    rooms: Rooms,
     hasher: RandomState,
     taken: Mutex<Taken>,
 }
@@ -20,24 +21,32 @@ pub(crate) struct Seats {
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
-    /// By the hash of a certificate, whose key is ours alone: nobody can look for two that share a seat.
-    by_certificate: BTreeMap<u64, usize>,
+    /// By the hash of who it is, whose key is ours alone: nobody can look for two that share their seats.
+    by_owner: BTreeMap<u64, Client>,
 }
 
-/// What the one who shows a certificate may do.
+/// What a client has.
+#[derive(Debug)]
+struct Client {
+    connections: usize,
+    room: ClientRoom,
+}
+
+/// What the one who claims a seat may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// Have streams.
     Granted,
     /// Be told why it may have none.
     TooMany,
-    /// Nothing: too many with this certificate are being told already.
+    /// Nothing: too many of this client are being told already.
     FarTooMany,
 }
 
 impl Seats {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { limits, hasher: RandomState::new(), taken: Mutex::default() })
+        let rooms = Rooms::new(&limits);
+        Arc::new(Self { limits, rooms, hasher: RandomState::new(), taken: Mutex::default() })
     }
 
     /// A seat for a connection, if there is one.
@@ -47,7 +56,8 @@ impl Seats {
             return None;
         }
         taken.all += 1;
-        Some(Seat { seats: Arc::clone(self), certificate: None })
+        let room = self.rooms.of_connection(&self.rooms.of_client());
+        Some(Seat { seats: Arc::clone(self), owner: None, room })
     }
 }
 
@@ -55,24 +65,34 @@ impl Seats {
 #[derive(Debug)]
 pub(crate) struct Seat {
     seats: Arc<Seats>,
-    certificate: Option<u64>,
+    owner: Option<u64>,
+    room: Room,
 }
 
 impl Seat {
     /// Says whose seat it is.
-    pub(crate) fn claim(&mut self, certificate: &CertificateDer<'_>) -> Claim {
-        let certificate = self.seats.hasher.hash_one(certificate.as_ref());
-        let most = self.seats.limits.connections_per_certificate;
+    pub(crate) fn claim(&mut self, owner: &[u8]) -> Claim {
+        let owner = self.seats.hasher.hash_one(owner);
+        let most = self.seats.limits.connections_per_client;
         let mut taken = self.seats.taken.lock();
-        let count = taken.by_certificate.entry(certificate).or_default();
-        let claim = match *count {
+        let client = taken
+            .by_owner
+            .entry(owner)
+            .or_insert_with(|| Client { connections: 0, room: self.seats.rooms.of_client() });
+        let claim = match client.connections {
             count if count < most => Claim::Granted,
             count if count < 2 * most => Claim::TooMany,
             _ => return Claim::FarTooMany,
         };
-        *count += 1;
-        self.certificate = Some(certificate);
+        client.connections += 1;
+        self.room = self.seats.rooms.of_connection(&client.room);
+        self.owner = Some(owner);
         claim
+    }
+
+    /// The room for what comes on it.
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
     }
 }
 
@@ -80,11 +100,11 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut taken = self.seats.taken.lock();
         taken.all = taken.all.saturating_sub(1);
-        let Some(certificate) = self.certificate else { return };
-        if let Some(count) = taken.by_certificate.get_mut(&certificate) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                taken.by_certificate.remove(&certificate);
+        let Some(owner) = self.owner else { return };
+        if let Some(client) = taken.by_owner.get_mut(&owner) {
+            client.connections = client.connections.saturating_sub(1);
+            if client.connections == 0 {
+                taken.by_owner.remove(&owner);
             }
         }
     }
@@ -95,25 +115,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_are_for_all_and_for_each_certificate_and_come_back() {
-        let limits = Limits { connections: 7, connections_per_certificate: 2, ..Limits::default() };
+    fn seats_are_for_all_and_for_each_client_and_come_back() {
+        let limits = Limits { connections: 7, connections_per_client: 2, ..Limits::default() };
         let seats = Seats::new(limits);
-        let one = CertificateDer::from(vec![1]);
-        let sit = |certificate: &CertificateDer<'_>| {
+        let sit = |owner: &[u8]| {
             let mut seat = seats.take().unwrap();
-            (seat.claim(certificate), seat)
+            (seat.claim(owner), seat)
         };
-        let mut taken: Vec<_> = (0..4).map(|_| sit(&one)).collect();
+        let mut taken: Vec<_> = (0..4).map(|_| sit(b"one")).collect();
         let claims: Vec<_> = taken.iter().map(|(claim, _)| *claim).collect();
         assert_eq!(claims, [Claim::Granted, Claim::Granted, Claim::TooMany, Claim::TooMany]);
-        assert_eq!(sit(&one).0, Claim::FarTooMany);
-        assert_eq!(sit(&CertificateDer::from(vec![2])).0, Claim::Granted);
+        assert_eq!(sit(b"one").0, Claim::FarTooMany);
+        assert_eq!(sit(b"other").0, Claim::Granted);
         let others: Vec<_> = (0..3).map(|_| seats.take().unwrap()).collect();
         assert!(seats.take().is_none());
         taken.clear();
         drop(others);
-        assert_eq!(sit(&one).0, Claim::Granted);
-        assert_eq!(seats.taken.lock().by_certificate, BTreeMap::new());
+        assert_eq!(sit(b"one").0, Claim::Granted);
+        assert!(seats.taken.lock().by_owner.is_empty());
         assert_eq!(seats.taken.lock().all, 0);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hyper::body::Incoming;
 use ironmesh_xds_wire::{Node, ResourceType};
+use rustls::pki_types::CertificateDer;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,6 +19,7 @@ use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
 use crate::messages::Messages;
 use crate::peer::Peer;
+use crate::room::Room;
 use crate::sotw::SotwStream;
 use crate::variant::Variant;
 
@@ -36,6 +38,13 @@ pub trait Admission: Send + Sync + 'static {
     /// Decides about a new stream, by the peer's verified certificate; what the client says of itself
     /// can only contradict it. Returns what the client is known by.
     fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal>;
+
+    /// Whom a verified certificate names: where several name the same, their connections count together.
+    /// One that names nobody counts for itself.
+    fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
+        let _ = certificate;
+        None
+    }
 }
 
 /// Why a stream is refused. Told to the client, and logged.
@@ -55,12 +64,13 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Opens a stream, if its peer may have one, and lets a task of its own serve it.
-    fn open<F>(
+    fn open<M, F>(
         &self,
         request: http::Request<Incoming>,
-        serve: impl FnOnce(Self, Peer, Body, mpsc::Sender<Message>) -> F,
+        serve: impl FnOnce(Self, Peer, Messages<M>, mpsc::Sender<Message>) -> F,
     ) -> Result<http::Response<MessageBody>, Status>
     where
+        M: prost::Message + Default,
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
         let encoding = request.headers().get("grpc-encoding");
@@ -69,6 +79,8 @@ impl Streams {
         }
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
+        let room = request.extensions().get::<Room>().cloned();
+        let room = room.ok_or_else(|| Status::internal("the connection has no room"))?;
         if peer.is_turned_away() {
             peer.leave();
             let words =
@@ -82,7 +94,7 @@ impl Streams {
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
         let (end, open) = (End::default(), peer.open());
         let body = MessageBody::new(messages, Arc::clone(&end));
-        let requests = Body::new(request.into_body());
+        let requests = Messages::new(Body::new(request.into_body()), room);
         let serving = serve(self.clone(), peer, requests, responses.clone());
         self.tasks.spawn(async move {
             if let Err(status) = serving.await {
@@ -103,7 +115,7 @@ impl Streams {
         request: http::Request<Incoming>,
     ) -> Result<http::Response<MessageBody>, Status> {
         self.open(request, move |streams, peer, requests, responses| async move {
-            streams.run::<V>(&peer, only, Messages::new(requests), &responses).await
+            streams.run::<V>(&peer, only, requests, &responses).await
         })
     }
 

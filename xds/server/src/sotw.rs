@@ -8,7 +8,9 @@
 mod exchange;
 mod order;
 mod partial;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "the tests use all of it"))]
+#[expect(clippy::indexing_slicing, reason = "for tests: a panic is a failed test")]
 mod tests;
 mod whole;
 

@@ -19,6 +19,8 @@ use crate::seats::Seats;
 use crate::service::{Admission, Refusal};
 use crate::validity::Validity;
 
+mod slow_readers;
+
 const METHOD: &str =
     "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
@@ -28,12 +30,12 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FIRST_REQUEST: &[u8] =
     b"\0\0\0\0\x3a\x0a\x03\x0a\x01c\x12\x33type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// Lets in everybody, as one and the same.
+/// Lets in everybody by the name that it gives itself.
 struct Everybody;
 
 impl Admission for Everybody {
-    fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, Refusal> {
-        Ok("client".into())
+    fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+        Ok(node.id.as_str().into())
     }
 }
 
@@ -43,8 +45,12 @@ fn connection() -> (Peer, DuplexStream) {
 }
 
 fn connection_within(limits: Limits) -> (Peer, DuplexStream) {
+    connection_to(&Arc::default(), limits)
+}
+
+fn connection_to(hub: &Arc<Hub>, limits: Limits) -> (Peer, DuplexStream) {
     let streams = Streams {
-        hub: Arc::new(Hub::default()),
+        hub: Arc::clone(hub),
         admission: Arc::new(Everybody),
         limits,
         shutdown: CancellationToken::new(),

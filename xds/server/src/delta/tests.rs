@@ -1,9 +1,14 @@
 //! The delta stream against the rules that only this variant has, or that it keeps in a way of its own.
 //! What it has in common with the other is in [`crate::scenarios`].
 
+#[cfg(test)]
 mod answers;
 mod client;
+#[cfg(test)]
 mod limits;
+#[cfg(test)]
 mod order;
+#[cfg(test)]
 mod reconnect;
+#[cfg(test)]
 mod subscriptions;

@@ -103,8 +103,10 @@ impl TypeStream {
         // A name in both lists: dropped, then wanted.
         let dropped = self.subscription.unsubscribe(&request.unsubscribe);
         if dropped.wildcard {
+            // (What it took of a push from before it dropped the names is not known, and taken.)
+            let names = self.known.names().chain(self.acked.names());
+            let names = names.chain(&self.asked).chain(&self.doubtful).map(|name| &**name);
             let brought = self.brought.iter().flat_map(|brought| brought.keys());
-            let names = self.known.names().chain(&self.asked).map(|name| &**name);
             let names = names.chain(brought.map(String::as_str));
             let lost: Vec<Arc<str>> =
                 names.filter(|name| !self.subscription.covers(name)).map(Arc::from).collect();

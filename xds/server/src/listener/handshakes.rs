@@ -89,11 +89,11 @@ impl Handshakes {
         let (connections, told) = (self.connections.clone(), Arc::clone(&self.told));
         let task = self.tasks.spawn(async move {
             let failure = match timeout(DEADLINE, handshake(acceptor, io, address)).await {
-                Ok(Ok((stream, peer))) => match seat.claim(&peer.certificate) {
+                Ok(Ok((stream, peer))) => match seat.claim(&connections.owner(&peer.certificate)) {
                     Claim::Granted => return connections.open(stream, peer, seat),
                     Claim::TooMany => return connections.refuse(stream, peer, seat),
                     Claim::FarTooMany => {
-                        (Turned::Client, "too many connections show this certificate".to_owned())
+                        (Turned::Client, "the client has too many connections".to_owned())
                     }
                 },
                 Ok(Err(error)) => (Turned::BadHandshake, error.to_string()),

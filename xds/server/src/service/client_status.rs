@@ -45,7 +45,7 @@ impl Streams {
             }
         };
         self.open(request, move |streams, peer, requests, responses| async move {
-            streams.tell_status(&peer, Messages::new(requests), &responses, is_stream).await
+            streams.tell_status(&peer, requests, &responses, is_stream).await
         })
     }
 
@@ -72,7 +72,8 @@ impl Streams {
                 request = timeout(patience, next(&mut requests, pace.ready_at())) => request,
                 end = self.is_to_end(peer) => return Err(end),
             };
-            let request = request.map_err(|_| Status::unavailable("no request came"))??;
+            let request = request.map_err(|_| Status::unavailable("no request came"))?;
+            let request = request.map_err(|error| self.unread(peer, error))?;
             let Some(mut request) = request else { return Ok(()) };
             if pace.take(1, Instant::now()) >= MAX_FLOOD {
                 self.hub.counters().closed(Closed::Flood);

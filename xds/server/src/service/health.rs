@@ -56,7 +56,7 @@ impl Streams {
             _ => return Err(Status::unimplemented("only Check and Watch are served")),
         };
         self.open(request, move |streams, peer, requests, responses| async move {
-            streams.tell_health(&peer, Messages::new(requests), &responses, is_watched).await
+            streams.tell_health(&peer, requests, &responses, is_watched).await
         })
     }
 
@@ -71,7 +71,8 @@ impl Streams {
             request = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => request,
             end = self.is_to_end(peer) => return Err(end),
         };
-        let request = request.map_err(|_| Status::unavailable("no request came"))??;
+        let request = request.map_err(|_| Status::unavailable("no request came"))?;
+        let request = request.map_err(|error| self.unread(peer, error))?;
         let Some(HealthCheckRequest { service }) = request else { return Ok(()) };
         if !service.is_empty() && service != AGGREGATED {
             return Err(Status::not_found(format!(

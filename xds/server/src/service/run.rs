@@ -14,7 +14,7 @@ use super::Streams;
 use crate::body::Message;
 use crate::counters::Closed;
 use crate::hub::{ClientKey, Coming, Connection};
-use crate::messages::Messages;
+use crate::messages::{Messages, ReadError};
 use crate::pace::Pace;
 use crate::peer::Peer;
 use crate::separate::Separate;
@@ -53,7 +53,8 @@ impl Streams {
             first = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => first,
             end = self.is_to_end(peer) => return Err(end),
         };
-        let first = first.map_err(|_| Status::unavailable("no request came"))??;
+        let first = first.map_err(|_| Status::unavailable("no request came"))?;
+        let first = first.map_err(|error| self.unread(peer, error))?;
         let Some(first) = first else { return Ok(()) };
         let mut pace = Pace::new(PACE, BURST);
         pace.take(cost(&first), Instant::now());
@@ -128,7 +129,7 @@ impl Streams {
                         Err(status) => break Err(status),
                     },
                     Ok(None) => break Ok(()),
-                    Err(status) => break Err(status),
+                    Err(error) => break Err(self.unread(peer, error)),
                 },
                 Ok(()) = connection.sets.changed() => {
                     let set = connection.sets.borrow_and_update().clone();
@@ -187,6 +188,18 @@ impl Streams {
         Status::permission_denied(&*reason)
     }
 
+    /// What a client is told whose next request is not read.
+    pub(super) fn unread(&self, peer: &Peer, error: ReadError) -> Status {
+        match error {
+            ReadError::Status(status) => status,
+            ReadError::NoRoom(no_room) => {
+                self.hub.counters().closed(Closed::NoRoom);
+                tracing::warn!(address = %peer.address, reason = %no_room, "xDS stream cut");
+                Status::resource_exhausted(no_room.to_string())
+            }
+        }
+    }
+
     /// Returns when the streams of a peer are to end, with what they are told.
     pub(super) async fn is_to_end(&self, peer: &Peer) -> Status {
         tokio::select! {
@@ -208,7 +221,7 @@ impl Streams {
 pub(super) async fn next<M: prost::Message + Default>(
     requests: &mut Messages<M>,
     ready_at: Instant,
-) -> Result<Option<M>, Status> {
+) -> Result<Option<M>, ReadError> {
     // (Also for a time that has passed this would give way to others.)
     if ready_at > Instant::now() {
         sleep_until(ready_at).await;

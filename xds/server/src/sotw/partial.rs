@@ -102,15 +102,18 @@ impl Partial {
             if !self.exchange.subscription.covers(name) {
                 continue;
             }
-            self.in_force.insert(Arc::clone(name), Arc::clone(&resource));
+            let before = self.in_force.insert(Arc::clone(name), Arc::clone(&resource));
             self.acked.insert(Arc::clone(name), resource.version());
-            // Where it was sent in the place of what is refused, that is refused still.
-            if !self.is_refused(name, target) {
-                if self.refused.remove(name).is_some() {
-                    self.dirty.insert(Arc::clone(name));
-                }
-                names.push(Arc::clone(name));
+            // What was in force before, or is sent in the place of what is refused, says nothing new of
+            // that: it is refused still.
+            if self.is_refused(name, target) {
+                continue;
             }
+            if before.is_none_or(|before| before != resource) && self.refused.remove(name).is_some()
+            {
+                self.dirty.insert(Arc::clone(name));
+            }
+            names.push(Arc::clone(name));
         }
         Taken { resource_type: self.resource_type, names }
     }

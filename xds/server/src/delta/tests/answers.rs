@@ -1,12 +1,12 @@
 //! ACKs and NACKs, where several pushes may wait for them and a response says what is gone.
 
 use ironmesh_xds_wire::ResourceSet;
-use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Secret};
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Secret};
 
 use super::client::{Client, answer};
 use crate::delta::Output;
 use crate::stream::ACK_DEADLINE;
-use crate::test_resources::{cluster, endpoints, secret, set};
+use crate::test_resources::{cluster, endpoints, listener, secret, set};
 
 /// R16.
 #[test]
@@ -39,6 +39,70 @@ fn a_late_refusal_of_several_does_not_stall_on_what_is_refused_meanwhile() {
         client.saw(),
         ["CDS in doubt: a b (one is bad)", "CDS refused: a (also bad)", "CDS +b"]
     );
+}
+
+/// Rule 5: that something is not there is told again after a refusal, unless it has come meanwhile.
+#[test]
+fn what_has_come_since_a_late_refusal_is_not_sent_again() {
+    let mut client = Client::settled(&set([secret("s", 1)]));
+    client.give(&set([secret("s", 1), secret("t", 1)]));
+    client.wants(Secret, &["t", "u", "v"]);
+    assert_eq!(client.saw(), ["SDS +t -u -v"]);
+    client.pass(ACK_DEADLINE);
+    client.give(&set([secret("s", 1), secret("t", 1), secret("u", 1)]));
+    assert_eq!(client.saw(), ["SDS late", "SDS +u"]);
+    client.refuse(Secret, "t is bad");
+    client.take(Secret);
+    assert_eq!(client.saw(), ["SDS refused: t (t is bad)", "SDS -v"]);
+}
+
+/// Rule 6: what is dropped is not there, also where it was taken of a push from before.
+#[test]
+fn what_is_taken_late_is_dropped_with_the_wildcard() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.give(&set([cluster("a", 1)]));
+    client.change(Cluster, &["*"], &["*"]);
+    client.take(Cluster);
+    assert!(client.stream.acked(Cluster).contains_key("a"));
+    client.change(Cluster, &["a"], &["*"]);
+    assert!(!client.stream.acked(Cluster).contains_key("a"));
+    assert!(client.has.is_empty());
+}
+
+/// Rule 5: what was tried by then is not tried once more for another push that was refused.
+#[test]
+fn what_is_in_a_later_push_is_not_tried_for_an_older_one_that_is_refused() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.give(&set([cluster("a", 1), cluster("b", 1)]));
+    client.pass(ACK_DEADLINE);
+    client.give(&set([cluster("a", 2), cluster("b", 2)]));
+    client.pass(ACK_DEADLINE);
+    client.refuse(Cluster, "b is bad");
+    assert_eq!(
+        client.saw(),
+        ["CDS +a +b", "CDS late", "CDS +a +b", "CDS late", "CDS in doubt: a b (b is bad)"]
+    );
+    client.refuse(Cluster, "b is bad");
+    client.take(Cluster);
+    client.refuse(Cluster, "bad");
+    assert_eq!(
+        client.saw(),
+        ["CDS in doubt: a b (b is bad)", "CDS +a", "CDS +b", "CDS refused: b (bad)"]
+    );
+}
+
+/// Rule 5: of a push that is refused the client may take a part, also where it has dropped all of it and
+/// wants it again meanwhile.
+#[test]
+fn what_was_taken_of_a_refused_push_goes_though_it_was_dropped_meanwhile() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.give(&set([listener("a", 1), listener("b", 1)]));
+    client.change(Listener, &["*"], &["*"]);
+    client.refuse_in_part(Listener, |one| &**one.name() == "a");
+    assert!(client.has.contains_key(&(Listener, "b".into())));
+    client.give(&ResourceSet::default());
+    client.take_all();
+    assert!(client.has.is_empty(), "{:?}", client.has);
 }
 
 /// Rule 10: more pushes than are remembered, and then all of them are answered.

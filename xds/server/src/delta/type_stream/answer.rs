@@ -1,5 +1,6 @@
 //! How a client answers a push, and what that says of what it has.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_xds_wire::DeltaRequest;
@@ -39,36 +40,42 @@ impl TypeStream {
                 if !self.subscription.covers(&name) {
                     continue;
                 }
-                // It has dropped it and wants it again, perhaps by the wildcard: it has it, unless it
-                // is being told at this moment that it is gone.
-                let is_being_removed = self.pushes.iter().any(|push| push.removed.contains(&name));
-                if !self.known.contains_key(&name) && !is_being_removed {
-                    self.doubtful.insert(Arc::clone(&name));
-                }
+                self.doubt_unknown(&name);
                 self.unsure.remove(&name);
                 self.acked.insert(name, version);
             }
             return Some(Answer::Acked(Taken { resource_type: self.resource_type, names }));
         };
         // Envoy may have taken the good resources of a push that it refused (it does for errors of
-        // meaning, and not for malformed messages), so of none of them do we know the version.
+        // meaning, and not for malformed messages), so of none of them do we know the version. Those that
+        // are in a later push wait for its answer, and are not sent once more.
+        let later = self.pushes.iter().flat_map(|push| &push.resources);
+        let later: BTreeSet<_> = later.map(|(name, _)| Arc::clone(name)).collect();
         for (name, _) in &push.resources {
-            self.lose_track_of(name);
+            if !later.contains(name) {
+                self.lose_track_of(name);
+            }
             if self.acked.remove(name).is_some() {
                 self.unsure.insert(Arc::clone(name));
+            }
+            if self.subscription.covers(name) {
+                self.doubt_unknown(name);
             }
         }
         if !push.resources.is_empty() {
             // Nor was it taken that something asked for is not there. (A push of nothing else, if
-            // refused, would be refused again.)
-            let subscription = &self.subscription;
-            self.asked.extend(push.removed.into_iter().filter(|name| subscription.covers(name)));
+            // refused, would be refused again.) What is there by now was sent since, or will be.
+            let (subscription, known) = (&self.subscription, &self.known);
+            let is_not_told =
+                |name: &Arc<str>| subscription.covers(name) && !known.contains_key(name);
+            self.asked.extend(push.removed.into_iter().filter(is_not_told));
         }
         let is_final = push.resources.len() == 1;
         if is_final {
             self.refused.extend(push.resources.iter().cloned());
         } else {
-            self.trials.split(push.resources.iter().map(|(name, _)| Arc::clone(name)).collect());
+            let names = push.resources.iter().map(|(name, _)| name);
+            self.trials.split(names.filter(|name| !later.contains(*name)).cloned().collect());
         }
         let (resource_type, resources) = (self.resource_type, push.resources);
         Some(Answer::Nacked(Refused { resource_type, resources, error, is_final }))
@@ -78,6 +85,16 @@ impl TypeStream {
     fn lose_track_of(&mut self, name: &Arc<str>) {
         if self.known.contains_key(name) {
             self.known.insert(Arc::clone(name), None);
+        }
+    }
+
+    /// A name of a push that was answered, and that the client wants. Where it is not known, the client
+    /// has dropped it and wants it again, perhaps by the wildcard: it may have it, unless it is being told
+    /// at this moment that it is gone.
+    fn doubt_unknown(&mut self, name: &Arc<str>) {
+        let is_being_removed = || self.pushes.iter().any(|push| push.removed.contains(name));
+        if !self.known.contains_key(name) && !is_being_removed() {
+            self.doubtful.insert(Arc::clone(name));
         }
     }
 }

@@ -23,6 +23,7 @@ use super::*;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
+use crate::seats::Seats;
 use crate::service::{Admission, Refusal};
 use crate::test_resources::{cluster, set};
 use crate::validity::Validity;
@@ -78,7 +79,10 @@ impl Client {
                 Validity::endless(),
                 SocketAddr::from(([127, 0, 0, 1], 1)),
             );
-            let requests = Messages::new(tonic::body::Body::new(Requests(incoming)));
+            let requests = Messages::new(
+                tonic::body::Body::new(Requests(incoming)),
+                Seats::new(Limits::default()).take().unwrap().room().clone(),
+            );
             streams.run::<DeltaStream>(&peer, None, requests, &outgoing).await
         });
         Self { hub, requests, responses, end }

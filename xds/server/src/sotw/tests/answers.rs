@@ -167,3 +167,21 @@ fn what_was_in_a_push_without_an_answer_comes_again_with_the_next() {
     assert!(client.saw().is_empty());
     assert_eq!(client.stream.acked(Secret).get("s"), Some(secret("s", 2).version()));
 }
+
+/// R19: the client is where it was before it refused, so the refused version is as bad as it was.
+#[test]
+fn what_a_client_had_before_it_refused_lifts_no_refusal() {
+    let mut client = Client::settled(&set([route("r", 1)]));
+    client.give(&set([route("r", 2)]));
+    client.refuse(Route, "bad");
+    client.give(&set([route("r", 1)]));
+    client.take_all();
+    assert_eq!(client.saw(), ["RDS +r", "RDS refused: r (bad)", "RDS +r"]);
+    client.give(&set([route("r", 2)]));
+    assert_eq!(client.saw(), Vec::<String>::new());
+    // Another version does.
+    client.give(&set([route("r", 3)]));
+    client.take_all();
+    client.give(&set([route("r", 2)]));
+    assert_eq!(client.saw(), ["RDS +r", "RDS +r"]);
+}

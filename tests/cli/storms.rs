@@ -1,0 +1,78 @@
+//! All proxies that come back at once, again and again.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use fs_err as fs;
+use ironmesh_tests::eventually;
+use ironmesh_tests::xds::Imposter;
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::server::{Server, files};
+
+const POLICY: &str =
+    "[[service]]\nname = \"store\"\nports = [{ name = \"web\", port = 80, protocol = \"http\" }]\n";
+
+/// How many proxies there are.
+const COUNT: &str = "50";
+
+/// Each connects, is given its certificate, and goes when all have come. (What has a runtime of its own
+/// goes with it at once, however it is connected.)
+async fn storm(server: &Server) {
+    let xds = server.loopback.socket(1, 15128);
+    let out = server.place.path().join("proxies");
+    let storm = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let proxies = files(&out).into_iter().map(|name| out.join(name));
+        LocalSet::new().block_on(&runtime, async {
+            let mut come = JoinSet::new();
+            for proxy in proxies {
+                come.spawn_local(comes(proxy, xds));
+            }
+            come.join_all().await.len()
+        })
+    };
+    let count = tokio::task::spawn_blocking(storm).await.unwrap();
+    assert_eq!(count.to_string(), COUNT);
+}
+
+async fn comes(folder: PathBuf, xds: SocketAddr) -> Imposter {
+    // (Its connections of before may not have ended yet, as the server sees it.)
+    eventually("to be let in", async || {
+        let proxy = Imposter::connect(&folder, xds).await?;
+        proxy.service_certificate("default/store").await?;
+        anyhow::Ok(proxy)
+    })
+    .await
+}
+
+/// What a process holds in memory, in KiB.
+fn held(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+// A45, A47: nothing stays of those who have gone.
+#[tokio::test]
+async fn after_many_storms_no_more_is_held_than_after_a_few() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/services.toml", POLICY);
+    let mut child = server.start().await;
+    server.ready().await;
+    let join = ["proxy", "bootstrap", "--service", "store", "--address", "127.64.255.1"];
+    let run = server.run(&[&join[..], &["--count", COUNT, "--out", "proxies"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    for _ in 0..10 {
+        storm(&server).await;
+    }
+    let few = held(child.id().unwrap());
+    for _ in 0..20 {
+        storm(&server).await;
+    }
+    let many = held(child.id().unwrap());
+    // A thousand connections have come and gone. (It grows a little at first, with where allocations
+    // happen to lie, and then no more: after 50 storms it is what it is after 100.)
+    assert!(many <= few + few / 4, "{few} KiB after 10 storms, {many} KiB after 30");
+    assert!(child.terminate().await.success());
+}

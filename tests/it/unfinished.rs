@@ -1,0 +1,157 @@
+//! Clients that begin requests and do not end them.
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
+use ironmesh_tests::eventually;
+use ironmesh_tests::eventually::patience;
+use ironmesh_xds_server::{Closed, Limits};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use prost::Message as _;
+use rustls::version::TLS13;
+use tokio::time::timeout;
+use tonic::{Code, Status};
+
+use crate::bystander::Bystander;
+use crate::client::{clusters, config, dial};
+use crate::server::{Server, cluster};
+use ironmesh_tests::authority::Identity;
+
+const METHOD: &str =
+    "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+/// HTTP/2 without gRPC, on a connection of its own.
+async fn speak(server: &Server, client: &Identity) -> SendRequest<Bytes> {
+    let tls = config(server.authority.roots(), Some(client), &[&TLS13]);
+    let io = dial(server.address, tls).await.unwrap();
+    let (requests, connection) = h2::client::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    requests
+}
+
+/// A stream on which these bytes were sent.
+struct Begun {
+    body: SendStream<Bytes>,
+    response: RecvStream,
+}
+
+impl Begun {
+    async fn new(requests: &SendRequest<Bytes>, bytes: Bytes) -> Self {
+        let request = http::Request::post(METHOD)
+            .header("content-type", "application/grpc")
+            .body(())
+            .unwrap();
+        let mut requests = requests.clone().ready().await.unwrap();
+        let (response, mut body) = requests.send_request(request, false).unwrap();
+        let response = timeout(patience(), response).await.unwrap().unwrap().into_body();
+        body.send_data(bytes, false).unwrap();
+        Self { body, response }
+    }
+
+    /// How the stream ends.
+    async fn end(mut self) -> Status {
+        let trailers = timeout(patience(), async {
+            while let Some(data) = self.response.data().await {
+                data.unwrap();
+            }
+            self.response.trailers().await.unwrap().unwrap()
+        });
+        Status::from_header_map(&trailers.await.expect("the stream ends")).unwrap()
+    }
+}
+
+/// A whole request, as gRPC frames it.
+fn framed(request: &DeltaDiscoveryRequest) -> Vec<u8> {
+    let message = request.encode_to_vec();
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], &length[..], &message].concat()
+}
+
+/// A first request, and the beginning of another that is said to be of so many bytes.
+fn beginning(client: &Identity, length: u32) -> Bytes {
+    [&framed(&clusters(client)), &[0][..], &length.to_be_bytes(), &[0; 100]].concat().into()
+}
+
+/// A first request as Envoy sends it: of 61 KB, in two parts.
+fn large_first(client: &Identity) -> (Bytes, Bytes) {
+    let node = Node { id: client.name(), user_agent_name: "x".repeat(61 << 10), ..Node::default() };
+    let mut all =
+        Bytes::from(framed(&DeltaDiscoveryRequest { node: Some(node), ..clusters(client) }));
+    let begin = all.split_to(30 << 10);
+    (begin, all)
+}
+
+/// One who says who it is in two parts is served.
+async fn one_more_is_served(server: &Server) {
+    let client = server.authority.proxy();
+    let (begin, rest) = large_first(&client);
+    let requests = speak(server, &client).await;
+    let mut stream = Begun::new(&requests, begin).await;
+    stream.body.send_data(rest, false).unwrap();
+    server.publish(&client, cluster("a", "1").1).await;
+    let data = timeout(patience(), stream.response.data()).await.expect("a push");
+    assert!(!data.unwrap().unwrap().is_empty());
+}
+
+async fn are_cut(server: &Server, count: u64) {
+    eventually("streams to be cut", async || {
+        let cut = server.hub.counters().streams_closed(Closed::NoRoom);
+        if cut == count { Ok(()) } else { Err(cut) }
+    })
+    .await;
+}
+
+// Invariant 10: 4 MiB on each of a thousand streams would be 4 GiB.
+#[tokio::test]
+async fn what_one_client_has_begun_is_bounded_on_all_its_connections() {
+    let limits = Limits { unfinished_per_client: 1 << 20, ..Limits::default() };
+    let server = Server::start_with(limits).await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let requests = speak(&server, &client).await;
+        for _ in 0..3 {
+            streams.push(Begun::new(&requests, beginning(&client, 400 << 10)).await);
+        }
+        bystander.is_served(&server).await;
+    }
+    are_cut(&server, 7).await;
+    server.status_where(&client, "two streams", |status| status.streams == 2).await;
+    one_more_is_served(&server).await;
+    bystander.is_served(&server).await;
+    // One more is told why; and when the others have gone, there is room again.
+    let requests = speak(&server, &client).await;
+    let end = Begun::new(&requests, beginning(&client, 400 << 10)).await.end().await;
+    assert_eq!(end.code(), Code::ResourceExhausted);
+    assert!(end.message().contains("begun too many large requests"), "{end}");
+    drop(streams);
+    server.status_where(&client, "no stream", |status| status.streams == 0).await;
+    let _begun = Begun::new(&requests, beginning(&client, 400 << 10)).await;
+    server.status_where(&client, "one stream", |status| status.streams == 1).await;
+    bystander.is_served(&server).await;
+    assert_eq!(server.hub.counters().streams_closed(Closed::NoRoom), 8);
+}
+
+// Invariant 10: what an Envoy says at first has room at all times.
+#[tokio::test]
+async fn what_all_clients_have_begun_is_bounded_and_first_requests_have_room() {
+    let limits = Limits { unfinished: 1 << 20, ..Limits::default() };
+    let server = Server::start_with(limits).await;
+    let mut bystander = Bystander::open(&server).await;
+    let mut streams = Vec::new();
+    for _ in 0..5 {
+        let client = server.authority.proxy();
+        let requests = speak(&server, &client).await;
+        streams.push(Begun::new(&requests, beginning(&client, 400 << 10)).await);
+    }
+    are_cut(&server, 3).await;
+    let client = server.authority.proxy();
+    let requests = speak(&server, &client).await;
+    let end = Begun::new(&requests, beginning(&client, 400 << 10)).await.end().await;
+    assert_eq!(end.code(), Code::ResourceExhausted);
+    assert!(end.message().contains("no room for so large a request now"), "{end}");
+    one_more_is_served(&server).await;
+    bystander.is_served(&server).await;
+}

@@ -1,0 +1,163 @@
+//! The frames of HTTP/2 that a client sends, counted as they are read.
+//!
+//! h2 bounds what costs memory: resets, headers that go on, data in tiny pieces. What it answers without
+//! keeping anything, PING and SETTINGS, or passes over, it lets come without end (CVE-2019-9512, -9515
+//! and their kind), and each costs work of ours and few bytes of the client's. So frames that carry no
+//! data have a pace, far above that of any client that does something; of one who goes beyond it nothing
+//! more is read.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::pace::Pace;
+
+/// How often a client may send a frame without data, and how many at once. It sends some for each
+/// response that it reads (window updates), and for each stream.
+pub(super) const PACE: Duration = Duration::from_millis(1);
+pub(super) const BURST: u32 = 20_000;
+
+/// What a client says before its first frame (RFC 9113, 3.4).
+const PREFACE: usize = 24;
+
+/// Length (3 bytes), type, flags (1 each) and stream (4) of a frame (RFC 9113, 4.1).
+const HEAD: usize = 9;
+
+/// The type of the frames that carry requests. h2 has a bound on small ones, and they are paid for by
+/// windows.
+const DATA: u8 = 0;
+
+/// A connection whose frames are counted.
+#[derive(Debug)]
+pub(super) struct Counted<IO> {
+    io: IO,
+    pace: Pace,
+    /// How many bytes pass until the next head.
+    passing: usize,
+    /// What has come of it.
+    head: Vec<u8>,
+    flood: CancellationToken,
+}
+
+impl<IO> Counted<IO> {
+    /// Counts those of `io`. When there are too many, `flood` is told and nothing more comes.
+    pub(super) fn new(io: IO, flood: CancellationToken) -> Self {
+        let pace = Pace::new(PACE, BURST);
+        Self { io, pace, passing: PREFACE, head: Vec::with_capacity(HEAD), flood }
+    }
+
+    /// Counts the frames that begin in these bytes. Returns whether there were too many.
+    fn count(&mut self, mut bytes: &[u8]) -> bool {
+        let mut frames = 0;
+        while !bytes.is_empty() {
+            let passing = self.passing.min(bytes.len());
+            bytes = bytes.get(passing..).unwrap_or_default();
+            self.passing -= passing;
+            let of_head = (HEAD - self.head.len()).min(bytes.len());
+            let (head, rest) = bytes.split_at(of_head);
+            self.head.extend_from_slice(head);
+            bytes = rest;
+            if let [a, b, c, kind, ..] = self.head[..]
+                && self.head.len() == HEAD
+            {
+                frames += u32::from(kind != DATA);
+                self.passing = u32::from_be_bytes([0, a, b, c]) as usize;
+                self.head.clear();
+            }
+        }
+        let now = Instant::now();
+        self.pace.take(frames, now);
+        frames > 0 && !self.pace.is_ready(now)
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Counted<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.flood.is_cancelled() {
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        std::task::ready!(Pin::new(&mut self.io).poll_read(context, buffer))?;
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        if self.count(new) {
+            self.flood.cancel();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Counted<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, length: u8) -> Vec<u8> {
+        let head = [0, 0, length, kind, 0, 0, 0, 0, 0];
+        [&head[..], &vec![7; usize::from(length)]].concat()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_are_counted_however_they_are_cut_and_data_is_not() {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        for kind in [4, 6, DATA, 8, DATA, 0x55] {
+            bytes.extend([frame(kind, 0), frame(kind, 17)].concat());
+        }
+        for size in [1, 2, 9, 10, 25, bytes.len()] {
+            let mut counted = Counted::new((), CancellationToken::new());
+            let begin = counted.pace.ready_at();
+            assert!(!bytes.chunks(size).any(|piece| counted.count(piece)));
+            assert_eq!(counted.pace.ready_at(), begin + 8 * PACE, "in pieces of {size}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_within_the_pace_are_never_too_many() {
+        let mut counted = Counted::new((), CancellationToken::new());
+        counted.passing = 0;
+        let ping = frame(6, 8);
+        assert!(!counted.count(&ping.repeat(BURST as usize)));
+        for _ in 0..1000 {
+            tokio::time::advance(10 * PACE).await;
+            assert!(!counted.count(&ping.repeat(10)));
+        }
+        assert!(counted.count(&ping.repeat(1)));
+    }
+}

@@ -1,0 +1,167 @@
+//! Clients that read slowly, or not at all, and another that is served meanwhile.
+
+use h2::{RecvStream, SendStream};
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse,
+};
+use ironmesh_xds_wire::{ResourceSet, ResourceType};
+use prost::Message as _;
+
+use super::*;
+use crate::test_resources::{cluster, large_cluster};
+
+/// Sixteen clusters of so many KiB.
+fn clusters(content: u32, size: usize) -> ResourceSet {
+    let mut set = ResourceSet::default();
+    for n in 0..16 {
+        set.insert(large_cluster(&format!("{n:02}"), content, size << 10));
+    }
+    set
+}
+
+/// A client of a delta stream, which reads when it is told to.
+struct Client {
+    hub: Arc<Hub>,
+    name: &'static str,
+    body: SendStream<bytes::Bytes>,
+    response: RecvStream,
+    read: bytes::BytesMut,
+    _peer: Peer,
+}
+
+impl Client {
+    /// One that lets so many bytes be on their way to it, on the stream and in all.
+    async fn open(hub: &Arc<Hub>, name: &'static str, window: u32) -> Self {
+        let (peer, io) = connection_to(hub, Limits::default());
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(window).initial_connection_window_size(1 << 16);
+        let (mut requests, connection) = builder.handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let (response, body) = requests.send_request(request(), false).unwrap();
+        let mut client = Self {
+            hub: Arc::clone(hub),
+            name,
+            body,
+            response: response.await.unwrap().into_body(),
+            read: bytes::BytesMut::new(),
+            _peer: peer,
+        };
+        let mut first = FIRST_REQUEST.to_vec();
+        // The name is in the node.
+        first[9] = name.as_bytes()[0];
+        client.body.send_data(first.into(), false).unwrap();
+        while hub.status_of(name).is_none() {
+            tokio::task::yield_now().await;
+        }
+        client
+    }
+
+    /// Reads what comes next, in whatever pieces. How the stream ends, where it does.
+    async fn read(&mut self) -> Result<usize, tonic::Status> {
+        let Some(data) = self.response.data().await else {
+            let trailers = self.response.trailers().await.unwrap().unwrap();
+            return Err(tonic::Status::from_header_map(&trailers).unwrap());
+        };
+        let data = data.unwrap();
+        self.read.extend_from_slice(&data);
+        self.response.flow_control().release_capacity(data.len()).unwrap();
+        Ok(data.len())
+    }
+
+    /// The next response of what was read, if that is whole.
+    fn response(&mut self) -> Option<DeltaDiscoveryResponse> {
+        let length = self.read.get(1..5)?.try_into().unwrap();
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap();
+        if self.read.len() < 5 + length {
+            return None;
+        }
+        let response = self.read.split_to(5 + length);
+        Some(DeltaDiscoveryResponse::decode(&response[5..]).unwrap())
+    }
+
+    fn take(&mut self, response: DeltaDiscoveryResponse) {
+        let (type_url, response_nonce) = (response.type_url, response.nonce);
+        let ack =
+            DeltaDiscoveryRequest { type_url, response_nonce, ..DeltaDiscoveryRequest::default() };
+        let mut framed = vec![0];
+        framed.extend(u32::try_from(ack.encoded_len()).unwrap().to_be_bytes());
+        ack.encode(&mut framed).unwrap();
+        self.body.send_data(framed.into(), false).unwrap();
+    }
+
+    /// Is given something, reads it and takes it, before any time passes.
+    async fn is_served(&mut self, content: u32) {
+        let begin = Instant::now();
+        let mut set = ResourceSet::default();
+        set.insert(cluster("b", content));
+        self.hub.publish(self.name, set);
+        let response = loop {
+            if let Some(response) = self.response() {
+                break response;
+            }
+            self.read().await.unwrap();
+        };
+        self.take(response);
+        let version = cluster("b", content).version();
+        while !self.hub.status_of(self.name).unwrap().has(ResourceType::Cluster, "b", version) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+    }
+}
+
+// A44: as long as it reads, it comes to have all; and nobody waits for it.
+#[tokio::test(start_paused = true)]
+async fn who_reads_a_kilobyte_a_second_comes_to_have_a_megabyte() {
+    let hub = Arc::new(Hub::default());
+    let mut slow = Client::open(&hub, "s", 1024).await;
+    let mut other = Client::open(&hub, "o", 1 << 16).await;
+    hub.publish("s", clusters(1, 64));
+    let (begin, mut read, mut got, mut served) = (Instant::now(), 0, 0, 0);
+    while got < 16 {
+        read += slow.read().await.expect("it is not cut off");
+        while let Some(response) = slow.response() {
+            got += response.resources.len();
+            slow.take(response);
+        }
+        let due = begin + Duration::from_secs(1) * u32::try_from(read / 1024).unwrap();
+        tokio::time::sleep_until(due).await;
+        if due >= begin + Duration::from_secs(10) * (served + 1) {
+            served += 1;
+            other.is_served(served).await;
+        }
+    }
+    assert!(begin.elapsed() > Duration::from_secs(1000), "{:?}", begin.elapsed());
+    assert!(served > 100, "{served}");
+    // Each part was sent once, also those that were late.
+    let pushes = hub.counters().pushes(ResourceType::Cluster) - u64::from(served);
+    assert!(pushes <= 16, "{pushes}");
+}
+
+// A43, A44: what waits for one who does not keep up is bounded, and it is cut off.
+#[tokio::test(start_paused = true)]
+async fn who_reads_too_slowly_for_what_changes_is_cut_off_and_little_is_held_for_it() {
+    for (window, reads) in [(0, false), (1024, true)] {
+        let hub = Arc::new(Hub::default());
+        let mut slow = Client::open(&hub, "s", window).await;
+        let mut other = Client::open(&hub, "o", 1 << 16).await;
+        let (begin, mut content, mut read) = (Instant::now(), 0, 0);
+        while hub.counters().streams_closed(Closed::SlowReader) == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(900), "it is not cut off");
+            content += 1;
+            hub.publish("s", clusters(content, 16));
+            other.is_served(content).await;
+            if reads {
+                read += slow.read().await.unwrap();
+            }
+            sleep(Duration::from_secs(5)).await;
+        }
+        let pushes = hub.counters().pushes(ResourceType::Cluster) - u64::from(content);
+        // Those that wait, one that has no place, and two that HTTP/2 has: it asks for another when little
+        // is left of one. All are the bytes that others have as well.
+        let whole = u64::try_from(read / (256 << 10)).unwrap();
+        assert!(pushes <= whole + 19, "{pushes} for {read} bytes");
+        assert!(begin.elapsed() > Duration::from_secs(60));
+        other.is_served(content + 1).await;
+    }
+}

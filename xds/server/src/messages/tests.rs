@@ -1,0 +1,130 @@
+//! Messages that come in pieces, on a clock that only the tests move.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use http_body::Frame;
+use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DiscoveryRequest;
+
+use super::*;
+use crate::limits::Limits;
+use crate::room::Rooms;
+
+/// Gives these pieces, one at a time, and then ends, or says nothing more.
+struct Pieces {
+    pieces: VecDeque<Bytes>,
+    ends: bool,
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match self.pieces.pop_front() {
+            None if !self.ends => Poll::Pending,
+            piece => Poll::Ready(piece.map(|piece| Ok(Frame::data(piece)))),
+        }
+    }
+}
+
+fn room(limits: &Limits) -> Room {
+    let rooms = Rooms::new(limits);
+    rooms.of_connection(&rooms.of_client())
+}
+
+fn messages_in(room: Room, bytes: &[u8], size: usize, ends: bool) -> Messages<DiscoveryRequest> {
+    let pieces = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
+    Messages::new(Body::new(Pieces { pieces, ends }), room)
+}
+
+fn messages(bytes: &[u8], size: usize) -> Messages<DiscoveryRequest> {
+    messages_in(room(&Limits::default()), bytes, size, true)
+}
+
+fn request(type_url: &str) -> DiscoveryRequest {
+    DiscoveryRequest { type_url: type_url.to_owned(), ..DiscoveryRequest::default() }
+}
+
+fn framed(message: &DiscoveryRequest) -> Vec<u8> {
+    let body = message.encode_to_vec();
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    [&[0][..], &length, &body].concat()
+}
+
+#[tokio::test]
+async fn messages_come_whole_however_they_are_cut() {
+    let all = [request("a"), request(&"x".repeat(70_000)), request(""), request("b")];
+    let bytes: Vec<u8> = all.iter().flat_map(framed).collect();
+    for size in [1, 4, 5, 6, 1000, bytes.len()] {
+        let mut messages = messages(&bytes, size);
+        for message in &all {
+            assert_eq!(messages.next().await.unwrap().as_ref(), Some(message));
+            assert_eq!(messages.buffer.capacity(), 0, "no room is kept");
+            assert!(messages.held.is_none());
+        }
+        assert_eq!(messages.next().await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_told() {
+    let mut garbage = framed(&request("a"));
+    *garbage.last_mut().unwrap() = 0xff;
+    garbage[5] = 0xff;
+    let too_large = [0, 0xff, 0xff, 0xff, 0xff];
+    let mut compressed = framed(&request("a"));
+    compressed[0] = 1;
+    let cut = &framed(&request("abc"))[..7];
+    for (bytes, code) in [
+        (cut, Code::InvalidArgument),
+        (&garbage[..], Code::InvalidArgument),
+        (&too_large, Code::ResourceExhausted),
+        (&compressed, Code::InvalidArgument),
+    ] {
+        let Err(ReadError::Status(status)) = messages(bytes, 3).next().await else {
+            panic!("it is read: {bytes:?}")
+        };
+        assert_eq!(status.code(), code, "{status}");
+    }
+}
+
+// Invariant 10.
+#[tokio::test]
+async fn what_has_come_in_part_takes_room_and_gives_it_back() {
+    let limits = Limits { unfinished_per_client: 200 << 10, ..Limits::default() };
+    let room = room(&limits);
+    let bytes = framed(&request(&"x".repeat(150 << 10)));
+    let mut first = messages_in(room.clone(), &bytes, 16 << 10, true);
+    // (Until there is nothing more to read.)
+    let mut begun = messages_in(room.clone(), &bytes[..6], 16 << 10, false);
+    assert!(look_once(begun.next()).is_pending());
+    let Err(ReadError::NoRoom(no_room)) = first.next().await else { panic!("there was room") };
+    assert_eq!(no_room, NoRoom::OfClient);
+    // What is whole at once takes none.
+    let mut whole = messages_in(room.clone(), &bytes, bytes.len(), true);
+    assert!(whole.next().await.unwrap().is_some());
+    drop(begun);
+    let mut again = messages_in(room, &bytes, 16 << 10, true);
+    assert!(again.next().await.unwrap().is_some());
+}
+
+// Invariant 10.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_does_not_come_to_its_end_is_not_waited_for() {
+    let bytes = framed(&request("abc"));
+    let begin = Instant::now();
+    let mut messages = messages_in(room(&Limits::default()), &bytes[..7], 1, false);
+    let Err(ReadError::Status(status)) = messages.next().await else { panic!("it has no end") };
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("does not come to its end"), "{status}");
+    assert!((DEADLINE..DEADLINE + Duration::from_millis(10)).contains(&begin.elapsed()));
+}
+
+/// Looks once whether it is done.
+fn look_once<F: Future>(future: F) -> Poll<F::Output> {
+    std::pin::pin!(future).poll(&mut Context::from_waker(std::task::Waker::noop()))
+}

@@ -1,0 +1,130 @@
+//! Room for requests that have come in part.
+//!
+//! A request is read when it is whole, and may be of 4 MiB: one client that begins one on each of its
+//! streams, and ends none, would have us hold 4 GiB. So such a request takes room of its client, and of
+//! what its connection has for itself or else of what there is for all; and where there is none, it is
+//! refused. (To let it wait would be to let those wait behind it who do no harm.)
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::limits::Limits;
+
+/// What each connection has for itself, in bytes: an Envoy's first request has 61 KB, and what it brings
+/// along for each of a thousand clusters some sixty bytes.
+const OF_CONNECTION: usize = 128 << 10;
+
+/// The room for all clients.
+#[derive(Debug, Clone)]
+pub(crate) struct Rooms {
+    all: Arc<Semaphore>,
+    per_client: usize,
+}
+
+/// The room for one client, on all its connections.
+#[derive(Debug, Clone)]
+pub(crate) struct ClientRoom(Arc<Semaphore>);
+
+/// The room for the streams of one connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    connection: Arc<Semaphore>,
+    client: Arc<Semaphore>,
+    all: Arc<Semaphore>,
+}
+
+/// Room that is taken, for as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _client: OwnedSemaphorePermit,
+    _connection_or_all: OwnedSemaphorePermit,
+}
+
+/// There is no room for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoRoom {
+    #[error("this client has begun too many large requests: end some before others are begun")]
+    OfClient,
+    #[error("the control plane has no room for so large a request now: try again later")]
+    OfAll,
+}
+
+impl Rooms {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self { all: room(limits.unfinished), per_client: limits.unfinished_per_client }
+    }
+
+    /// The room for one more client.
+    pub(crate) fn of_client(&self) -> ClientRoom {
+        ClientRoom(room(self.per_client))
+    }
+
+    /// The room for one more connection of a client.
+    pub(crate) fn of_connection(&self, client: &ClientRoom) -> Room {
+        Room {
+            connection: room(OF_CONNECTION),
+            client: Arc::clone(&client.0),
+            all: Arc::clone(&self.all),
+        }
+    }
+}
+
+impl Room {
+    /// Takes room for a request of so many bytes.
+    pub(crate) fn hold(&self, bytes: u32) -> Result<Held, NoRoom> {
+        let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(bytes);
+        let client = take(&self.client).map_err(|_| NoRoom::OfClient)?;
+        let other = take(&self.connection).or_else(|_| take(&self.all));
+        let other = other.map_err(|_| NoRoom::OfAll)?;
+        Ok(Held { _client: client, _connection_or_all: other })
+    }
+}
+
+fn room(bytes: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_taken_of_the_client_and_of_the_connection_or_of_all_and_comes_back() {
+        let limits =
+            Limits { unfinished_per_client: 600 << 10, unfinished: 1 << 20, ..Limits::default() };
+        let rooms = Rooms::new(&limits);
+        let client = rooms.of_client();
+        let (one, other) = (rooms.of_connection(&client), rooms.of_connection(&client));
+        let large = one.hold(500 << 10).unwrap();
+        assert_eq!(other.hold(101 << 10).unwrap_err(), NoRoom::OfClient);
+        let small = other.hold(100 << 10).unwrap();
+        // Another client has room of its own, and what is left of that for all.
+        let second = rooms.of_connection(&rooms.of_client());
+        let rest = second.hold(524 << 10).unwrap();
+        assert_eq!(
+            rooms.of_connection(&rooms.of_client()).hold(200 << 10).unwrap_err(),
+            NoRoom::OfAll
+        );
+        drop((large, small, rest));
+        let again = other.hold(600 << 10).unwrap();
+        assert_eq!(rooms.all.available_permits(), (1 << 20) - (600 << 10));
+        drop(again);
+        assert_eq!(rooms.all.available_permits(), 1 << 20);
+    }
+
+    // What an Envoy says at first is 61 KB.
+    #[test]
+    fn a_first_request_has_room_on_as_many_connections_as_there_may_be() {
+        let limits = Limits { unfinished: 0, ..Limits::default() };
+        let rooms = Rooms::new(&limits);
+        let mut held = Vec::new();
+        for _ in 0..limits.connections / limits.connections_per_client {
+            let client = rooms.of_client();
+            for _ in 0..limits.connections_per_client {
+                held.push(rooms.of_connection(&client).hold(61 << 10).unwrap());
+            }
+        }
+        assert_eq!(held.len(), limits.connections);
+    }
+}

@@ -1,0 +1,147 @@
+//! What must hold after each step, and at the end.
+
+use std::sync::Arc;
+
+use ironmesh_xds_wire::Resource;
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route};
+
+use super::{Walk, poison_of};
+use crate::references::REMOVALS;
+use crate::scenarios::dialect::{Dialect, Push};
+
+impl<V: Dialect> Walk<V> {
+    /// Looks at what has come.
+    pub(super) fn look(&mut self) {
+        self.was_late |= self.client.saw().iter().any(|line| line.ends_with("late"));
+        for push in std::mem::take(&mut self.client.log) {
+            self.check_order(&push);
+            for resource in &push.resources {
+                self.check_resource(resource, push.news.contains(resource));
+            }
+            for name in &push.removed {
+                let key = (push.of, Arc::clone(name));
+                self.excused.remove(&key);
+                self.brought.remove(&key);
+                if push.of == Endpoint {
+                    self.owed.remove(name);
+                }
+            }
+        }
+        for of in ResourceType::ALL {
+            let under_way = self.client.open.iter().filter(|push| push.of == of).count();
+            assert!(under_way <= 1 || self.was_late, "{under_way} pushes of {of} are under way");
+        }
+        for ((of, name), version) in &self.client.refused {
+            assert_eq!(*version, poison_of(*of, name), "{of} {name} is blamed");
+        }
+    }
+
+    /// Make before break.
+    fn check_order(&self, push: &Push) {
+        if matches!(push.of, Listener | Route) {
+            // (In the state of the world, what was there before may come again in the place of what
+            // waits or is tried.)
+            let is_old = |one: &Arc<Resource>| {
+                V::either(false, self.published.of(push.of).get(one.name()) != Some(one))
+            };
+            for resource in push.news.iter().filter(|one| !is_old(one)) {
+                self.check_references(resource);
+            }
+        }
+        if self.was_late {
+            return;
+        }
+        let open = self.client.open.iter();
+        let referrers = REMOVALS.iter().find(|(of, _)| *of == push.of).unwrap().1;
+        let is_before = |open: &&Push| open.nonce < push.nonce && referrers.contains(&open.of);
+        let before: Vec<_> = open.filter(is_before).collect();
+        // In the state of the world only a cluster waits, and it is known to be there when it was
+        // taken on this stream.
+        let is_last = |name: &&Arc<str>| {
+            V::either(
+                !self.excused.contains(&(push.of, Arc::clone(name))),
+                push.of == Cluster
+                    && self.taken.contains(*name)
+                    && !self.published.contains(Cluster, name),
+            )
+        };
+        if let Some(gone) = push.removed.iter().find(is_last) {
+            assert!(before.is_empty(), "{gone} is removed, and that is not last: {before:?}");
+        }
+    }
+
+    /// What a listener or a route configuration names is there, if it can be.
+    fn check_references(&self, resource: &Resource) {
+        let client = &self.client;
+        for cluster in self.published.of(Cluster).values() {
+            let key = (Cluster, Arc::clone(cluster.name()));
+            let is_to_have = client.covers(Cluster, cluster.name())
+                && client.refused.get(&key) != Some(&cluster.version())
+                && !client.stream.is_stuck(Cluster);
+            if is_to_have && resource.has_text(|text| text == &**cluster.name()) {
+                assert!(client.has.contains_key(&key), "{resource:?} names {cluster:?}");
+            }
+        }
+    }
+
+    fn check_resource(&mut self, resource: &Arc<Resource>, is_news: bool) {
+        let (of, name) = (resource.resource_type(), resource.name());
+        assert!(self.client.covers(of, name), "not asked for: {resource:?}");
+        let key = (of, Arc::clone(name));
+        let is_excused = self.excused.remove(&key);
+        let before = self.brought.insert(key, Arc::clone(resource));
+        // A whole state has all that there is; and what nobody has answered in time is brought again.
+        let may_repeat = V::either(false, of.allows_wildcard() || self.was_late);
+        let is_first = is_excused || before.as_ref() != Some(resource);
+        assert!(is_first || may_repeat, "sent twice: {resource:?}");
+        match of {
+            Cluster => {
+                // A cluster of a whole state may be asked for, or in doubt, though it is no news.
+                self.excused.insert((Endpoint, Arc::clone(name)));
+                if is_news && self.client.covers(Endpoint, name) {
+                    self.owed.insert(Arc::clone(name));
+                }
+            }
+            Endpoint => {
+                self.owed.remove(name);
+                let cluster = (Cluster, Arc::clone(name));
+                let target = self.published.of(Cluster).get(name).map(|cluster| cluster.version());
+                // Rule 2 is about clusters that are to come.
+                let refused = self.client.refused.get(&cluster).copied();
+                let is_to_come = target.is_some() && refused != target;
+                let is_excused = !is_to_come || self.client.stream.is_stuck(Cluster);
+                if self.client.covers(Cluster, name) && !is_excused {
+                    assert!(self.brought.contains_key(&cluster), "before its cluster: {name}");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn check_end(&self) {
+        let client = &self.client;
+        for resource in self.published.iter() {
+            let (of, name) = (resource.resource_type(), resource.name());
+            let key = (of, Arc::clone(name));
+            if !client.covers(of, name)
+                || client.stream.is_stuck(of)
+                || V::may_lack(client, &key, resource.version())
+            {
+                continue;
+            }
+            assert_eq!(client.has.get(&key), Some(resource), "it lacks {resource:?}");
+            assert_eq!(client.stream.acked(of).get(name), Some(resource.version()));
+        }
+        for (of, name) in client.has.keys() {
+            let may_keep = V::either(false, !of.allows_wildcard() || client.stream.is_stuck(*of));
+            assert!(may_keep || self.published.contains(*of, name), "it still has {of} {name}");
+        }
+        // In the state of the world it cannot be told that there are none.
+        let can_be_told =
+            |name: &Arc<str>| V::either(true, self.published.contains(Endpoint, name));
+        let waits = |name: &&Arc<str>| {
+            !client.refused.contains_key(&(Endpoint, Arc::clone(name))) && can_be_told(name)
+        };
+        assert_eq!(self.owed.iter().find(waits), None, "a cluster waits for its endpoints");
+    }
+}
