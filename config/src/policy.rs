@@ -1,16 +1,17 @@
 //! Policy: from documents to a validated mesh specification. Pure: what is read where is for
 //! [`crate::folder`] to say.
 //!
-//! Three steps. Each document is parsed and its tables are read into a draft; then references,
-//! and splits as a graph, are checked across documents; then, if nothing is an error, the
-//! draft becomes the specification. Every step tells all that it finds, and none looks at an object
-//! whose problem has been told already.
+//! Three steps. Each document is parsed and its tables are read into a part; then the parts are put
+//! together into a draft, and references, and splits as a graph, are checked across documents; then, if
+//! nothing is an error, the draft becomes the specification. Every step tells all that it finds, and
+//! none looks at an object whose problem has been told already.
 
 mod coverage;
 mod damage;
 mod draft;
 mod endpoints;
 mod http_route_group;
+mod part;
 mod reading;
 mod references;
 mod regex;
@@ -57,8 +58,9 @@ pub(crate) fn load(mut documents: Vec<Document>, unreadable: Vec<Finding>) -> Lo
         // What an unreadable file defines is unknown, so nothing can be said to be missing.
         draft.anything_may_be_defined |= finding.is_error();
     }
-    for document in &documents {
-        reading::read(document, &mut draft);
+    let parts: Vec<_> = documents.iter().map(reading::read).collect();
+    for part in &parts {
+        draft.add(part);
     }
     references::check(&mut draft);
     splits::check(&mut draft);
@@ -68,7 +70,9 @@ pub(crate) fn load(mut documents: Vec<Document>, unreadable: Vec<Finding>) -> Lo
     findings.extend(unreadable);
     findings.sort_by(Finding::order);
     let valid = !findings.iter().any(Finding::is_error);
-    let specification = valid.then(|| Arc::new(draft.into_specification(revision.clone())));
+    let specification = valid.then(|| {
+        Arc::new(draft.into_specification(revision.clone(), &MeshSpecification::default()))
+    });
     Loaded { documents: documents.into(), findings, specification, revision }
 }
 
