@@ -11,6 +11,7 @@ mod damage;
 mod draft;
 mod endpoints;
 mod http_route_group;
+mod loader;
 mod part;
 mod reading;
 mod references;
@@ -29,7 +30,7 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
 use xxhash_rust::xxh3::Xxh3;
 
 pub use crate::document::Document;
-use draft::Draft;
+pub use loader::Loader;
 
 /// What one state of the documents says.
 #[derive(Debug, Clone)]
@@ -46,34 +47,7 @@ pub struct Loaded {
 
 /// Checks `documents` and makes a specification of them. The order of the documents is no matter.
 pub fn load_documents(documents: impl IntoIterator<Item = Document>) -> Loaded {
-    load(documents.into_iter().collect(), Vec::new())
-}
-
-/// As [`load_documents`], with what was found while the documents were read from their source.
-pub(crate) fn load(mut documents: Vec<Document>, unreadable: Vec<Finding>) -> Loaded {
-    documents.sort();
-    let revision = revision(&documents, &unreadable);
-    let mut draft = Draft::default();
-    for finding in &unreadable {
-        // What an unreadable file defines is unknown, so nothing can be said to be missing.
-        draft.anything_may_be_defined |= finding.is_error();
-    }
-    let parts: Vec<_> = documents.iter().map(reading::read).collect();
-    for part in &parts {
-        draft.add(part);
-    }
-    references::check(&mut draft);
-    splits::check(&mut draft);
-    coverage::check(&mut draft);
-
-    let mut findings = std::mem::take(&mut draft.findings);
-    findings.extend(unreadable);
-    findings.sort_by(Finding::order);
-    let valid = !findings.iter().any(Finding::is_error);
-    let specification = valid.then(|| {
-        Arc::new(draft.into_specification(revision.clone(), &MeshSpecification::default()))
-    });
-    Loaded { documents: documents.into(), findings, specification, revision }
+    Loader::default().load_documents(documents)
 }
 
 /// A short hash of all that was read. Lengths go in with the texts, so that text which moves from

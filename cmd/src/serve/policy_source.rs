@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ironmesh_admin::{FindingView, PolicyView};
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
-use ironmesh_config::{Document, Loaded, load_documents, load_folder, render, watch_folder};
+use ironmesh_config::{Document, Loaded, Loader, load_documents, render, watch_folder};
 use ironmesh_store::Store;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -31,6 +31,7 @@ pub(crate) struct PolicyState {
 #[derive(Debug)]
 pub(crate) struct PolicySource {
     folder: PathBuf,
+    loader: Loader,
     store: Arc<Store>,
     /// What the folder held when it was last read, if it could be read.
     seen: Option<PolicyRevision>,
@@ -49,7 +50,8 @@ impl PolicySource {
         let view = PolicyView { source: folder.display().to_string(), ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
-        let mut source = Self { folder, store, seen: None, is_kept: true, state };
+        let mut source =
+            Self { folder, loader: Loader::default(), store, seen: None, is_kept: true, state };
         source.read();
         if source.state.borrow().specification.is_none() {
             source.fall_back()?;
@@ -82,7 +84,7 @@ impl PolicySource {
 
     /// Reads the folder, and puts into force what passes.
     fn read(&mut self) {
-        let loaded = match load_folder(&self.folder) {
+        let loaded = match self.loader.load_folder(&self.folder) {
             Ok(loaded) => loaded,
             Err(error) => {
                 self.unreadable(&chain(&error));

@@ -116,21 +116,19 @@ impl<'a, T> Objects<'a, T> {
         self.0.iter().filter_map(|(key, definition)| Some((*key, object(definition)?)))
     }
 
-    /// The map of them, made out of the one `before`: it shares with that what is the same in both, so
-    /// that the difference between the two costs as much as it is large.
+    /// The map of them, made out of the one `before`: it shares with that what is the same value in
+    /// both, so that the difference between the two costs as much as it is large. (What says the same in
+    /// another place is another value: findings name the place.)
     fn onto<K: Ord + Clone>(
         self,
         before: &OrdMap<K, Arc<T>>,
         key: impl Fn(&Key) -> K,
-    ) -> OrdMap<K, Arc<T>>
-    where
-        T: Eq,
-    {
+    ) -> OrdMap<K, Arc<T>> {
         let mut map = before.clone();
         let mut names = BTreeSet::new();
         for (name, object) in self.valid() {
             let name = key(name);
-            if map.get(&name) != Some(object) {
+            if !map.get(&name).is_some_and(|known| Arc::ptr_eq(known, object)) {
                 map.insert(name.clone(), Arc::clone(object));
             }
             names.insert(name);
