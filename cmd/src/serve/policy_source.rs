@@ -108,8 +108,10 @@ impl PolicySource {
         }
         match &loaded.specification {
             Some(specification) => {
-                self.keep(&loaded);
                 self.put_in_force(specification, &loaded.findings, drawn);
+                // Behind it: proxies do not wait for the disk. What is lost when the power fails in
+                // between is still in the folder.
+                self.keep(&loaded);
             }
             None => self.refuse(&loaded.findings, drawn),
         }
@@ -118,9 +120,8 @@ impl PolicySource {
     /// Keeps the documents for a start with a broken folder. A full disk must not stop the mesh: it is
     /// tried again whenever the folder is read.
     fn keep(&mut self, loaded: &Loaded) {
-        let documents: Vec<_> =
-            loaded.documents.iter().map(|d| (d.path.to_string(), d.text.to_string())).collect();
-        let kept = self.store.put_last_good_policy(&documents);
+        let documents = loaded.documents.iter().map(|d| (&*d.path, &*d.text));
+        let kept = self.store.put_last_good_policy(documents);
         self.is_kept = kept.is_ok();
         if let Err(error) = kept {
             tracing::error!(error = chain(&error), "cannot keep the policy for the next start");
