@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Finding, HttpRouteGroup, Name, Service, ServiceAccount, ServiceName, Spot, TcpRoute,
-    TrafficSplit, TrafficTarget,
+    Finding, HttpRouteGroup, MeshSpecification, Name, Service, ServiceAccount, ServiceName, Spot,
+    TcpRoute, TrafficSplit, TrafficTarget,
 };
 
 use super::damage::Damage;
@@ -45,6 +45,34 @@ impl Part {
     }
 }
 
+impl Part {
+    /// Whether nobody who refers to what this part defines can tell it from `before`: both are read
+    /// without a finding, and differ in nothing but where endpoints are, and where things are written.
+    pub(super) fn differs_in_endpoints_only(&self, before: &Self) -> bool {
+        let same_service = |one: &Service, other: &Service| {
+            (&one.account, &one.ports, one.mode) == (&other.account, &other.ports, other.mode)
+        };
+        self.findings.is_empty()
+            && before.findings.is_empty()
+            && self.services.are_same(&before.services, same_service)
+            && self.traffic_targets.are_same(&before.traffic_targets, PartialEq::eq)
+            && self.http_route_groups.are_same(&before.http_route_groups, PartialEq::eq)
+            && self.tcp_routes.are_same(&before.tcp_routes, PartialEq::eq)
+            && self.traffic_splits.are_same(&before.traffic_splits, PartialEq::eq)
+    }
+
+    /// Puts what it defines into `specification`, in place of what has the same names there.
+    pub(super) fn put_into(&self, specification: &mut MeshSpecification) {
+        for (_, service) in self.services.valid() {
+            specification.services.insert(service.name.clone(), service);
+        }
+        specification.traffic_targets.extend(self.traffic_targets.valid());
+        specification.http_route_groups.extend(self.http_route_groups.valid());
+        specification.tcp_routes.extend(self.tcp_routes.valid());
+        specification.traffic_splits.extend(self.traffic_splits.valid());
+    }
+}
+
 /// The definitions of one kind, in the order of the document. Several may have one name.
 #[derive(Debug)]
 pub(super) struct Definitions<T>(pub(super) Vec<Definition<T>>);
@@ -69,6 +97,21 @@ impl<T> Definitions<T> {
             object: object.map(Arc::new),
             is_damaged: false,
         });
+    }
+
+    fn valid(&self) -> impl Iterator<Item = (Key, Arc<T>)> {
+        let object =
+            |one: &Definition<T>| Some((one.key.clone(), Arc::clone(one.object.as_ref().ok()?)));
+        self.0.iter().filter_map(object)
+    }
+
+    /// Whether all of both can be read, have the same names in the same order, and are the `same`.
+    fn are_same(&self, others: &Self, same: impl Fn(&T, &T) -> bool) -> bool {
+        let same_definition = |(one, other): (&Definition<T>, &Definition<T>)| {
+            let objects = one.object.as_ref().ok().zip(other.object.as_ref().ok());
+            one.key == other.key && objects.is_some_and(|(one, other)| same(one, other))
+        };
+        self.0.len() == others.0.len() && self.0.iter().zip(&others.0).all(same_definition)
     }
 
     fn damaged(&mut self, damage: &Damage) {

@@ -34,9 +34,24 @@ const TEXTS: [&str; 16] = [
     "# nothing\n",
 ];
 
+/// What is put in the place of what. Most of it is what others cannot tell from what it was.
+const WORDS: [(&str, &str); 9] = [
+    ("10.0.0.1", "10.0.0.2"),
+    ("10.0.0.2", "10.0.0.3\", weight = 7 }, { address = \"10.0.0.1"),
+    ("10.0.0.3\", weight = 7 }, { address = \"10.0.0.1", "10.0.0.1"),
+    ("[[", "# One line more.\n[["),
+    ("# One line more.\n", ""),
+    ("\"all\" }]\n", "\"all\", methods = [\"GET\"] }]\n"),
+    ("buyer", "shopper"),
+    ("shopper", "buyer"),
+    ("[[", "["),
+];
+
 /// What happens to a folder.
 #[derive(Debug, Clone)]
 enum Edit {
+    /// A file says one thing in place of another.
+    Replace(Index, (&'static str, &'static str)),
     /// A file says this now.
     Write(&'static str, Vec<&'static str>),
     Remove(Index),
@@ -49,7 +64,8 @@ enum Edit {
 fn edit() -> impl Strategy<Value = Edit> {
     let path = || select(&["a.toml", "b.toml", "c/a.toml"][..]);
     prop_oneof![
-        6 => (path(), prop::collection::vec(select(&TEXTS[..]), 0..4))
+        8 => (any::<Index>(), select(&WORDS[..])).prop_map(|(at, words)| Edit::Replace(at, words)),
+        3 => (path(), prop::collection::vec(select(&TEXTS[..]), 0..4))
             .prop_map(|(path, texts)| Edit::Write(path, texts)),
         1 => any::<Index>().prop_map(Edit::Remove),
         1 => (any::<Index>(), path()).prop_map(|(from, to)| Edit::Rename(from, to)),
@@ -65,12 +81,28 @@ struct Files {
 }
 
 impl Files {
+    /// Without a finding.
+    fn good() -> Self {
+        let text = |numbers: &[usize]| numbers.iter().map(|n| TEXTS[*n]).collect::<String>();
+        let texts =
+            [("a.toml", text(&[2])), ("b.toml", text(&[4, 5, 10])), ("c/a.toml", text(&[7, 9]))];
+        Self { texts: texts.into(), barred: None }
+    }
+
     fn edit(&mut self, edit: Edit) {
         let taken = |texts: &mut BTreeMap<&'static str, String>, at: Index| {
             let paths: Vec<_> = texts.keys().copied().collect();
             (!paths.is_empty()).then(|| texts.remove(at.get(&paths)))?
         };
         match edit {
+            Edit::Replace(at, (from, to)) => {
+                let paths: Vec<_> = self.texts.keys().copied().collect();
+                if !paths.is_empty()
+                    && let Some(text) = self.texts.get_mut(at.get(&paths))
+                {
+                    *text = text.replace(from, to);
+                }
+            }
             Edit::Write(path, texts) => {
                 self.texts.insert(path, texts.concat());
             }
@@ -99,7 +131,8 @@ proptest! {
     fn after_any_edits_what_is_loaded_again_is_what_is_loaded_anew(
         edits in prop::collection::vec(edit(), 1..20)
     ) {
-        let (mut files, mut loader) = (Files::default(), Loader::default());
+        let (mut files, mut loader) = (Files::good(), Loader::default());
+        prop_assert!(files.load(&mut loader).findings.is_empty());
         for edit in edits {
             files.edit(edit);
             let (again, anew) = (files.load(&mut loader), files.load(&mut Loader::default()));
@@ -142,11 +175,12 @@ fn an_edit_parses_what_it_is_about_and_the_rest_is_shared() {
     let mut loader = Loader::default();
     let mut load = |store: Document| {
         let loaded = loader.load_documents(rest.iter().cloned().chain([store]));
-        (loaded.specification.unwrap(), loader.parsed())
+        (loaded.specification.unwrap(), (loader.parsed(), loader.checked()))
     };
     let (before, _) = load(store(&["10.0.0.1"]));
-    let (after, parsed) = load(store(&["10.0.0.1", "10.0.0.2"]));
-    assert_eq!(parsed, 101 + 1);
+    let edited = store(&["10.0.0.1", "10.0.0.2"]);
+    let (after, work) = load(edited.clone());
+    assert_eq!(work, (101 + 1, 1), "one more is parsed, and nothing checked again");
     assert!(after.traffic_targets.ptr_eq(&before.traffic_targets));
     assert!(after.http_route_groups.ptr_eq(&before.http_route_groups));
     let changed: Vec<_> = before.services.diff(&after.services).collect();
@@ -155,4 +189,9 @@ fn an_edit_parses_what_it_is_about_and_the_rest_is_shared() {
         Arc::clone(spec.services.get(&"buyer-7".parse::<ServiceName>().unwrap()).unwrap())
     };
     assert!(Arc::ptr_eq(&same(&before), &same(&after)));
+    // What others may have something to say about is checked; the rest is shared all the same.
+    let text = edited.text.replace("http", "tcp");
+    let (again, work) = load(Document::new("store.toml", text));
+    assert_eq!(work, (101 + 2, 2));
+    assert!(again.traffic_targets.ptr_eq(&before.traffic_targets));
 }
