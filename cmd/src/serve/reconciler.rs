@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::statement;
 use super::policy_source::PolicyState;
-use super::register::Register;
+use super::register::{InForce, Register};
 use crate::exit::chain;
 use clients::Clients;
 use moments::Moments;
@@ -346,8 +346,8 @@ impl Reconciler {
     /// Proxies that have in force what they were given take part with it, from now on and over
     /// restarts. What they serve no longer they take part with no longer.
     fn record_participation(&mut self) {
-        let (hub, register, clients) = (&self.hub, &self.register, &self.clients);
-        let order = &self.order;
+        let (hub, clients, order) = (&self.hub, &self.clients, &self.order);
+        let (mut progress, mut decided) = (Vec::new(), Vec::new());
         self.undecided.retain(|client| {
             let Some(given) = clients.given(client) else { return false };
             let (compiled, id) = (&given.compiled, given.proxy.record.id);
@@ -357,17 +357,25 @@ impl Reconciler {
             });
             let serves_nothing = compiled.takes_part_with.is_empty();
             let is_in_force = !serves_nothing && hub.has_all(client, needed);
-            let kept = if is_in_force {
-                register.participates(id, &compiled.serves)
-            } else {
-                register.participates_at_most(id, &compiled.serves)
-            };
-            if let Err(error) = &kept {
-                tracing::error!(%client, error = chain(error), "cannot keep that a proxy takes part");
-            }
+            let in_force = if is_in_force { InForce::These } else { InForce::AtMost };
+            progress.push((id, in_force(&compiled.serves)));
             // Of one that serves nothing there is nothing to wait for.
-            !((is_in_force || serves_nothing) && kept.is_ok())
+            if is_in_force || serves_nothing {
+                decided.push(Arc::clone(client));
+            }
+            true
         });
+        match self.register.participate(progress) {
+            Ok(()) => {
+                for client in decided {
+                    self.undecided.remove(&client);
+                }
+            }
+            // They stay undecided, so it is tried again at every pass.
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot keep which proxies take part");
+            }
+        }
     }
 
     /// Forgets those who are away and have no place in the register any more, and what nobody needs.

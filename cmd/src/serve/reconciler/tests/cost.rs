@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ironmesh_catalog::JoinRecord;
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::{Node, ResourceType};
 
@@ -28,6 +29,20 @@ fn who_serves_nothing_is_decided_at_once() {
     assert_eq!(place.reconciler.undecided.len(), 1, "it has taken nothing yet");
     store.take_all();
     place.pass();
+    assert!(place.reconciler.undecided.is_empty());
+}
+
+#[test]
+fn all_who_take_part_after_one_pass_are_written_down_together() {
+    let mut place = Place::open(POLICY);
+    let mut stores: Vec<_> = (1..=20).map(|number| place.proxy(number, &["store"])).collect();
+    place.pass();
+    stores.iter_mut().for_each(SimulatedClient::take_all);
+    let changes = place.register.generation().borrow().changes;
+    place.pass();
+    assert_eq!(place.register.generation().borrow().changes, changes + 1);
+    let is_there = |record: &Arc<JoinRecord>| !record.participation.0.is_empty();
+    assert!(place.register.records().values().all(is_there));
     assert!(place.reconciler.undecided.is_empty());
 }
 
