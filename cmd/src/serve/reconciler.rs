@@ -79,6 +79,8 @@ pub(crate) struct Reconciler {
     clients: Clients,
     refusals: Refusals,
     order: Order,
+    /// Those who were looked at in the last pass, and may have been given something.
+    handed_over: BTreeSet<ClientKey>,
     /// When the clock is looked at next.
     next_tick: Instant,
     /// Those of whom it is not known yet that they have in force what they were given.
@@ -127,6 +129,7 @@ impl Reconciler {
             clients: Clients::default(),
             refusals: Refusals::default(),
             order: Order::default(),
+            handed_over: BTreeSet::new(),
             next_tick: Instant::now(),
             undecided: BTreeSet::new(),
         };
@@ -216,9 +219,16 @@ impl Reconciler {
         self.compile(&affected);
         concerned.extend(self.note_refusals(&news));
         concerned.extend(affected);
-        concerned.extend(self.refusals.concerned());
-        concerned.extend(self.order.waiting());
+        let mut touched = std::mem::take(&mut self.handed_over);
+        touched.extend(news.into_iter().map(|(client, _)| client));
+        self.refusals.judge(&self.hub, &touched);
+        concerned.extend(self.refusals.take_concerned());
+        if let Some(snapshot) = self.moments.snapshot() {
+            let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
+            concerned.extend(self.order.due(Known { snapshot, clients, hub, now }));
+        }
         self.hand_over(&concerned);
+        self.handed_over = concerned;
         self.record_participation();
         if is_tick {
             self.forget_strangers();
@@ -314,12 +324,11 @@ impl Reconciler {
 
     /// Gives these clients what they are to have, or what stands in for it.
     fn hand_over(&mut self, clients: &BTreeSet<ClientKey>) {
-        let condemned = self.refusals.condemned(&self.hub);
         for client in clients {
             let Some(given) = self.clients.given(client) else { continue };
             let published = self.hub.published(client);
             let before = published.as_ref();
-            let (set, not_in_force) = self.refusals.settle(client, given, before, &condemned);
+            let (set, not_in_force) = self.refusals.settle(client, given, before);
             self.tell_not_in_force(given.proxy.record.id, &not_in_force);
             let set = match (&published, self.moments.snapshot()) {
                 (Some(before), Some(snapshot)) => {

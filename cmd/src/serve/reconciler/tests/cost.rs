@@ -174,3 +174,28 @@ fn policy_that_says_the_same_in_other_words_sends_nothing() {
     place.pass();
     assert_eq!(place.hub.counters().sets(), sets);
 }
+
+#[test]
+fn those_who_refuse_are_not_looked_at_again_for_the_answers_of_others() {
+    let mut place = Place::open(MARKET);
+    let mut bystander = place.proxy(1, &["stranger"]);
+    let mut buyers: Vec<_> = (10..40).map(|number| place.proxy(number, &["buyer"])).collect();
+    place.pass();
+    for buyer in &buyers {
+        buyer.refuse(ResourceType::Route, "outbound-http", "no such thing");
+    }
+    place.pass();
+    assert_eq!(place.reconciler.handed_over.len(), 30);
+    for of in [ResourceType::Listener, ResourceType::Route] {
+        bystander.take(of);
+        place.pass();
+        assert_eq!(place.reconciler.handed_over.len(), 0, "the other took a {of}");
+    }
+    // Who comes new is not asked, until one has taken it after all.
+    let newcomer = place.proxy(50, &["buyer"]);
+    place.pass();
+    assert!(!newcomer.set().contains(ResourceType::Route, "outbound-http"));
+    buyers[0].take_all();
+    place.pass();
+    assert!(newcomer.set().contains(ResourceType::Route, "outbound-http"));
+}
