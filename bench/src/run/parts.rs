@@ -63,7 +63,7 @@ impl<'a> Bench<'a> {
     pub(super) async fn measure(&mut self) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
         let begin = Instant::now();
-        let identities = self.subject.join().await?;
+        let identities = self.subject.join(self.shape).await?;
         let joining = begin.elapsed();
         let memory = self.first_connection(identities, &mut rows).await?;
         rows.push(Row::new("`proxy bootstrap` of all, ten by a call", "ms", milliseconds(joining)));
@@ -224,6 +224,7 @@ impl<'a> Bench<'a> {
         let clients = self.shape.callers_of_private();
         let scope = Scope { cluster: PRIVATE, clients, ..self.scope(PAUSE) };
         let all = rows.iter().find(|row| row.work == CPU).map(|row| row.ours);
+        let all = all.context("no CPU of all")?;
         let (server, subject) = (self.subject.id()?, &mut self.subject);
         let change = async || subject.change_private();
         let few = series(&self.fleet, server, scope, self.options.events, change).await?;
@@ -231,7 +232,15 @@ impl<'a> Bench<'a> {
         rows.push(Row::new(work, "ms", milliseconds(median(&few.to_last))));
         let work = "a change that few may see: CPU per proxy that may, beside all";
         let row = Row::new(work, "us", microseconds(few.cpu_each()));
-        rows.push(row.beside(all.context("no CPU of all")?).at_most(1.15));
+        rows.push(row.beside(all).at_most(1.15));
+        // What all have that few have not is the price of telling one more; the rest is the change's own.
+        let (told, n) = (count(clients as u64), self.n());
+        let of_few = microseconds(few.cpu_each()) * told;
+        let each = (all * n - of_few) / (n - told);
+        let work = "one change: CPU per proxy at the margin, all less few";
+        rows.push(Row::new(work, "us", each));
+        let work = "one change: CPU that it costs whoever may see it";
+        rows.push(Row::new(work, "us", of_few - told * each));
         let events = count(few.to_last.len() as u64);
         let work = "a change that few may see: responses to others";
         let stray = few.counts.responses.saturating_sub((clients * few.to_last.len()) as u64);
@@ -242,7 +251,7 @@ impl<'a> Bench<'a> {
     /// Proxies join one after the other, each an endpoint more of a service that all may call.
     async fn joins(&self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let (server, xds) = (self.subject.id()?, self.subject.xds());
-        let mut newcomers = self.subject.join_more().await?;
+        let mut newcomers = self.subject.join_more(self.shape).await?;
         let times = newcomers.len().min(self.options.events);
         let (variant, delay) = (self.options.variant, self.options.delay);
         let mut joined = Vec::new();
