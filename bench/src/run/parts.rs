@@ -24,6 +24,8 @@ pub(super) struct Bench<'a> {
     subject: Subject,
     fleet: Fleet,
     floor: Option<(Floor, Fleet)>,
+    /// How many connections were lost because we killed the server.
+    killed: u64,
 }
 
 pub(super) const TO_LAST: &str = "one service's endpoints change: to the last ACK, median";
@@ -47,7 +49,7 @@ impl<'a> Bench<'a> {
     pub(super) async fn open(options: &'a Options, shape: Shape) -> anyhow::Result<Self> {
         let subject = Subject::start(&options.ironmesh, shape).await?;
         let fleet = Fleet::new(Vec::new(), options.variant, options.delay);
-        Ok(Self { options, shape, subject, fleet, floor: None })
+        Ok(Self { options, shape, subject, fleet, floor: None, killed: 0 })
     }
 
     pub(super) fn log_tail(&self) -> String {
@@ -78,6 +80,8 @@ impl<'a> Bench<'a> {
         ensure!(verified == self.shape.proxies, "{verified} clients were compared");
         let work = "proxies with exactly the server's set at the end";
         rows.push(Row::new(work, "proxies", count(verified as u64)));
+        let lost = self.fleet.counts().lost - self.killed;
+        rows.push(Row::new("connections that were lost and made again", "each", count(lost)));
         Ok(rows)
     }
 
@@ -329,15 +333,20 @@ impl<'a> Bench<'a> {
         let (mut starts, mut scope) = (Vec::new(), self.scope(Duration::ZERO));
         scope.clients = self.shape.proxies;
         for _ in 0..self.options.storms {
+            let lost = self.fleet.counts().lost;
             self.subject.kill().await?;
+            // They come back when they are told to: all at once, and when it is ready.
+            self.fleet.disconnect();
             self.subject.change()?;
             let begin = Instant::now();
             self.subject.run().await?;
             starts.push(begin.elapsed());
+            self.killed += self.fleet.counts().lost - lost;
             let (xds, server) = (self.subject.xds(), self.subject.id()?);
             both.ours.push(storm(&self.fleet, xds, server, false, scope).await?);
             if let Some((floor, fleet)) = &mut self.floor {
                 floor.kill().await?;
+                fleet.disconnect();
                 floor.run_changed().await?;
                 let storm = storm(fleet, floor.address(), floor.id()?, false, scope).await?;
                 both.floor.get_or_insert_with(Vec::new).push(storm);
