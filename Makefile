@@ -48,9 +48,9 @@ test: prerequisites ## All tests, also those on real Envoys (fetched at first)
 	cargo build --workspace --bins
 	ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" cargo test --workspace --no-fail-fast
 
-# Its own binaries in release: the first build takes minutes, the measuring about five. IRONMESH_BIN is
+# Its own binaries in release: the first build takes minutes, the measuring about six. IRONMESH_BIN is
 # the debug build of the tests, so it is not looked at here.
-bench: prerequisites ## Measure with simulated Envoys, beside the floor; ARGS="--shape 1000x100 --output json"
+bench: envoy ## Measure with simulated Envoys, beside the floor; ARGS="--shape 1000x100 --output json"
 	@echo "building for release (up to ten minutes at first)" >&2
 	@cargo build --release --package ironmesh --package ironmesh-bench
 	@"$(target_dir)/release/ironmesh-bench" run --ironmesh "$(target_dir)/release/ironmesh" $(ARGS)

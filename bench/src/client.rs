@@ -83,24 +83,35 @@ pub(crate) struct Client {
 impl Client {
     /// Does as it is told until nobody tells it anything any more.
     pub(crate) async fn run(self, mut orders: watch::Receiver<Order>) {
+        let mut begun = 0;
         loop {
             let order = orders.borrow_and_update().clone();
             let epoch = order.epoch;
             let is_another = |order: &Order| order.epoch != epoch;
+            let mut is_lost = false;
             if let Some(target) = order.target {
-                if order.is_fresh {
+                if order.is_fresh && epoch != begun {
                     self.envoy.lock().forget();
                 }
+                begun = epoch;
                 let end = self.connect(target, &order, &mut orders).await;
                 self.totals.left(self.index);
                 if let Err(error) = end {
                     self.totals.lost(&error);
+                    is_lost = true;
                 }
             }
-            if orders.wait_for(is_another).await.is_err() {
-                return;
+            tokio::select! {
+                told = orders.wait_for(is_another) => if told.is_err() { return },
+                // As Envoy, which comes back within half a second with what it has.
+                () = sleep(self.reconnect_delay()), if is_lost => {}
             }
         }
+    }
+
+    /// Another for each, so that those who were lost together do not come back together.
+    fn reconnect_delay(&self) -> Duration {
+        RECONNECT_WITHIN * u32::try_from(self.index % 100).unwrap_or(0) / 100
     }
 
     /// One connection, to its end: `Ok` where it is told to do something else.
@@ -287,5 +298,6 @@ impl Stream<'_> {
 }
 
 /// How long a connection or a handshake may take: in a storm they take turns.
+const RECONNECT_WITHIN: Duration = Duration::from_millis(500);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(60);
 const SLOW: Duration = Duration::from_secs(3);

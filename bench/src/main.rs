@@ -55,6 +55,9 @@ struct RunArguments {
     /// The control plane
     #[arg(long, env = "IRONMESH_BIN", default_value = "target/release/ironmesh")]
     ironmesh: PathBuf,
+    /// A real Envoy; without one, what needs it is left out
+    #[arg(long, env = "ENVOY_BIN", default_value = ".tools/envoy")]
+    envoy: PathBuf,
     #[command(flatten)]
     clients: ClientArguments,
     /// How many changes make a series
@@ -168,6 +171,7 @@ async fn told_to_end() -> anyhow::Result<()> {
 async fn measure(arguments: RunArguments, output: Output) -> anyhow::Result<()> {
     let options = Options {
         ironmesh: arguments.ironmesh,
+        envoy: arguments.envoy,
         own_program: std::env::current_exe()?,
         shapes: arguments.shapes,
         variant: arguments.clients.variant(),

@@ -20,6 +20,8 @@ pub struct Report {
     pub counts: bool,
     /// Why not.
     pub doubts: Vec<String>,
+    /// What was not measured, and why.
+    pub left_out: Vec<String>,
     /// The figures.
     pub rows: Vec<Row>,
     /// How long it took.
@@ -121,6 +123,9 @@ impl fmt::Display for Report {
             )?;
         }
         writeln!(f)?;
+        for left_out in &self.left_out {
+            writeln!(f, "left out: {left_out}")?;
+        }
         for doubt in &self.doubts {
             writeln!(f, "doubt: {doubt}")?;
         }

@@ -1,5 +1,7 @@
 //! The runner: starts a control plane and the floor, lets fleets join, and measures both by turns.
 
+mod enforcement;
+mod large_policy;
 mod parts;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +25,8 @@ pub struct Options {
     pub ironmesh: PathBuf,
     /// Ourselves, who are the floor as well.
     pub own_program: PathBuf,
+    /// A real Envoy.
+    pub envoy: PathBuf,
     /// The fleets.
     pub shapes: Vec<Shape>,
     /// How the clients speak. The floor speaks delta, so in SotW there is nothing beside the figures.
@@ -55,13 +59,32 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
         rows.extend(of_shape.into_iter().map(|row| Row { shape: shape.to_string(), ..row }));
     }
     compare_shapes(&mut rows);
+    let of = |shape: &str, row| Row { shape: shape.to_owned(), ..row };
+    let policy = large_policy::measure(options).await.context("with a large policy")?;
+    rows.extend(policy.into_iter().map(|row| of(LARGE_POLICY, row)));
+    let mut left_out = Vec::new();
+    if options.envoy.exists() {
+        let enforcement =
+            enforcement::measure(&options.ironmesh, &options.envoy, options.patience).await;
+        let enforcement = enforcement.context("with real Envoys")?;
+        rows.extend(enforcement.into_iter().map(|row| of(REAL_ENVOYS, row)));
+    } else {
+        left_out.push(format!(
+            "{REAL_ENVOYS}: there is none at `{}`; `make envoy` fetches it",
+            options.envoy.display()
+        ));
+    }
     let variant = match options.variant {
         Variant::Delta => "delta",
         Variant::Sotw => "state of the world",
     };
     let seconds = begin.elapsed().as_secs_f64();
-    Ok(Report { machine, subject, variant, counts: doubts.is_empty(), doubts, rows, seconds })
+    let counts = doubts.is_empty();
+    Ok(Report { machine, subject, variant, counts, doubts, left_out, rows, seconds })
 }
+
+const LARGE_POLICY: &str = "a policy of 1,000 services, 1,000 splits and 5,000 rules";
+const REAL_ENVOYS: &str = "two real Envoys";
 
 /// What the floor was on a quiet machine with two cores: milliseconds to the last answer, microseconds
 /// for each proxy, kilobytes for each.

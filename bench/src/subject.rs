@@ -19,33 +19,39 @@ use crate::shape::{GROUP, JOINED, Shape};
 #[derive(Debug)]
 pub(crate) struct Subject {
     program: PathBuf,
-    shape: Shape,
     host: Ipv4Addr,
     child: Option<Child>,
     /// How often the service that all may call has changed, and the private one.
     changes: (usize, usize),
+    /// How many files were swapped in.
+    swaps: usize,
     folder: TempDir,
 }
 
 impl Subject {
-    /// Writes settings and policy, and starts it.
+    /// Writes settings and the policy of a fleet, and starts it.
     pub(crate) async fn start(program: &Path, shape: Shape) -> anyhow::Result<Self> {
+        let mut subject = Self::prepare(program)?;
+        shape.write_policy(&subject.folder.path().join("policy"))?;
+        subject.write_change()?;
+        subject.run().await?;
+        Ok(subject)
+    }
+
+    /// Writes settings. There is no policy yet, and it does not run.
+    pub(crate) fn prepare(program: &Path) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("ironmesh-bench-").tempdir()?;
         let host = free_host()?;
         let path = folder.path();
         fs_err::create_dir_all(path.join("policy"))?;
-        fs_err::create_dir_all(path.join("changing"))?;
-        shape.write_policy(&path.join("policy"))?;
+        fs_err::create_dir_all(path.join("swapped"))?;
         let settings = format!(
             "state = \"state\"\npolicy = \"policy\"\nadvertise = [\"{host}:{XDS}\"]\n\
              [listen]\nxds = \"{host}:{XDS}\"\nadmin = \"{host}:{ADMIN}\"\n"
         );
         fs_err::write(path.join("ironmesh.toml"), settings)?;
         let program = program.to_owned();
-        let mut subject = Self { program, shape, host, child: None, changes: (0, 0), folder };
-        subject.write_change()?;
-        subject.run().await?;
-        Ok(subject)
+        Ok(Self { program, host, child: None, changes: (0, 0), swaps: 0, folder })
     }
 
     /// Starts it, and waits until it is ready.
@@ -92,28 +98,54 @@ impl Subject {
     }
 
     /// Lets the proxies join as an operator would: a call of `proxy bootstrap` for each group.
-    pub(crate) async fn join(&self) -> anyhow::Result<Vec<Identity>> {
+    pub(crate) async fn join(&self, shape: Shape) -> anyhow::Result<Vec<Identity>> {
         let mut identities = Vec::new();
-        for group in 0..self.shape.groups() {
-            identities.extend(self.join_group(group, &self.shape.services_of(group)).await?);
+        for group in 0..shape.groups() {
+            let joined = self.join_group(group, &shape.services_of(group)).await?;
+            for (mut identity, proxy) in joined.into_iter().zip(group * GROUP..) {
+                identity.statement = shape.statement(proxy);
+                identities.push(identity);
+            }
         }
         Ok(identities)
     }
 
     /// Lets one more group join, which serves a service that another serves already.
-    pub(crate) async fn join_more(&self) -> anyhow::Result<Vec<Identity>> {
-        self.join_group(self.shape.groups(), &[JOINED.0.to_owned()]).await
+    pub(crate) async fn join_more(&self, shape: Shape) -> anyhow::Result<Vec<Identity>> {
+        let mut joined = self.join_group(shape.groups(), &[JOINED.0.to_owned()]).await?;
+        for (identity, proxy) in joined.iter_mut().zip(shape.proxies..) {
+            identity.statement = shape.statement(proxy);
+        }
+        Ok(joined)
     }
 
-    async fn join_group(&self, group: usize, services: &[String]) -> anyhow::Result<Vec<Identity>> {
+    /// Lets a group join that serves these services.
+    pub(crate) async fn join_group(
+        &self,
+        group: usize,
+        services: &[String],
+    ) -> anyhow::Result<Vec<Identity>> {
         let out = self.folder.path().join(format!("proxies/{group:04}"));
         let (first, count) = (group * GROUP, GROUP.to_string());
         let address = Shape::address(first).to_string();
-        let mut command = self.command(&["proxy", "bootstrap", "--count", &count]);
+        let mut arguments = vec!["--count", &count, "--address", &address];
         for service in services {
-            command.args(["--service", service]);
+            arguments.extend(["--service", service]);
         }
-        command.args(["--address", &address, "--out"]).arg(&out);
+        self.bootstrap(&arguments, &out).await?;
+        let mut identities = Vec::new();
+        for (folder, proxy) in folders(&out)?.iter().zip(first..) {
+            let mut identity = Identity::read(folder, None)?;
+            identity.zone = format!("zone-{proxy}");
+            identities.push(identity);
+        }
+        Ok(identities)
+    }
+
+    /// Lets proxies join as these arguments say, whose files are written to `out`.
+    pub(crate) async fn bootstrap(&self, arguments: &[&str], out: &Path) -> anyhow::Result<()> {
+        let mut command = self.command(&["proxy", "bootstrap"]);
+        command.args(arguments).arg("--out").arg(out);
         let output = timeout(START_DEADLINE, command.kill_on_drop(true).output()).await??;
         ensure!(
             output.status.success(),
@@ -121,14 +153,7 @@ impl Subject {
             output.status,
             String::from_utf8_lossy(&output.stderr)
         );
-        let mut identities = Vec::new();
-        for (folder, proxy) in folders(&out)?.iter().zip(first..) {
-            let mut identity = Identity::read(folder, None)?;
-            identity.statement = self.shape.statement(proxy);
-            identity.zone = format!("zone-{proxy}");
-            identities.push(identity);
-        }
-        Ok(identities)
+        Ok(())
     }
 
     /// The roots of its mesh, and a folder with a proxy's files.
@@ -139,6 +164,12 @@ impl Subject {
     /// A folder for what belongs to this run.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// An address beside its own.
+    pub(crate) fn beside(&self, number: u8) -> Ipv4Addr {
+        let [a, b, c, d] = self.host.octets();
+        Ipv4Addr::new(a, b, c, d + number)
     }
 
     pub(crate) fn xds(&self) -> SocketAddr {
@@ -161,17 +192,22 @@ impl Subject {
         self.write_change()
     }
 
-    /// Writes the changed file beside the policy folder, and puts a link to it in the place of the
-    /// last: that is a swap, which is taken at once.
-    fn write_change(&self) -> anyhow::Result<Instant> {
+    fn write_change(&mut self) -> anyhow::Result<Instant> {
         let (all, few) = self.changes;
+        self.swap("changing.toml", &Shape::changing(all, few))
+    }
+
+    /// Writes a file beside the policy folder, and puts a link to it in the place of the last of that
+    /// name: that is a swap, which is taken at once. Returns the moment before.
+    pub(crate) fn swap(&mut self, name: &str, text: &str) -> anyhow::Result<Instant> {
+        self.swaps += 1;
         let path = self.folder.path();
-        let file = path.join(format!("changing/{}.toml", all + few));
-        fs_err::write(&file, Shape::changing(all, few))?;
-        let link = path.join("changing.link");
+        let file = path.join(format!("swapped/{}.toml", self.swaps));
+        fs_err::write(&file, text)?;
+        let link = path.join("swapped.link");
         fs_err::os::unix::fs::symlink(&file, &link)?;
         let before = Instant::now();
-        fs_err::rename(&link, path.join("policy/changing.toml"))?;
+        fs_err::rename(&link, path.join("policy").join(name))?;
         Ok(before)
     }
 

@@ -152,13 +152,15 @@ impl Snapshot {
         }
         changed.extend(self.discovered.0.diff(&inputs.discovered.0).map(|item| key(&item)));
         let services = &inputs.specification.services;
-        let same_policy = Arc::ptr_eq(&self.specification, &inputs.specification);
-        if !same_policy {
+        let is_same_value = Arc::ptr_eq(&self.specification, &inputs.specification);
+        if !is_same_value {
             changed.extend(self.specification.services.diff(services).map(|item| key(&item)));
         }
         if self.mode != inputs.mode {
             changed.extend(services.keys().cloned());
         }
+        let same_policy =
+            is_same_value || self.specification.differs_in_endpoints_only(&inputs.specification);
         let tcp_accesses = if same_policy && self.mode == inputs.mode {
             self.tcp_accesses.clone()
         } else {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 
 use crate::name::{Name, ServiceName};
 use crate::policy::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget};
@@ -29,17 +30,18 @@ pub struct MeshSpecification {
 }
 
 impl MeshSpecification {
-    /// Whether both say the same of everything but where endpoints are.
+    /// Whether both say the same of everything but where endpoints are. It costs as much as differs
+    /// between two of which one was made out of the other.
     pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
-        let same_service = |(ours, theirs): (&Arc<Service>, &Arc<Service>)| {
-            Arc::ptr_eq(ours, theirs)
-                || (ours.name == theirs.name
-                    && ours.account == theirs.account
+        let same_but_endpoints = |item: DiffItem<'_, '_, ServiceName, Arc<Service>>| match item {
+            DiffItem::Update { old: (_, ours), new: (_, theirs) } => {
+                ours.account == theirs.account
                     && ours.ports == theirs.ports
-                    && ours.mode == theirs.mode)
+                    && ours.mode == theirs.mode
+            }
+            DiffItem::Add(..) | DiffItem::Remove(..) => false,
         };
-        self.services.len() == other.services.len()
-            && self.services.values().zip(other.services.values()).all(same_service)
+        self.services.diff(&other.services).all(same_but_endpoints)
             && self.traffic_targets == other.traffic_targets
             && self.http_route_groups == other.http_route_groups
             && self.tcp_routes == other.tcp_routes

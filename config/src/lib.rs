@@ -23,7 +23,7 @@ pub use document::Document;
 pub use folder::{
     Folder, FolderError, FolderWatch, WatchError, load_folder, read_folder, watch_folder,
 };
-pub use policy::{Loaded, load_documents};
+pub use policy::{Loaded, Loader, load_documents};
 pub use render::render;
 pub use settings::{Certificates, Listen, Settings, Xds, load_settings};
 pub use suggest::closest;

@@ -1,16 +1,18 @@
 //! Policy: from documents to a validated mesh specification. Pure: what is read where is for
 //! [`crate::folder`] to say.
 //!
-//! Three steps. Each document is parsed and its tables are read into a draft; then references,
-//! and splits as a graph, are checked across documents; then, if nothing is an error, the
-//! draft becomes the specification. Every step tells all that it finds, and none looks at an object
-//! whose problem has been told already.
+//! Three steps. Each document is parsed and its tables are read into a part; then the parts are put
+//! together into a draft, and references, and splits as a graph, are checked across documents; then, if
+//! nothing is an error, the draft becomes the specification. Every step tells all that it finds, and
+//! none looks at an object whose problem has been told already.
 
 mod coverage;
 mod damage;
 mod draft;
 mod endpoints;
 mod http_route_group;
+mod loader;
+mod part;
 mod reading;
 mod references;
 mod regex;
@@ -28,7 +30,7 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
 use xxhash_rust::xxh3::Xxh3;
 
 pub use crate::document::Document;
-use draft::Draft;
+pub use loader::Loader;
 
 /// What one state of the documents says.
 #[derive(Debug, Clone)]
@@ -45,31 +47,7 @@ pub struct Loaded {
 
 /// Checks `documents` and makes a specification of them. The order of the documents is no matter.
 pub fn load_documents(documents: impl IntoIterator<Item = Document>) -> Loaded {
-    load(documents.into_iter().collect(), Vec::new())
-}
-
-/// As [`load_documents`], with what was found while the documents were read from their source.
-pub(crate) fn load(mut documents: Vec<Document>, unreadable: Vec<Finding>) -> Loaded {
-    documents.sort();
-    let revision = revision(&documents, &unreadable);
-    let mut draft = Draft::default();
-    for finding in &unreadable {
-        // What an unreadable file defines is unknown, so nothing can be said to be missing.
-        draft.anything_may_be_defined |= finding.is_error();
-    }
-    for document in &documents {
-        reading::read(document, &mut draft);
-    }
-    references::check(&mut draft);
-    splits::check(&mut draft);
-    coverage::check(&mut draft);
-
-    let mut findings = std::mem::take(&mut draft.findings);
-    findings.extend(unreadable);
-    findings.sort_by(Finding::order);
-    let valid = !findings.iter().any(Finding::is_error);
-    let specification = valid.then(|| Arc::new(draft.into_specification(revision.clone())));
-    Loaded { documents: documents.into(), findings, specification, revision }
+    Loader::default().load_documents(documents)
 }
 
 /// A short hash of all that was read. Lengths go in with the texts, so that text which moves from

@@ -2,6 +2,7 @@
 //!
 //! Knows how values are kept, not what they mean.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 
@@ -99,6 +100,46 @@ impl Store {
             }
         }
         Ok(transaction.commit()?)
+    }
+
+    /// Makes the values whose keys begin with `prefix` these, by the rest of their keys, in one
+    /// transaction that writes what differs. Returns how much that was.
+    pub(crate) fn replace_all(
+        &self,
+        table: Table,
+        prefix: &str,
+        values: &BTreeMap<&str, &[u8]>,
+    ) -> Result<usize, Failure> {
+        let transaction = self.database.begin_write()?;
+        let mut written = 0;
+        {
+            let mut table = transaction.open_table(table)?;
+            let mut gone = Vec::new();
+            for entry in table.range(prefix..)? {
+                let (key, _) = entry?;
+                let Some(rest) = key.value().strip_prefix(prefix) else { break };
+                if !values.contains_key(rest) {
+                    gone.push(key.value().to_owned());
+                }
+            }
+            for key in &gone {
+                table.remove(key.as_str())?;
+            }
+            written += gone.len();
+            for (rest, value) in values {
+                let key = format!("{prefix}{rest}");
+                if table.get(key.as_str())?.is_none_or(|known| known.value() != *value) {
+                    table.insert(key.as_str(), *value)?;
+                    written += 1;
+                }
+            }
+        }
+        if written == 0 {
+            transaction.abort()?;
+        } else {
+            transaction.commit()?;
+        }
+        Ok(written)
     }
 
     pub(crate) fn get_json<T: DeserializeOwned>(

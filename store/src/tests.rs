@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use ironmesh_catalog::{
     CertificateStore, Domain, JoinRecord, Participation, ProxyId, Secret, ServiceCertificate,
-    TrustDomain,
+    TcpAccesses, TrustDomain,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -98,7 +98,7 @@ fn everything_survives_a_restart() {
         assert!(store.join_records().unwrap().is_empty());
         store.put_mesh(&mesh.0, &mesh.1).unwrap();
         store.put_authority(b"material").unwrap();
-        store.put_last_good_policy(&policy).unwrap();
+        store.put_last_good_policy([("shop/a.toml", "[[service]]\n")]).unwrap();
         store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
         store.put_service_certificate(&certificate("shop/b", "2")).unwrap();
         store.put_service_certificate(&certificate("shop/a", "3")).unwrap();
@@ -114,6 +114,28 @@ fn everything_survives_a_restart() {
     let kept = [certificate("shop/a", "3"), certificate("shop/b", "2")];
     assert_eq!(store.service_certificates().unwrap(), kept);
     assert_eq!(store.join_records().unwrap(), [1, 2, 300, 1 << 100].map(record));
+}
+
+#[test]
+fn of_a_policy_that_is_kept_again_only_what_differs_is_written() {
+    let store = State::new().open().unwrap();
+    let kept = || store.last_good_policy().unwrap().unwrap();
+    assert_eq!(store.put_last_good_policy([]).unwrap(), 1, "that there is one");
+    assert!(kept().is_empty());
+    let texts: Vec<_> = (0..100).map(|n| (format!("{n:02}.toml"), format!("# {n}"))).collect();
+    let all = || texts.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+    assert_eq!(store.put_last_good_policy(all()).unwrap(), 100);
+    assert_eq!(store.put_last_good_policy(all()).unwrap(), 0);
+    let edited = all().map(|(path, text)| (path, if path == "07.toml" { "" } else { text }));
+    assert_eq!(store.put_last_good_policy(edited.skip(2)).unwrap(), 3, "one edited, two gone");
+    let expected: Vec<_> = texts.iter().skip(2).cloned().collect();
+    let mut now = kept();
+    now.iter_mut().filter(|(path, _)| path == "07.toml").for_each(|(_, text)| *text = "# 7".into());
+    assert_eq!(now, expected);
+    // What else is kept beside it stays.
+    store.put_tcp_accesses(&TcpAccesses { withdrawals: 7, ..TcpAccesses::default() }).unwrap();
+    store.put_last_good_policy([]).unwrap();
+    assert_eq!(store.tcp_accesses().unwrap().withdrawals, 7);
 }
 
 #[test]
@@ -199,7 +221,7 @@ fn no_private_key_is_readable_in_the_files() {
     let store = state.open().unwrap();
     store.put_authority(PEM.as_bytes()).unwrap();
     store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
-    store.put_last_good_policy(&[("a.toml".to_owned(), "in the clear".to_owned())]).unwrap();
+    store.put_last_good_policy([("a.toml", "in the clear")]).unwrap();
     drop(store);
     let raw = fs_err::read(state.database()).unwrap();
     let has = |text: &[u8]| raw.windows(text.len()).any(|window| window == text);

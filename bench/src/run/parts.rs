@@ -24,6 +24,8 @@ pub(super) struct Bench<'a> {
     subject: Subject,
     fleet: Fleet,
     floor: Option<(Floor, Fleet)>,
+    /// How many connections were lost because we killed the server.
+    killed: u64,
 }
 
 pub(super) const TO_LAST: &str = "one service's endpoints change: to the last ACK, median";
@@ -47,7 +49,7 @@ impl<'a> Bench<'a> {
     pub(super) async fn open(options: &'a Options, shape: Shape) -> anyhow::Result<Self> {
         let subject = Subject::start(&options.ironmesh, shape).await?;
         let fleet = Fleet::new(Vec::new(), options.variant, options.delay);
-        Ok(Self { options, shape, subject, fleet, floor: None })
+        Ok(Self { options, shape, subject, fleet, floor: None, killed: 0 })
     }
 
     pub(super) fn log_tail(&self) -> String {
@@ -63,7 +65,7 @@ impl<'a> Bench<'a> {
     pub(super) async fn measure(&mut self) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
         let begin = Instant::now();
-        let identities = self.subject.join().await?;
+        let identities = self.subject.join(self.shape).await?;
         let joining = begin.elapsed();
         let memory = self.first_connection(identities, &mut rows).await?;
         rows.push(Row::new("`proxy bootstrap` of all, ten by a call", "ms", milliseconds(joining)));
@@ -78,6 +80,8 @@ impl<'a> Bench<'a> {
         ensure!(verified == self.shape.proxies, "{verified} clients were compared");
         let work = "proxies with exactly the server's set at the end";
         rows.push(Row::new(work, "proxies", count(verified as u64)));
+        let lost = self.fleet.counts().lost - self.killed;
+        rows.push(Row::new("connections that were lost and made again", "each", count(lost)));
         Ok(rows)
     }
 
@@ -224,6 +228,7 @@ impl<'a> Bench<'a> {
         let clients = self.shape.callers_of_private();
         let scope = Scope { cluster: PRIVATE, clients, ..self.scope(PAUSE) };
         let all = rows.iter().find(|row| row.work == CPU).map(|row| row.ours);
+        let all = all.context("no CPU of all")?;
         let (server, subject) = (self.subject.id()?, &mut self.subject);
         let change = async || subject.change_private();
         let few = series(&self.fleet, server, scope, self.options.events, change).await?;
@@ -231,7 +236,15 @@ impl<'a> Bench<'a> {
         rows.push(Row::new(work, "ms", milliseconds(median(&few.to_last))));
         let work = "a change that few may see: CPU per proxy that may, beside all";
         let row = Row::new(work, "us", microseconds(few.cpu_each()));
-        rows.push(row.beside(all.context("no CPU of all")?).at_most(1.15));
+        rows.push(row.beside(all).at_most(1.15));
+        // What all have that few have not is the price of telling one more; the rest is the change's own.
+        let (told, n) = (count(clients as u64), self.n());
+        let of_few = microseconds(few.cpu_each()) * told;
+        let each = (all * n - of_few) / (n - told);
+        let work = "one change: CPU per proxy at the margin, all less few";
+        rows.push(Row::new(work, "us", each));
+        let work = "one change: CPU that it costs whoever may see it";
+        rows.push(Row::new(work, "us", of_few - told * each));
         let events = count(few.to_last.len() as u64);
         let work = "a change that few may see: responses to others";
         let stray = few.counts.responses.saturating_sub((clients * few.to_last.len()) as u64);
@@ -242,7 +255,7 @@ impl<'a> Bench<'a> {
     /// Proxies join one after the other, each an endpoint more of a service that all may call.
     async fn joins(&self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let (server, xds) = (self.subject.id()?, self.subject.xds());
-        let mut newcomers = self.subject.join_more().await?;
+        let mut newcomers = self.subject.join_more(self.shape).await?;
         let times = newcomers.len().min(self.options.events);
         let (variant, delay) = (self.options.variant, self.options.delay);
         let mut joined = Vec::new();
@@ -320,15 +333,20 @@ impl<'a> Bench<'a> {
         let (mut starts, mut scope) = (Vec::new(), self.scope(Duration::ZERO));
         scope.clients = self.shape.proxies;
         for _ in 0..self.options.storms {
+            let lost = self.fleet.counts().lost;
             self.subject.kill().await?;
+            // They come back when they are told to: all at once, and when it is ready.
+            self.fleet.disconnect();
             self.subject.change()?;
             let begin = Instant::now();
             self.subject.run().await?;
             starts.push(begin.elapsed());
+            self.killed += self.fleet.counts().lost - lost;
             let (xds, server) = (self.subject.xds(), self.subject.id()?);
             both.ours.push(storm(&self.fleet, xds, server, false, scope).await?);
             if let Some((floor, fleet)) = &mut self.floor {
                 floor.kill().await?;
+                fleet.disconnect();
                 floor.run_changed().await?;
                 let storm = storm(fleet, floor.address(), floor.id()?, false, scope).await?;
                 both.floor.get_or_insert_with(Vec::new).push(storm);

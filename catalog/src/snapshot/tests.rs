@@ -212,3 +212,33 @@ fn who_is_there_is_another_question_than_how_far_each_has_come() {
         assert!(!have_same_members(&two, &records(false, others)), "{others:?}");
     }
 }
+
+#[test]
+fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
+    let mut service = service("store");
+    service.ports[0].protocol = Protocol::Tcp;
+    let with = |service: &Service| MeshSpecification {
+        services: [(service.name.clone(), Arc::new(service.clone()))].into_iter().collect(),
+        ..MeshSpecification::default()
+    };
+    let before = assemble(Vec::new(), &[]);
+    let inputs = |specification| Inputs {
+        revoked: Records::default(),
+        mesh: before.mesh.clone(),
+        mode: before.mode,
+        specification: Arc::new(specification),
+        discovered: Discovered::default(),
+        records: Records::new(),
+        certificates: OrdMap::new(),
+        trust_bundle: Arc::clone(&before.trust_bundle),
+    };
+    let before = before.revise(inputs(with(&service)));
+    assert_eq!(before.tcp_accesses.ports.len(), 1);
+    service.endpoints = EndpointSource::Static(Vec::new());
+    let after = before.revise(inputs(with(&service)));
+    assert_ne!(before.specification, after.specification);
+    assert!(after.tcp_accesses.ports.ptr_eq(&before.tcp_accesses.ports));
+    service.mode = Some(Mode::Permissive);
+    let other = after.revise(inputs(with(&service)));
+    assert!(!other.tcp_accesses.ports.ptr_eq(&before.tcp_accesses.ports));
+}

@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use ironmesh_admin::{FindingView, PolicyView};
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
-use ironmesh_config::{Document, Loaded, load_documents, load_folder, render, watch_folder};
+use ironmesh_config::{Document, Loader, load_documents, render, watch_folder};
 use ironmesh_store::Store;
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::exit::chain;
+
+/// How long a policy may be in force before it is kept: changes that follow each other are kept together.
+const KEPT_AFTER: Duration = Duration::from_secs(1);
 
 /// How often the folder is read where the system does not let it be watched.
 const UNWATCHED: Duration = Duration::from_secs(5);
@@ -31,11 +34,14 @@ pub(crate) struct PolicyState {
 #[derive(Debug)]
 pub(crate) struct PolicySource {
     folder: PathBuf,
+    loader: Loader,
     store: Arc<Store>,
     /// What the folder held when it was last read, if it could be read.
     seen: Option<PolicyRevision>,
-    /// Whether the policy in force is in the store.
-    is_kept: bool,
+    /// What is in force and not in the store yet.
+    unkept: Option<Arc<[Document]>>,
+    /// When that is kept next.
+    keep_at: Option<Instant>,
     state: watch::Sender<PolicyState>,
 }
 
@@ -49,7 +55,15 @@ impl PolicySource {
         let view = PolicyView { source: folder.display().to_string(), ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
-        let mut source = Self { folder, store, seen: None, is_kept: true, state };
+        let mut source = Self {
+            folder,
+            loader: Loader::default(),
+            store,
+            seen: None,
+            unkept: None,
+            keep_at: None,
+            state,
+        };
         source.read();
         if source.state.borrow().specification.is_none() {
             source.fall_back()?;
@@ -67,32 +81,42 @@ impl PolicySource {
         loop {
             // Read once more after the watch began: nothing is missed in between.
             tokio::task::block_in_place(|| self.read());
-            let changed = async {
-                match &mut watch {
-                    Some(watch) => watch.changed().await,
-                    None => sleep(UNWATCHED).await,
+            loop {
+                let keep_at = self.keep_at;
+                let changed = async {
+                    match &mut watch {
+                        Some(watch) => watch.changed().await,
+                        None => sleep(UNWATCHED).await,
+                    }
+                };
+                tokio::select! {
+                    () = changed => break,
+                    () = sleep_until(keep_at.unwrap_or_else(Instant::now)), if keep_at.is_some() => {
+                        tokio::task::block_in_place(|| self.keep());
+                    }
+                    () = shutdown.cancelled() => {
+                        tokio::task::block_in_place(|| self.keep());
+                        return Ok(());
+                    }
                 }
-            };
-            tokio::select! {
-                () = changed => {}
-                () = shutdown.cancelled() => return Ok(()),
             }
         }
     }
 
     /// Reads the folder, and puts into force what passes.
     fn read(&mut self) {
-        let loaded = match load_folder(&self.folder) {
+        let loaded = match self.loader.load_folder(&self.folder) {
             Ok(loaded) => loaded,
             Err(error) => {
                 self.unreadable(&chain(&error));
                 return;
             }
         };
+        if self.unkept.is_some() {
+            // Also where it could not be kept the last time.
+            self.keep_at.get_or_insert_with(|| Instant::now() + KEPT_AFTER);
+        }
         if self.seen.as_ref() == Some(&loaded.revision) {
-            if !self.is_kept && loaded.specification.is_some() {
-                self.keep(&loaded);
-            }
             return;
         }
         self.seen = Some(loaded.revision.clone());
@@ -104,24 +128,28 @@ impl PolicySource {
                 drawn.trim_end()
             );
         }
-        match &loaded.specification {
-            Some(specification) => {
-                self.keep(&loaded);
-                self.put_in_force(specification, &loaded.findings, drawn);
-            }
-            None => self.refuse(&loaded.findings, drawn),
-        }
+        let Some(specification) = &loaded.specification else {
+            self.refuse(&loaded.findings, drawn);
+            self.keep();
+            return;
+        };
+        self.put_in_force(specification, &loaded.findings, drawn);
+        // Kept behind it, for proxies do not wait for the disk: until then the folder has it.
+        self.unkept = Some(loaded.documents);
+        self.keep_at.get_or_insert_with(|| Instant::now() + KEPT_AFTER);
     }
 
-    /// Keeps the documents for a start with a broken folder. A full disk must not stop the mesh: it is
-    /// tried again whenever the folder is read.
-    fn keep(&mut self, loaded: &Loaded) {
-        let documents: Vec<_> =
-            loaded.documents.iter().map(|d| (d.path.to_string(), d.text.to_string())).collect();
-        let kept = self.store.put_last_good_policy(&documents);
-        self.is_kept = kept.is_ok();
-        if let Err(error) = kept {
-            tracing::error!(error = chain(&error), "cannot keep the policy for the next start");
+    /// Keeps what is in force for a start with a broken folder. A full disk must not stop the mesh: it is
+    /// tried again behind the next reading of the folder.
+    fn keep(&mut self) {
+        self.keep_at = None;
+        let Some(documents) = &self.unkept else { return };
+        let documents = documents.iter().map(|d| (&*d.path, &*d.text));
+        match self.store.put_last_good_policy(documents) {
+            Ok(_) => self.unkept = None,
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot keep the policy for the next start");
+            }
         }
     }
 
@@ -188,11 +216,52 @@ impl PolicySource {
             return;
         }
         self.seen = None;
+        self.keep();
         tracing::error!(problem, "the policy cannot be read; what was in force stays in force");
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             state.view.findings = Vec::new();
             problem.clone_into(&mut state.view.drawn);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fs_err as fs;
+    use ironmesh_store::KeyEncryptionKey;
+
+    use super::*;
+
+    #[test]
+    fn what_is_in_force_is_kept_behind_it_and_before_it_is_needed() {
+        let root = tempfile::tempdir().unwrap();
+        let kek = KeyEncryptionKey::load_or_create(&root.path().join("kek"), false).unwrap();
+        let store = Arc::new(Store::open(&root.path().join("state"), kek).unwrap());
+        let folder = root.path().join("policy");
+        fs::create_dir(&folder).unwrap();
+        let write = |text: &str| fs::write(folder.join("a.toml"), text).unwrap();
+        let kept = || Some(store.last_good_policy().unwrap()?.into_iter().next()?.1);
+        write("# 0");
+        let (mut source, state) = PolicySource::open(folder.clone(), Arc::clone(&store)).unwrap();
+        source.keep();
+        assert_eq!(kept().as_deref(), Some("# 0"));
+        for number in 1..10 {
+            write(&format!("# {number}"));
+            source.read();
+            assert_eq!(state.borrow().view.revision, source.seen.as_ref().map(ToString::to_string));
+            assert_eq!(kept().as_deref(), Some("# 0"), "the disk is not written for each of them");
+            assert!(source.keep_at.is_some_and(|at| at <= Instant::now() + KEPT_AFTER));
+        }
+        // From now on the folder has it no more.
+        write("[[");
+        source.read();
+        assert_eq!(kept().as_deref(), Some("# 9"));
+        assert!(source.unkept.is_none() && source.keep_at.is_none());
+        write("# 10");
+        source.read();
+        fs::remove_dir_all(&folder).unwrap();
+        source.read();
+        assert_eq!(kept().as_deref(), Some("# 10"));
     }
 }

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::statement;
 use super::policy_source::PolicyState;
-use super::register::Register;
+use super::register::{InForce, Register};
 use crate::exit::chain;
 use clients::Clients;
 use moments::Moments;
@@ -80,6 +80,8 @@ pub(crate) struct Reconciler {
     clients: Clients,
     refusals: Refusals,
     order: Order,
+    /// Those who were looked at in the last pass, and may have been given something.
+    handed_over: BTreeSet<ClientKey>,
     /// When the clock is looked at next.
     next_tick: Instant,
     /// Those of whom it is not known yet that they have in force what they were given.
@@ -129,6 +131,7 @@ impl Reconciler {
             clients: Clients::default(),
             refusals: Refusals::default(),
             order: Order::default(),
+            handed_over: BTreeSet::new(),
             next_tick: Instant::now(),
             undecided: BTreeSet::new(),
         };
@@ -222,9 +225,16 @@ impl Reconciler {
         self.compile(&affected);
         concerned.extend(self.note_refusals(&news));
         concerned.extend(affected);
-        concerned.extend(self.refusals.concerned());
-        concerned.extend(self.order.waiting());
+        let mut touched = std::mem::take(&mut self.handed_over);
+        touched.extend(news.into_iter().map(|(client, _)| client));
+        self.refusals.judge(&self.hub, &touched);
+        concerned.extend(self.refusals.take_concerned());
+        if let Some(snapshot) = self.moments.snapshot() {
+            let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
+            concerned.extend(self.order.due(Known { snapshot, clients, hub, now }));
+        }
         self.hand_over(&concerned);
+        self.handed_over = concerned;
         self.record_participation();
         if is_tick {
             self.forget_strangers(now);
@@ -324,12 +334,11 @@ impl Reconciler {
 
     /// Gives these clients what they are to have, or what stands in for it.
     fn hand_over(&mut self, clients: &BTreeSet<ClientKey>) {
-        let condemned = self.refusals.condemned(&self.hub);
         for client in clients {
             let Some(given) = self.clients.given(client) else { continue };
             let published = self.hub.published(client);
             let before = published.as_ref();
-            let (set, not_in_force) = self.refusals.settle(client, given, before, &condemned);
+            let (set, not_in_force) = self.refusals.settle(client, given, before);
             self.tell_not_in_force(given.proxy.record.id, &not_in_force);
             let set = match (&published, self.moments.snapshot()) {
                 (Some(before), Some(snapshot)) => {
@@ -356,8 +365,8 @@ impl Reconciler {
     /// Proxies that have in force what they were given take part with it, from now on and over
     /// restarts. What they serve no longer they take part with no longer.
     fn record_participation(&mut self) {
-        let (hub, register, clients) = (&self.hub, &self.register, &self.clients);
-        let order = &self.order;
+        let (hub, clients, order) = (&self.hub, &self.clients, &self.order);
+        let (mut progress, mut decided) = (Vec::new(), Vec::new());
         self.undecided.retain(|client| {
             let Some(given) = clients.given(client) else { return false };
             let (compiled, id) = (&given.compiled, given.proxy.record.id);
@@ -367,17 +376,25 @@ impl Reconciler {
             });
             let serves_nothing = compiled.takes_part_with.is_empty();
             let is_in_force = !serves_nothing && hub.has_all(client, needed);
-            let kept = if is_in_force {
-                register.participates(id, &compiled.serves)
-            } else {
-                register.participates_at_most(id, &compiled.serves)
-            };
-            if let Err(error) = &kept {
-                tracing::error!(%client, error = chain(error), "cannot keep that a proxy takes part");
-            }
+            let in_force = if is_in_force { InForce::These } else { InForce::AtMost };
+            progress.push((id, in_force(&compiled.serves)));
             // Of one that serves nothing there is nothing to wait for.
-            !((is_in_force || serves_nothing) && kept.is_ok())
+            if is_in_force || serves_nothing {
+                decided.push(Arc::clone(client));
+            }
+            true
         });
+        match self.register.participate(progress) {
+            Ok(()) => {
+                for client in decided {
+                    self.undecided.remove(&client);
+                }
+            }
+            // They stay undecided, so it is tried again at every pass.
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot keep which proxies take part");
+            }
+        }
     }
 
     /// Forgets those who are away and have no place in the register any more, and what nobody needs.

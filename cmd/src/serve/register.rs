@@ -1,5 +1,6 @@
 //! The register of proxies: who has joined, and how far each has come. Kept in the store.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
@@ -19,7 +20,35 @@ const KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 pub(crate) struct Register {
     store: Arc<Store>,
     records: Mutex<Known>,
+    /// Those who wait for the records, to claim their certificates. Locked for moments only.
+    claims: Mutex<BTreeMap<ProxyId, Timestamp>>,
     generation: watch::Sender<Generation>,
+}
+
+/// What a proxy has in force.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum InForce<'a> {
+    /// These service ports.
+    These(&'a Participation),
+    /// These service ports at the most: what else it took part with it serves no longer.
+    AtMost(&'a Participation),
+}
+
+impl InForce<'_> {
+    /// The record with this in it, if that is news.
+    fn news_of(self, record: &JoinRecord) -> Option<JoinRecord> {
+        // Its Envoy's last answer may come behind the revocation.
+        if record.revoked.is_some() {
+            return None;
+        }
+        let mut participation = record.participation.clone();
+        match self {
+            Self::These(ports) => participation.clone_from(ports),
+            Self::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
+        }
+        (participation != record.participation)
+            .then(|| JoinRecord { participation, ..record.clone() })
+    }
 }
 
 /// Counts the changes of the register.
@@ -59,8 +88,12 @@ impl Register {
             known.all.insert(record.id, Arc::clone(&record));
             known.sort(&record);
         }
-        let register =
-            Self { store, records: Mutex::new(known), generation: watch::Sender::default() };
+        let register = Self {
+            store,
+            records: Mutex::new(known),
+            claims: Mutex::default(),
+            generation: watch::Sender::default(),
+        };
         register.retire(now);
         Ok(register)
     }
@@ -133,55 +166,51 @@ impl Register {
 
     /// The proxy's first accepted connection claims its certificate.
     pub(crate) fn claim(&self, id: ProxyId, now: Timestamp) -> Result<(), StoreError> {
-        let is_claimed = |record: &JoinRecord| record.claimed_at.is_some();
-        self.change(id, is_claimed, |record| record.claimed_at = Some(now))
+        self.claims.lock().insert(id, now);
+        let mut records = self.records.lock();
+        // One transaction for all who wait here: a thousand that connect at once do not wait for the
+        // disk one after the other.
+        let mut claims = std::mem::take(&mut *self.claims.lock());
+        // Who took this claim may have failed to keep it.
+        claims.entry(id).or_insert(now);
+        let claimed = claims.into_iter().filter_map(|(id, at)| {
+            let record = records.all.get(&id).filter(|record| record.claimed_at.is_none())?;
+            Some(JoinRecord { claimed_at: Some(at), ..(**record).clone() })
+        });
+        let claimed = claimed.collect();
+        self.keep(&mut records, claimed)
     }
 
     /// The proxy is let in no more. What was said first stays.
     pub(crate) fn revoke(&self, id: ProxyId, revocation: Revocation) -> Result<(), StoreError> {
-        let is_revoked = |record: &JoinRecord| record.revoked.is_some();
-        let revoke = |record: &mut JoinRecord| {
-            record.revoked = Some(revocation);
-            record.participation = Participation::default();
-        };
-        self.change(id, is_revoked, revoke)
+        let mut records = self.records.lock();
+        let record = records.all.get(&id).filter(|record| record.revoked.is_none());
+        let revoked = record.map(|record| JoinRecord {
+            revoked: Some(revocation),
+            participation: Participation::default(),
+            ..(**record).clone()
+        });
+        self.keep(&mut records, revoked.into_iter().collect())
     }
 
-    /// The proxy has these service ports in force.
-    pub(crate) fn participates(&self, id: ProxyId, with: &Participation) -> Result<(), StoreError> {
-        let is_so = |record: &JoinRecord| record.revoked.is_some() || record.participation == *with;
-        self.change(id, is_so, |record| record.participation.clone_from(with))
-    }
-
-    /// The proxy has these service ports in force at the most.
-    pub(crate) fn participates_at_most(
+    /// Proxies have come so far. What of it is news is kept in one transaction: all of it, or nothing.
+    pub(crate) fn participate<'a>(
         &self,
-        id: ProxyId,
-        with: &Participation,
-    ) -> Result<(), StoreError> {
-        let is_so = |record: &JoinRecord| record.participation.0.is_subset(&with.0);
-        let retain = |record: &mut JoinRecord| {
-            record.participation.0.retain(|port| with.0.contains(port));
-        };
-        self.change(id, is_so, retain)
-    }
-
-    /// Changes a record, unless that `is_so` already.
-    fn change(
-        &self,
-        id: ProxyId,
-        is_so: impl FnOnce(&JoinRecord) -> bool,
-        change: impl FnOnce(&mut JoinRecord),
+        progress: impl IntoIterator<Item = (ProxyId, InForce<'a>)>,
     ) -> Result<(), StoreError> {
         let mut records = self.records.lock();
-        let Some(old) = records.all.get(&id).filter(|old| !is_so(old)) else { return Ok(()) };
-        let mut record = (**old).clone();
-        change(&mut record);
-        self.keep(&mut records, vec![record])
+        let changed = progress
+            .into_iter()
+            .filter_map(|(id, in_force)| in_force.news_of(records.all.get(&id)?))
+            .collect();
+        self.keep(&mut records, changed)
     }
 
     /// Written under the lock, so that the store sees changes in the order in which they happen.
     fn keep(&self, records: &mut Known, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
+        if changed.is_empty() {
+            return Ok(());
+        }
         self.store.put_join_records(&changed)?;
         let mut members = 0;
         for record in changed {

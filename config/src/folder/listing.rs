@@ -108,16 +108,22 @@ impl Listing {
             return;
         }
         let is_document = Path::new(name).extension().is_some_and(|extension| extension == "toml");
-        match fs::metadata(path).and_then(|end| Ok((end, fs::canonicalize(path)?))) {
+        let is_symlink = own.is_symlink();
+        let end = if is_symlink {
+            fs::metadata(path).and_then(|end| Ok((end, fs::canonicalize(path)?)))
+        } else {
+            // The way to the folder has no links.
+            Ok((own, path.to_owned()))
+        };
+        match end {
             Ok((end, resolved)) if end.is_dir() => self.folder(relative, &resolved, above),
             Ok((_, resolved)) if is_document => {
-                if own.is_symlink() {
+                if is_symlink {
                     self.targets.insert(resolved.clone());
                 }
                 self.documents.insert(relative.to_owned(), resolved);
             }
-            // A file that is gone since it was listed is no problem; a link to nowhere is one.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !own.is_symlink() => {}
+            // A link to nowhere is a problem; a file that is gone since it was listed is none.
             Err(error) if is_document => {
                 self.problems.insert(relative.to_owned(), reason(&error));
             }

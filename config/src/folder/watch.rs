@@ -104,7 +104,7 @@ async fn run(path: PathBuf, mut armed: Armed, alarm: Arc<Alarm>, signal: watch::
             _ = read_again.tick() => tell = true,
         }
         let renamed = alarm.take_renamed();
-        let before = armed.identity().cloned();
+        let before = armed.identity();
         // Looking at a folder on a network file system may take its time.
         let (path, alarm) = (path.clone(), Arc::clone(&alarm));
         match tokio::task::spawn_blocking(move || armed.renew(&path, &alarm)).await {
@@ -115,7 +115,7 @@ async fn run(path: PathBuf, mut armed: Armed, alarm: Arc<Alarm>, signal: watch::
         // The watches are renewed before anything is told, so that nothing is missed that happens
         // while the folder is read.
         if !tell {
-            match decide(renamed, before.as_ref(), armed.identity()) {
+            match decide(renamed, before.as_ref(), armed.identity().as_ref()) {
                 Decision::Now => tell = true,
                 Decision::Settle => settling = Some(Settling::after_event(settling.take())),
             }

@@ -10,7 +10,7 @@ use super::draft::Draft;
 use crate::codes;
 
 /// Tells the rules of `draft` that are about no port of the services that their target is about.
-pub(super) fn check(draft: &mut Draft) {
+pub(super) fn check(draft: &mut Draft<'_>) {
     let mut ports: BTreeMap<&ServiceAccount, Vec<&Port>> = BTreeMap::new();
     for service in draft.services.iter() {
         let Service { account, ports: own, .. } = service;
@@ -32,7 +32,7 @@ pub(super) fn check(draft: &mut Draft) {
 
 /// Whether the rule is about the port. TCP routes are about HTTP ports too where a target has no other
 /// rules.
-fn covers(draft: &Draft, target: &TrafficTarget, rule: &RouteRule, port: &Port) -> bool {
+fn covers(draft: &Draft<'_>, target: &TrafficTarget, rule: &RouteRule, port: &Port) -> bool {
     match rule {
         RouteRule::Http { .. } => port.protocol.is_http(),
         RouteRule::Tcp { route, .. } => {
@@ -45,7 +45,7 @@ fn covers(draft: &Draft, target: &TrafficTarget, rule: &RouteRule, port: &Port) 
     }
 }
 
-fn idle(draft: &Draft, target: &TrafficTarget, rule: &RouteRule) -> Finding {
+fn idle(draft: &Draft<'_>, target: &TrafficTarget, rule: &RouteRule) -> Finding {
     let account = &target.destination;
     let (what, spot) = match rule {
         RouteRule::Http { spot, .. } => ("an HTTP port".to_owned(), spot),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use ironmesh_catalog::Finding;
+use ironmesh_catalog::Spot;
 
 /// The parts of a document, from one table header to the next, that have a syntax error.
 pub(super) struct Damage(Vec<Range<usize>>);
@@ -28,10 +28,9 @@ impl Damage {
         Self(parts)
     }
 
-    /// Whether `finding` is about something that was recovered near a syntax error.
-    pub(super) fn covers(&self, finding: &Finding) -> bool {
-        let at = finding.spot.as_ref().map(|spot| spot.bytes.0);
-        at.is_some_and(|at| self.0.iter().any(|part| part.contains(&at)))
+    /// Whether what stands at `spot` was recovered near a syntax error.
+    pub(super) fn covers(&self, spot: &Spot) -> bool {
+        self.0.iter().any(|part| part.contains(&spot.bytes.0))
     }
 }
 

@@ -1,161 +1,151 @@
-//! The draft: all that the documents say, while it is not yet known to be valid. It remembers names
-//! apart from what they name, so that one broken object does not make its callers look broken too.
+//! The draft: all that the documents say together, while it is not yet known to be valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Finding, HttpRouteGroup, MeshSpecification, Name, PolicyRevision, Service, ServiceAccount,
+    Finding, HttpRouteGroup, MeshSpecification, PolicyRevision, Service, ServiceAccount,
     ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
 };
 
+use super::part::{Definition, Definitions, Key, Part, Reference};
 use crate::codes;
-use crate::table::{Table, Told, Value};
-
-/// Namespace and name.
-pub(super) type Key = (Name, Name);
 
 /// All that the documents say.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct Draft<'a> {
     pub(super) findings: Vec<Finding>,
-    pub(super) services: Objects<Service>,
-    pub(super) traffic_targets: Objects<TrafficTarget>,
-    pub(super) http_route_groups: Objects<HttpRouteGroup>,
-    pub(super) tcp_routes: Objects<TcpRoute>,
-    pub(super) traffic_splits: Objects<TrafficSplit>,
-    /// The accounts that services run as, each with a service that does.
-    pub(super) accounts: BTreeMap<ServiceAccount, ServiceName>,
+    pub(super) services: Objects<'a, Service>,
+    pub(super) traffic_targets: Objects<'a, TrafficTarget>,
+    pub(super) http_route_groups: Objects<'a, HttpRouteGroup>,
+    pub(super) tcp_routes: Objects<'a, TcpRoute>,
+    pub(super) traffic_splits: Objects<'a, TrafficSplit>,
+    /// The accounts that services run as.
+    pub(super) accounts: BTreeSet<&'a ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
-    pub(super) references: Vec<Reference>,
+    pub(super) references: Vec<&'a Reference>,
     /// Names that something unreadable may define. They are never said to be missing.
-    pub(super) may_be_defined: BTreeSet<String>,
+    pub(super) may_be_defined: BTreeSet<&'a str>,
     /// Something unreadable may define anything at all.
     pub(super) anything_may_be_defined: bool,
 }
 
-impl Draft {
-    /// The specification, for a draft without errors.
-    pub(super) fn into_specification(self, revision: PolicyRevision) -> MeshSpecification {
-        let services = self.services.valid().map(|((namespace, name), service)| {
-            (ServiceName::new(namespace, name), Arc::new(service))
-        });
+impl<'a> Draft<'a> {
+    /// Puts `part` behind those that are there already.
+    pub(super) fn add(&mut self, part: &'a Part) {
+        let findings = &mut self.findings;
+        findings.extend_from_slice(&part.findings);
+        self.services.add("service", &part.services, findings);
+        self.traffic_targets.add("traffic target", &part.traffic_targets, findings);
+        self.http_route_groups.add("HTTP route group", &part.http_route_groups, findings);
+        self.tcp_routes.add("TCP route", &part.tcp_routes, findings);
+        self.traffic_splits.add("traffic split", &part.traffic_splits, findings);
+        self.accounts.extend(&part.accounts);
+        self.references.extend(&part.references);
+        self.may_be_defined.extend(part.may_be_defined.iter().map(String::as_str));
+    }
+
+    /// The specification, for a draft without errors. It shares with the one `before` all that is the
+    /// same in both.
+    pub(super) fn into_specification(
+        self,
+        revision: PolicyRevision,
+        before: &MeshSpecification,
+    ) -> MeshSpecification {
+        let name = |(namespace, name): &Key| ServiceName::new(namespace.clone(), name.clone());
         MeshSpecification {
             revision,
-            services: services.collect(),
-            traffic_targets: self.traffic_targets.into_map(),
-            http_route_groups: self.http_route_groups.into_map(),
-            tcp_routes: self.tcp_routes.into_map(),
-            traffic_splits: self.traffic_splits.into_map(),
+            services: self.services.onto(&before.services, name),
+            traffic_targets: self.traffic_targets.onto(&before.traffic_targets, Key::clone),
+            http_route_groups: self.http_route_groups.onto(&before.http_route_groups, Key::clone),
+            tcp_routes: self.tcp_routes.onto(&before.tcp_routes, Key::clone),
+            traffic_splits: self.traffic_splits.onto(&before.traffic_splits, Key::clone),
         }
     }
 }
 
 /// The objects of one kind, by their names.
 #[derive(Debug)]
-pub(super) struct Objects<T>(BTreeMap<Key, (Spot, Result<T, Told>)>);
+pub(super) struct Objects<'a, T>(BTreeMap<&'a Key, &'a Definition<T>>);
 
-impl<T> Objects<T> {
-    /// Takes an object, or only its name where the rest could not be read. The second of a name is
-    /// told, and what it says is not looked at further.
-    pub(super) fn insert(
-        &mut self,
-        kind: &str,
-        id: &Id,
-        object: Result<T, Told>,
-        table: &Table<'_>,
-    ) {
-        let key = (id.namespace.clone(), id.name.clone());
-        if let Some((first, _)) = self.0.get(&key) {
-            let (namespace, name) = key;
+impl<'a, T> Objects<'a, T> {
+    /// Takes what is defined. The second of a name is told, and what it says is not looked at further.
+    fn add(&mut self, kind: &str, definitions: &'a Definitions<T>, findings: &mut Vec<Finding>) {
+        for definition in &definitions.0 {
+            let Some(first) = self.0.get(&definition.key) else {
+                self.0.insert(&definition.key, definition);
+                continue;
+            };
+            // What is recovered near a syntax error may have been meant to have another name.
+            if definition.is_damaged {
+                continue;
+            }
+            let (namespace, name) = &definition.key;
             let message = format!("{kind} `{name}` is defined twice in namespace `{namespace}`");
-            let finding = Finding::error(codes::DUPLICATE_NAME, Some(id.spot.clone()), message)
-                .label("defined again")
-                .related(first.clone(), "first defined here");
-            table.tell(finding);
-            return;
+            let spot = definition.spot.clone();
+            findings.push(
+                Finding::error(codes::DUPLICATE_NAME, Some(spot), message)
+                    .label("defined again")
+                    .related(first.spot.clone(), "first defined here"),
+            );
         }
-        self.0.insert(key, (id.spot.clone(), object));
     }
 
     /// The spot of a name that is defined, validly or not.
     pub(super) fn spot(&self, key: &Key) -> Option<&Spot> {
-        self.0.get(key).map(|(spot, _)| spot)
+        self.0.get(key).map(|definition| &definition.spot)
     }
 
     /// The object of that name, if it could be read.
-    pub(super) fn get(&self, key: &Key) -> Option<&T> {
-        self.0.get(key).and_then(|(_, object)| object.as_ref().ok())
+    pub(super) fn get(&self, key: &Key) -> Option<&'a T> {
+        self.0.get(key).and_then(|definition| object(definition)).map(|object| &**object)
     }
 
     /// All names that are defined, validly or not.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> + Clone {
-        self.0.keys()
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'a Key> + Clone {
+        self.0.keys().copied()
     }
 
     /// The objects that could be read, in order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.values().filter_map(|(_, object)| object.as_ref().ok())
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a T> {
+        self.valid().map(|(_, object)| &**object)
     }
 
-    fn valid(self) -> impl Iterator<Item = (Key, T)> {
-        self.0.into_iter().filter_map(|(key, (_, object))| Some((key, object.ok()?)))
+    fn valid(&self) -> impl Iterator<Item = (&'a Key, &'a Arc<T>)> {
+        self.0.iter().filter_map(|(key, definition)| Some((*key, object(definition)?)))
     }
 
-    fn into_map(self) -> OrdMap<Key, Arc<T>> {
-        self.valid().map(|(key, object)| (key, Arc::new(object))).collect()
+    /// The map of them, made out of the one `before`: it shares with that what is the same value in
+    /// both, so that the difference between the two costs as much as it is large. (What says the same in
+    /// another place is another value: findings name the place.)
+    fn onto<K: Ord + Clone>(
+        self,
+        before: &OrdMap<K, Arc<T>>,
+        key: impl Fn(&Key) -> K,
+    ) -> OrdMap<K, Arc<T>> {
+        let mut map = before.clone();
+        let mut names = BTreeSet::new();
+        for (name, object) in self.valid() {
+            let name = key(name);
+            if !map.get(&name).is_some_and(|known| Arc::ptr_eq(known, object)) {
+                map.insert(name.clone(), Arc::clone(object));
+            }
+            names.insert(name);
+        }
+        for name in before.keys().filter(|name| !names.contains(*name)) {
+            map.remove(name);
+        }
+        map
     }
 }
 
-impl<T> Default for Objects<T> {
+fn object<T>(definition: &Definition<T>) -> Option<&Arc<T>> {
+    definition.object.as_ref().ok()
+}
+
+impl<T> Default for Objects<'_, T> {
     fn default() -> Self {
         Self(BTreeMap::new())
-    }
-}
-
-/// Something that must be defined somewhere.
-#[derive(Debug)]
-pub(super) struct Reference {
-    pub(super) wanted: Wanted,
-    pub(super) spot: Spot,
-}
-
-/// What a reference names.
-#[derive(Debug)]
-pub(super) enum Wanted {
-    /// A service.
-    Service(ServiceName),
-    /// An account that some service runs as.
-    Account(ServiceAccount),
-    /// An HTTP route group.
-    Group(Key),
-    /// A match of an HTTP route group.
-    Match(Key, Name),
-    /// A TCP route.
-    TcpRoute(Key),
-}
-
-/// What an object is called, and where.
-#[derive(Debug, Clone)]
-pub(super) struct Id {
-    pub(super) namespace: Name,
-    pub(super) name: Name,
-    pub(super) spot: Spot,
-}
-
-impl Id {
-    /// Reads the keys `name` and `namespace`, which all kinds have.
-    pub(super) fn read(table: &mut Table<'_>, draft: &mut Draft) -> Result<Self, Told> {
-        let written = table.get("name").and_then(Value::string_if_any);
-        let name = table.required("name", |value| Ok((value.name()?, value.spot())));
-        let namespace = table.optional("namespace", Value::name);
-        if let (Ok((name, spot)), Ok(namespace)) = (name, namespace) {
-            let namespace = namespace.unwrap_or_else(Name::default_namespace);
-            Ok(Self { namespace, name, spot })
-        } else {
-            draft.may_be_defined.extend(written.map(str::to_owned));
-            Err(Told)
-        }
     }
 }

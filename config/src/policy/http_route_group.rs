@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{Finding, HttpMatch, HttpRouteGroup, Method, Name, PathRegex, Spot};
 
-use super::draft::{Draft, Id};
+use super::part::{Id, Part};
 use super::regex;
 use crate::codes;
 use crate::suggest::did_you_mean;
 use crate::table::{Table, Told, Value};
 
-/// Reads one HTTP route group into `draft`.
-pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
-    let id = Id::read(&mut table, draft);
+/// Reads one HTTP route group into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
     let matches = table.required("matches", |value| {
         let mut names = BTreeMap::new();
         let meaning = "an empty list never means all: give at least one match, such as \
@@ -27,7 +27,7 @@ pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
             matches,
             spot: id.spot.clone(),
         });
-        draft.http_route_groups.insert("HTTP route group", &id, group, &table);
+        part.http_route_groups.push(&id, group);
     }
     table.finish();
 }

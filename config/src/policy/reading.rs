@@ -1,47 +1,49 @@
-//! Reads one document into the draft: syntax, then the kinds of tables. It knows no other document.
+//! Reads one document: syntax, then the kinds of tables. It knows no other document.
 
 use ironmesh_catalog::{Finding, Spot};
 use toml::de::DeTable;
 
 use super::damage::{self, Damage};
-use super::draft::Draft;
+use super::part::Part;
 use super::{http_route_group, service, tcp_route, traffic_split, traffic_target};
 use crate::codes;
 use crate::document::Document;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{Reader, Table, Value, list};
 
-/// Reads `document` into `draft`.
-pub(super) fn read(document: &Document, draft: &mut Draft) {
+/// What `document` says.
+pub(super) fn read(document: &Document) -> Part {
     let (root, errors) = DeTable::parse_recoverable(&document.text);
     let reader = Reader::new(document);
     let end = document.text.len();
-    let mut starts = Vec::new();
+    let (mut starts, mut broken) = (Vec::new(), Vec::new());
     for error in errors {
         let span = error.span().unwrap_or(end..end);
         starts.push(span.start);
         let finding = Finding::error(codes::SYNTAX, Some(reader.spot(span)), error.message());
-        draft.findings.push(finding.label("here"));
+        broken.push(finding.label("here"));
     }
-    let damage = Damage::new(&document.text, &starts);
-    if !starts.is_empty() {
-        draft.may_be_defined.extend(damage::names(&document.text));
-    }
-
+    let mut part = Part::default();
     for (spot, value) in Table::new(&reader, root.get_ref(), 0..0, "a policy document").entries() {
         let known = KINDS.iter().find(|(kind, _, _)| *kind == value.key());
         if let Some((kind, what, read)) = known {
-            read_kind(value, kind, what, *read, draft);
+            read_kind(value, kind, what, *read, &mut part);
         } else {
             value.tell(unknown_kind(value.key(), spot));
-            remember_names(value, draft);
+            remember_names(value, &mut part);
         }
     }
-    // A damaged part may have been meant to define what it seems not to.
-    draft.findings.extend(reader.into_findings().into_iter().filter(|f| !damage.covers(f)));
+    part.findings = reader.into_findings();
+    if !starts.is_empty() {
+        // A damaged part may have been meant to define what it seems not to.
+        part.may_be_defined.extend(damage::names(&document.text));
+        part.damaged(&Damage::new(&document.text, &starts));
+        part.findings.splice(0..0, broken);
+    }
+    part
 }
 
-type Read = fn(Table<'_>, &mut Draft);
+type Read = fn(Table<'_>, &mut Part);
 
 /// The kinds of tables: key, what one is, and who reads it.
 const KINDS: [(&str, &str, Read); 5] = [
@@ -64,18 +66,18 @@ const LATER_KINDS: [&str; 8] = [
     "mesh_config",
 ];
 
-fn read_kind(value: Value<'_>, kind: &str, what: &'static str, read: Read, draft: &mut Draft) {
+fn read_kind(value: Value<'_>, kind: &str, what: &'static str, read: Read, part: &mut Part) {
     if value.is_table() {
         let message = format!("`{kind}` must be an array of tables, not a table");
         let finding = value.error(codes::WRONG_TYPE, message).label("one table");
         value.tell(finding.help(format!("write `[[{kind}]]`")));
-        remember_names(value, draft);
+        remember_names(value, part);
         return;
     }
     let Ok(items) = value.items() else { return };
     for item in items {
         if let Ok(table) = item.table(what) {
-            read(table, draft);
+            read(table, part);
         }
     }
 }
@@ -97,9 +99,9 @@ fn unknown_kind(key: &str, spot: Spot) -> Finding {
 }
 
 /// What an unreadable kind names is not said to be missing as well.
-fn remember_names(value: Value<'_>, draft: &mut Draft) {
+fn remember_names(value: Value<'_>, part: &mut Part) {
     let names = value.tables_if_any().into_iter().filter_map(|mut table| {
         table.get("name").and_then(Value::string_if_any).map(str::to_owned)
     });
-    draft.may_be_defined.extend(names);
+    part.may_be_defined.extend(names);
 }

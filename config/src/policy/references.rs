@@ -2,12 +2,13 @@
 
 use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName};
 
-use super::draft::{Draft, Key, Reference, Wanted};
+use super::draft::Draft;
+use super::part::{Key, Reference, Wanted};
 use crate::codes;
 use crate::suggest::{closest, did_you_mean};
 
 /// Tells every reference of `draft` to something that nothing defines.
-pub(super) fn check(draft: &mut Draft) {
+pub(super) fn check(draft: &mut Draft<'_>) {
     let missing = |reference: &Reference| match &reference.wanted {
         Wanted::Service(name) => service(draft, name),
         Wanted::Account(account) => self::account(draft, account),
@@ -25,7 +26,7 @@ pub(super) fn check(draft: &mut Draft) {
     draft.findings.extend(findings);
 }
 
-fn service(draft: &Draft, wanted: &ServiceName) -> Option<Finding> {
+fn service(draft: &Draft<'_>, wanted: &ServiceName) -> Option<Finding> {
     let key = (wanted.namespace.clone(), wanted.name.clone());
     if draft.services.spot(&key).is_some() || may_be_defined(draft, &wanted.name) {
         return None;
@@ -34,8 +35,8 @@ fn service(draft: &Draft, wanted: &ServiceName) -> Option<Finding> {
     Some(with_advice(finding, &key, draft.services.keys()))
 }
 
-fn account(draft: &Draft, wanted: &ServiceAccount) -> Option<Finding> {
-    if draft.accounts.contains_key(wanted) || may_be_defined(draft, &wanted.name) {
+fn account(draft: &Draft<'_>, wanted: &ServiceAccount) -> Option<Finding> {
+    if draft.accounts.contains(wanted) || may_be_defined(draft, &wanted.name) {
         return None;
     }
     let key = (wanted.namespace.clone(), wanted.name.clone());
@@ -48,11 +49,11 @@ fn account(draft: &Draft, wanted: &ServiceAccount) -> Option<Finding> {
         )));
     }
     let keys: Vec<Key> =
-        draft.accounts.keys().map(|a| (a.namespace.clone(), a.name.clone())).collect();
+        draft.accounts.iter().map(|a| (a.namespace.clone(), a.name.clone())).collect();
     Some(with_advice(finding, &key, &keys))
 }
 
-fn group(draft: &Draft, wanted: &Key) -> Option<Finding> {
+fn group(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
     if draft.http_route_groups.spot(wanted).is_some() || may_be_defined(draft, &wanted.1) {
         return None;
     }
@@ -60,7 +61,7 @@ fn group(draft: &Draft, wanted: &Key) -> Option<Finding> {
     Some(with_advice(finding, wanted, draft.http_route_groups.keys()))
 }
 
-fn tcp_route(draft: &Draft, wanted: &Key) -> Option<Finding> {
+fn tcp_route(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
     if draft.tcp_routes.spot(wanted).is_some() || may_be_defined(draft, &wanted.1) {
         return None;
     }
@@ -69,7 +70,7 @@ fn tcp_route(draft: &Draft, wanted: &Key) -> Option<Finding> {
 }
 
 /// A match of a group that could be read; of the others nothing can be said.
-fn match_of(draft: &Draft, group: &Key, wanted: &Name) -> Option<Finding> {
+fn match_of(draft: &Draft<'_>, group: &Key, wanted: &Name) -> Option<Finding> {
     let found = draft.http_route_groups.get(group)?;
     let names = || found.matches.iter().map(|one| one.name.as_str());
     if names().any(|name| name == wanted.as_str()) {
@@ -83,7 +84,7 @@ fn match_of(draft: &Draft, group: &Key, wanted: &Name) -> Option<Finding> {
     })
 }
 
-fn may_be_defined(draft: &Draft, name: &Name) -> bool {
+fn may_be_defined(draft: &Draft<'_>, name: &Name) -> bool {
     draft.anything_may_be_defined || draft.may_be_defined.contains(name.as_str())
 }
 

@@ -6,16 +6,16 @@ use ironmesh_catalog::{
     EndpointSource, Mode, Name, Port, Protocol, Service, ServiceAccount, ServiceName, Spot,
 };
 
-use super::draft::{Draft, Id};
 use super::endpoints;
+use super::part::{Id, Part};
 use crate::codes;
 use crate::mode;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{Table, Told, Value, list};
 
-/// Reads one service into `draft`.
-pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
-    let id = Id::read(&mut table, draft);
+/// Reads one service into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
     let account = table.optional("service_account", Value::name);
     let ports = table.optional("ports", read_ports).map(Option::unwrap_or_default);
     let mode = table.optional("mode", mode::read);
@@ -29,14 +29,14 @@ pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
         let name = ServiceName::new(id.namespace.clone(), id.name.clone());
         match &account {
             Ok(account) => {
-                draft.accounts.entry(account.clone()).or_insert_with(|| name.clone());
+                part.accounts.insert(account.clone());
             }
             Err(Told) => {
-                draft.may_be_defined.insert(id.name.to_string());
+                part.may_be_defined.insert(id.name.to_string());
             }
         }
         let service = service(name, account, ports, endpoints, mode, id.spot.clone());
-        draft.services.insert("service", &id, service, &table);
+        part.services.push(&id, service);
     }
     table.finish();
 }

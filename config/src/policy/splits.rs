@@ -9,7 +9,7 @@ use super::draft::Draft;
 use crate::codes;
 
 /// Tells the splits of `draft` that do not fit together, or do not fit their services.
-pub(super) fn check(draft: &mut Draft) {
+pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     let mut splits: Splits<'_> = BTreeMap::new();
     for split in draft.traffic_splits.iter() {
@@ -106,12 +106,16 @@ fn nested(
     Some(finding.help("name the services that answer in the end"))
 }
 
-fn service<'a>(draft: &'a Draft, name: &ServiceName) -> Option<&'a Service> {
+fn service<'a>(draft: &Draft<'a>, name: &ServiceName) -> Option<&'a Service> {
     draft.services.get(&(name.namespace.clone(), name.name.clone()))
 }
 
 /// HTTP cannot be sent to where plain TCP is spoken, nor the other way round.
-fn other_protocol(draft: &Draft, split: &TrafficSplit, backend: &SplitBackend) -> Option<Finding> {
+fn other_protocol(
+    draft: &Draft<'_>,
+    split: &TrafficSplit,
+    backend: &SplitBackend,
+) -> Option<Finding> {
     let (apex, service) = (service(draft, &split.service)?, service(draft, &backend.service)?);
     let differ = |port: &&Port| {
         service
@@ -133,7 +137,11 @@ fn other_protocol(draft: &Draft, split: &TrafficSplit, backend: &SplitBackend) -
 }
 
 /// A call on a port that a backend lacks has nobody to answer it when its turn comes.
-fn missing_ports(draft: &Draft, split: &TrafficSplit, backend: &SplitBackend) -> Option<Finding> {
+fn missing_ports(
+    draft: &Draft<'_>,
+    split: &TrafficSplit,
+    backend: &SplitBackend,
+) -> Option<Finding> {
     let (apex, service) = (service(draft, &split.service)?, service(draft, &backend.service)?);
     let missing: Vec<String> = apex
         .ports

@@ -2,12 +2,12 @@
 
 use ironmesh_catalog::TcpRoute;
 
-use super::draft::{Draft, Id};
+use super::part::{Id, Part};
 use crate::table::{Table, Value};
 
-/// Reads one TCP route into `draft`.
-pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
-    let id = Id::read(&mut table, draft);
+/// Reads one TCP route into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
     let ports = table.optional("matches", |value| {
         let mut matches = value.table("`matches` of a TCP route")?;
         let ports = matches.required("ports", |value| {
@@ -24,7 +24,7 @@ pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
             ports,
             spot: id.spot.clone(),
         });
-        draft.tcp_routes.insert("TCP route", &id, route, &table);
+        part.tcp_routes.push(&id, route);
     }
     table.finish();
 }

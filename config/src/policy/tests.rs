@@ -2,6 +2,7 @@
 //! the help behind it.
 
 mod across;
+mod again;
 mod http_route_group;
 mod service;
 mod syntax;

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use ironmesh_catalog::{Finding, Name, ServiceName, SplitBackend, Spot, TrafficSplit};
 
-use super::draft::{Draft, Id, Reference, Wanted};
+use super::part::{Id, Part, Reference, Wanted};
 use crate::codes;
 use crate::table::{Table, Told, Value};
 
-/// Reads one traffic split into `draft`.
-pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
-    let id = Id::read(&mut table, draft);
+/// Reads one traffic split into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
     let with_spot = |value: Value<'_>| Ok((value.name()?, value.spot()));
     let service = table.required("service", with_spot);
     let backends = table.required("backends", |value| {
@@ -26,7 +26,7 @@ pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
     if let Ok(id) = id {
         let of = |name: &Name| ServiceName::new(id.namespace.clone(), name.clone());
         let names = backends.iter().flat_map(|(names, _)| names).chain(service.iter());
-        draft.references.extend(names.map(|(name, spot)| Reference {
+        part.references.extend(names.map(|(name, spot)| Reference {
             wanted: Wanted::Service(of(name)),
             spot: spot.clone(),
         }));
@@ -43,7 +43,7 @@ pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
             }),
             _ => Err(Told),
         };
-        draft.traffic_splits.insert("traffic split", &id, split, &table);
+        part.traffic_splits.push(&id, split);
     }
     table.finish();
 }

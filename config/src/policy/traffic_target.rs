@@ -2,14 +2,14 @@
 
 use ironmesh_catalog::{Finding, Name, RouteRule, ServiceAccount, Spot, TrafficTarget};
 
-use super::draft::{Draft, Id, Reference, Wanted};
+use super::part::{Id, Part, Reference, Wanted};
 use crate::codes;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{Table, Told, Value, list};
 
-/// Reads one traffic target into `draft`.
-pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
-    let id = Id::read(&mut table, draft);
+/// Reads one traffic target into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
     let home = id.as_ref().ok().map(|id| &id.namespace);
     let mut references = Vec::new();
     let destination = table.required("destination", |value| {
@@ -25,9 +25,9 @@ pub(super) fn read(mut table: Table<'_>, draft: &mut Draft) {
         value.at_least_one(meaning, |item| read_rule(item, home, &mut references))
     });
     if let Ok(id) = id {
-        draft.references.extend(references);
+        part.references.extend(references);
         let target = target(&id, destination, sources, rules);
-        draft.traffic_targets.insert("traffic target", &id, target, &table);
+        part.traffic_targets.push(&id, target);
     }
     table.finish();
 }

@@ -58,6 +58,11 @@ impl PolicyIndex {
         index
     }
 
+    /// Moves on to a specification that differs in endpoints only, and in where policy is written.
+    pub(crate) fn follow(&mut self, specification: &Arc<MeshSpecification>) {
+        self.specification = Arc::clone(specification);
+    }
+
     pub(crate) fn specification(&self) -> &MeshSpecification {
         &self.specification
     }

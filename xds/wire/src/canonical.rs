@@ -4,63 +4,65 @@
 //! keeps them in `HashMap`s, whose order changes with every process (one RBAC encoded 1,000 times
 //! gave 24 byte strings). The entries of a map are fields of their own on the wire, so sorting them
 //! by key permutes bytes and changes no length. That is done here in place, guided by the message
-//! descriptors, through every nested message and every `Any` (docs/decisions/0001).
+//! descriptors, through every nested message and every `Any` (docs/decisions/0001). Most fields lead to
+//! neither a map nor an `Any`; which do is worked out once (`plan`), and the others are passed over.
 
-use prost_reflect::{Kind, MessageDescriptor};
+mod plan;
+#[cfg(test)]
+mod tests;
 
-use crate::descriptors::pool;
+use plan::{Plan, Step, plan_of};
 
 /// Bytes that are not a message of the type that they were said to be.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a well-formed {0}")]
 pub(crate) struct Malformed(String);
 
-/// Sorts the entries of all maps in the encoded message `bytes`.
-pub(crate) fn canonicalize(message: &MessageDescriptor, bytes: &mut [u8]) -> Result<(), Malformed> {
-    if message.full_name() == "google.protobuf.Any" {
-        return canonicalize_any(bytes);
-    }
-    let malformed = || Malformed(message.full_name().to_owned());
+/// Sorts the entries of all maps in the encoded message `bytes`, whose type has this full name. One of an
+/// unknown type stays as it is.
+pub(crate) fn canonicalize(name: &str, bytes: &mut [u8]) -> Result<(), Malformed> {
+    let malformed = || Malformed(name.to_owned());
+    plan_of(name).map_or(Ok(()), |plan| order(plan, bytes).ok_or_else(malformed))
+}
+
+/// Puts the message of `plan` in order; `None` where it is no such message.
+fn order(plan: &Plan, bytes: &mut [u8]) -> Option<()> {
+    let fields = match plan {
+        Plan::Any => return order_any(bytes),
+        Plan::Message(fields) => fields,
+    };
     let mut at = 0;
     while at < bytes.len() {
-        let record = Record::read(bytes, at).ok_or_else(malformed)?;
-        let descriptor = message.get_field(record.number);
-        let Some((field, Kind::Message(inner))) = descriptor.map(|f| (f.clone(), f.kind())) else {
-            at = record.end;
-            continue;
+        let record = Record::read(bytes, at)?;
+        at = match fields.step(record.number) {
+            None => record.end,
+            Some(Step::Into(inner)) => {
+                order(plan::at(*inner)?, bytes.get_mut(record.payload..record.end)?)?;
+                record.end
+            }
+            Some(Step::Map(inner)) => {
+                let run = bytes.get_mut(at..run_end(bytes, &record)?)?;
+                if let Some(inner) = inner {
+                    order_entries(plan::at(*inner)?, run)?;
+                }
+                sort_entries(run)?;
+                at + run.len()
+            }
         };
-        let end = if field.is_map() {
-            run_end(bytes, &record).ok_or_else(malformed)?
-        } else {
-            record.end
-        };
-        let mut entry = at;
-        while entry < end {
-            let record = Record::read(bytes, entry).ok_or_else(malformed)?;
-            let payload = bytes.get_mut(record.payload..record.end).ok_or_else(malformed)?;
-            canonicalize(&inner, payload)?;
-            entry = record.end;
-        }
-        if field.is_map() {
-            sort_entries(bytes.get_mut(at..end).ok_or_else(malformed)?).ok_or_else(malformed)?;
-        }
-        at = end;
     }
-    Ok(())
+    Some(())
 }
 
 /// Looks through an `Any` into the message that it holds. One of an unknown type stays as it is.
-fn canonicalize_any(bytes: &mut [u8]) -> Result<(), Malformed> {
-    let malformed = || Malformed("google.protobuf.Any".to_owned());
+fn order_any(bytes: &mut [u8]) -> Option<()> {
     let (mut inner, mut value, mut at) = (None, None, 0);
     while at < bytes.len() {
-        let record = Record::read(bytes, at).ok_or_else(malformed)?;
+        let record = Record::read(bytes, at)?;
         let payload = record.payload..record.end;
         match record.number {
             1 => {
-                let url = bytes.get(payload).and_then(|url| std::str::from_utf8(url).ok());
-                let name = url.and_then(|url| url.rsplit('/').next()).ok_or_else(malformed)?;
-                inner = pool().get_message_by_name(name);
+                let url = std::str::from_utf8(bytes.get(payload)?).ok()?;
+                inner = plan_of(url.rsplit('/').next()?);
             }
             2 => value = Some(payload),
             _ => {}
@@ -68,11 +70,20 @@ fn canonicalize_any(bytes: &mut [u8]) -> Result<(), Malformed> {
         at = record.end;
     }
     match (inner, value) {
-        (Some(inner), Some(value)) => {
-            canonicalize(&inner, bytes.get_mut(value).ok_or_else(malformed)?)
-        }
-        _ => Ok(()),
+        (Some(inner), Some(value)) => order(inner, bytes.get_mut(value)?),
+        _ => Some(()),
     }
+}
+
+/// Puts each entry of a run of map entries in order by itself.
+fn order_entries(entry: &Plan, run: &mut [u8]) -> Option<()> {
+    let mut at = 0;
+    while at < run.len() {
+        let record = Record::read(run, at)?;
+        order(entry, run.get_mut(record.payload..record.end)?)?;
+        at = record.end;
+    }
+    Some(())
 }
 
 /// Where the run of entries ends that begins with `first`.
@@ -90,8 +101,7 @@ fn run_end(bytes: &[u8], first: &Record) -> Option<usize> {
 
 /// Sorts a run of map entries by key.
 fn sort_entries(run: &mut [u8]) -> Option<()> {
-    let mut entries = Vec::new();
-    let mut at = 0;
+    let (mut entries, mut at) = (Vec::new(), 0);
     while at < run.len() {
         let record = Record::read(run, at)?;
         let entry = run.get(record.payload..record.end)?;
@@ -100,12 +110,14 @@ fn sort_entries(run: &mut [u8]) -> Option<()> {
             Some(field) if field.number == 1 => entry.get(field.payload..field.end)?,
             _ => &[],
         };
-        entries.push((key.to_vec(), run.get(at..record.end)?.to_vec()));
+        entries.push((key, run.get(at..record.end)?));
         at = record.end;
     }
-    entries.sort();
-    let sorted: Vec<u8> = entries.into_iter().flat_map(|(_, entry)| entry).collect();
-    run.copy_from_slice(&sorted);
+    if !entries.is_sorted() {
+        entries.sort();
+        let sorted: Vec<u8> = entries.into_iter().flat_map(|(_, entry)| entry).copied().collect();
+        run.copy_from_slice(&sorted);
+    }
     Some(())
 }
 
@@ -147,80 +159,4 @@ fn varint(bytes: &[u8], mut at: usize) -> Option<(u64, usize)> {
         }
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::{BTreeSet, HashMap};
-
-    use envoy_types::pb::envoy::config::rbac::v3::{
-        Permission, Policy, Principal, Rbac, permission, principal,
-    };
-    use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
-    use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::{
-        Rbac as RbacFilter, RbacPerRoute,
-    };
-    use prost::{Message, Name};
-
-    use super::*;
-    use crate::resource::any;
-
-    fn rbac(policies: usize) -> Rbac {
-        let policy = Policy {
-            permissions: vec![Permission { rule: Some(permission::Rule::Any(true)) }],
-            principals: vec![Principal { identifier: Some(principal::Identifier::Any(true)) }],
-            ..Policy::default()
-        };
-        // A map made anew has an order of its own, also within one process.
-        let policies: HashMap<_, _> =
-            (0..policies).map(|n| (format!("default/target-{n}"), policy.clone())).collect();
-        Rbac { policies, ..Rbac::default() }
-    }
-
-    fn route(policies: usize) -> RouteConfiguration {
-        let filter = any(&RbacPerRoute {
-            rbac: Some(RbacFilter { rules: Some(rbac(policies)), ..RbacFilter::default() }),
-        });
-        let filters = (0..policies).map(|n| (format!("filter-{n}"), filter.clone()));
-        let host =
-            VirtualHost { typed_per_filter_config: filters.collect(), ..VirtualHost::default() };
-        RouteConfiguration { virtual_hosts: vec![host], ..RouteConfiguration::default() }
-    }
-
-    fn canonical<M: Message + Name>(message: &M) -> Vec<u8> {
-        let mut bytes = message.encode_to_vec();
-        let descriptor = pool().get_message_by_name(&M::full_name()).unwrap();
-        canonicalize(&descriptor, &mut bytes).unwrap();
-        bytes
-    }
-
-    #[test]
-    fn a_message_with_maps_in_maps_in_anys_has_one_encoding() {
-        let plain: BTreeSet<_> = (0..50).map(|_| route(8).encode_to_vec()).collect();
-        assert!(plain.len() > 1, "the maps were in one order anyway: the test shows nothing");
-        let canonical: BTreeSet<_> = (0..50).map(|_| canonical(&route(8))).collect();
-        assert_eq!(canonical.len(), 1);
-    }
-
-    #[test]
-    fn canonical_bytes_mean_the_same_message() {
-        assert_eq!(RouteConfiguration::decode(&*canonical(&route(1))).unwrap(), route(1));
-        assert_eq!(Rbac::decode(&*canonical(&rbac(8))).unwrap(), rbac(8));
-    }
-
-    #[test]
-    fn entries_stand_in_the_order_of_their_keys() {
-        let bytes = canonical(&rbac(3));
-        let at = |name: &str| bytes.windows(name.len()).position(|w| w == name.as_bytes()).unwrap();
-        assert!(at("default/target-0") < at("default/target-1"));
-        assert!(at("default/target-1") < at("default/target-2"));
-    }
-
-    #[test]
-    fn bytes_that_are_no_message_are_refused_not_followed() {
-        let descriptor = pool().get_message_by_name("envoy.config.rbac.v3.RBAC").unwrap();
-        for bytes in [&[0x0a, 0xff][..], &[0xff; 12], &[0x12, 0x02, 0x0a, 0x09], &[0x0b]] {
-            assert!(canonicalize(&descriptor, &mut bytes.to_vec()).is_err(), "{bytes:?}");
-        }
-    }
 }

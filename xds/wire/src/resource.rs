@@ -16,7 +16,6 @@ use prost::{Message, Name, length_delimiter_len};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::canonical::canonicalize;
-use crate::descriptors::pool;
 use crate::texts::any_text;
 
 /// The resource types that we serve, in the order in which a proxy must be told of them: what
@@ -160,10 +159,8 @@ impl Resource {
     /// Encodes `message`, once.
     pub fn new<M: Discoverable>(message: &M) -> Self {
         let mut value = message.encode_to_vec();
-        if let Some(descriptor) = pool().get_message_by_name(&M::full_name()) {
-            let done = canonicalize(&descriptor, &mut value);
-            debug_assert_eq!(done, Ok(()), "prost encodes what the descriptors describe");
-        }
+        let done = canonicalize(&M::full_name(), &mut value);
+        debug_assert_eq!(done, Ok(()), "prost encodes what the descriptors describe");
         let version = Version(xxh3_128(&value));
         let body = Any { type_url: M::TYPE.url().to_owned(), value };
         // Field 2 of both messages: one byte of key, the length, the content.

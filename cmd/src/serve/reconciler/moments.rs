@@ -80,9 +80,14 @@ impl Moments {
         if same_policy && same_proxies && !is_tick {
             return Changes::default();
         }
-        // Nobody changes the services that it joined as.
-        let has_joined = || old.is_none_or(|old| !have_same_members(&old.records, &records));
-        if !same_policy || is_tick || has_joined() {
+        // Which accounts are served follows from these, as nobody changes the services that it joined as.
+        let same_accounts = || {
+            old.is_some_and(|old| {
+                have_same_members(&old.records, &records)
+                    && (same_policy || old.specification.differs_in_endpoints_only(specification))
+            })
+        };
+        if is_tick || !same_accounts() {
             self.renew_certificates(specification, &records, now);
         }
         let inputs = Inputs {

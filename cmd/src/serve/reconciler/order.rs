@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Who waits for whom, and until when.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    waits: BTreeMap<(ClientKey, Wait), Patience>,
+    waits: BTreeMap<ClientKey, BTreeMap<Wait, Patience>>,
     /// What those have for their inbound listener who go on serving a dropped port.
     kept: BTreeMap<ClientKey, KeptListener>,
 }
@@ -47,6 +47,13 @@ enum Patience {
     Lost,
 }
 
+impl Patience {
+    /// Whether it is lost now.
+    fn ends(&self, now: Instant) -> bool {
+        matches!(self, Self::Until(deadline) if *deadline <= now)
+    }
+}
+
 /// What is known when somebody may have to wait.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
@@ -57,9 +64,27 @@ pub(super) struct Known<'a> {
 }
 
 impl Order {
-    /// The clients that wait, or have lost their patience.
-    pub(super) fn waiting(&self) -> BTreeSet<ClientKey> {
-        self.waits.keys().map(|(client, _)| Arc::clone(client)).collect()
+    /// The clients of whom something may be over that they wait for.
+    pub(super) fn due(&self, known: Known<'_>) -> BTreeSet<ClientKey> {
+        // Many wait for one port, which is looked at once.
+        let mut coming: BTreeMap<&ServicePort, bool> = BTreeMap::new();
+        let mut due = BTreeSet::new();
+        for (client, waits) in &self.waits {
+            for (wait, patience) in waits {
+                let is_due = match wait {
+                    Wait::Served(port) => {
+                        patience.ends(known.now)
+                            || !*coming.entry(port).or_insert_with(|| is_coming(port, known))
+                    }
+                    Wait::Unused(_) => true,
+                };
+                if is_due {
+                    due.insert(Arc::clone(client));
+                    break;
+                }
+            }
+        }
+        due
     }
 
     /// When the next wait ends; none if nobody waits.
@@ -68,12 +93,12 @@ impl Order {
             Patience::Until(deadline) => Some(*deadline),
             Patience::Lost => None,
         };
-        self.waits.values().filter_map(until).min()
+        self.waits.values().flat_map(BTreeMap::values).filter_map(until).min()
     }
 
     /// A client has gone.
     pub(super) fn forget(&mut self, client: &str) {
-        self.waits.retain(|(waiting, _), _| **waiting != *client);
+        self.waits.remove(client);
         self.kept.remove(client);
     }
 
@@ -101,7 +126,12 @@ impl Order {
         let served = to_be_served(&wanted, before, known).into_iter().map(Wait::Served);
         let unused = to_be_unused(client, &wanted, before, known).into_iter().map(Wait::Unused);
         let waits: BTreeSet<_> = served.chain(unused).collect();
-        self.waits.retain(|(waiting, wait), _| waiting != client || waits.contains(wait));
+        if let Some(known) = self.waits.get_mut(client) {
+            known.retain(|wait, _| waits.contains(wait));
+            if known.is_empty() {
+                self.waits.remove(client);
+            }
+        }
         let (mut to_come, mut unused, mut given) = (Vec::new(), Vec::new(), wanted);
         for wait in waits {
             if !self.has_patience(client, &wait, known.now) {
@@ -125,8 +155,8 @@ impl Order {
     }
 
     fn has_patience(&mut self, client: &ClientKey, wait: &Wait, now: Instant) -> bool {
-        let key = (Arc::clone(client), wait.clone());
-        let patience = self.waits.entry(key).or_insert(Patience::Until(now + PATIENCE));
+        let waits = self.waits.entry(Arc::clone(client)).or_default();
+        let patience = waits.entry(wait.clone()).or_insert(Patience::Until(now + PATIENCE));
         match *patience {
             Patience::Until(deadline) if now < deadline => true,
             Patience::Until(_) => {
@@ -159,12 +189,14 @@ fn to_be_served(
     let names = clusters.chain(endpoints);
     let names = names.filter(|name| wanted.contains(ResourceType::Cluster, name));
     let ports = names.filter_map(|name| name.parse::<ServicePort>().ok());
-    let is_coming = |port: &ServicePort| {
-        let endpoints = known.snapshot.endpoints.get(port);
-        endpoints.is_none_or(|endpoints| endpoints.is_empty())
-            && known.clients.are_to_serve(port, known.snapshot)
-    };
-    ports.filter(is_coming).collect()
+    ports.filter(|port| is_coming(port, known)).collect()
+}
+
+/// Whether nobody serves the port yet, and a proxy is about to.
+fn is_coming(port: &ServicePort, known: Known<'_>) -> bool {
+    let endpoints = known.snapshot.endpoints.get(port);
+    endpoints.is_none_or(|endpoints| endpoints.is_empty())
+        && known.clients.are_to_serve(port, known.snapshot)
 }
 
 /// The ports that a server is to serve no longer because policy has dropped them, and that somebody may

@@ -5,6 +5,7 @@
 //! before must not stay in force: a stand-in takes its place that allows no more than is allowed now. And
 //! a version that nobody can take is withheld from those who come new.
 
+mod doubts;
 mod last_good;
 mod stand_ins;
 mod told;
@@ -19,6 +20,7 @@ use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
 use super::clients::{Clients, Given};
+use doubts::Doubts;
 use last_good::LastGood;
 use stand_ins::StandIns;
 pub(crate) use told::{Instead, NotInForce, Refusal};
@@ -46,10 +48,14 @@ pub(super) struct Refusals {
     stand_ins: StandIns,
     /// Those from whom something is withheld.
     withheld: BTreeSet<ClientKey>,
+    condemned: Condemned,
+    doubts: Doubts,
+    /// Whether what clients are given in place of what is refused may be another now.
+    is_stirred: bool,
 }
 
 /// Versions that nobody can take, each with the words of one who refuses it.
-pub(super) type Condemned = BTreeMap<(Name, Version), Refused>;
+type Condemned = BTreeMap<(Name, Version), Refused>;
 
 /// What a client refuses.
 #[derive(Debug, Default)]
@@ -60,8 +66,8 @@ struct OfClient {
 }
 
 /// What a client refuses of one resource, for as long as policy asks for the same version.
-#[derive(Debug, Clone)]
-pub(super) struct Refused {
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Refused {
     /// The version that policy asks for.
     ideal: Version,
     /// Why it is refused.
@@ -75,8 +81,12 @@ pub(super) struct Refused {
 }
 
 impl Refusals {
-    /// Those whose sets may change when somebody answers.
-    pub(super) fn concerned(&self) -> BTreeSet<ClientKey> {
+    /// Those whose sets may be others, since the last call, for what others have answered or had: all
+    /// who refuse something or from whom something is withheld, or nobody.
+    pub(super) fn take_concerned(&mut self) -> BTreeSet<ClientKey> {
+        if !std::mem::take(&mut self.is_stirred) {
+            return BTreeSet::new();
+        }
         self.by_client.keys().chain(&self.withheld).cloned().collect()
     }
 
@@ -101,6 +111,7 @@ impl Refusals {
             is_cluster && !refused.is_empty()
         };
         self.last_good.prune(clients, |name| refused.contains(name) || may_be_named(name));
+        self.is_stirred = true;
     }
 
     /// How much is remembered: of how many clients, and how many resources.
@@ -127,6 +138,7 @@ impl Refusals {
                 let before = before.of(resource_type).get(&name);
                 if let Some(before) = before.filter(|b| has(resource_type, &name, b.version())) {
                     self.last_good.taken(old.account.as_ref(), before);
+                    self.is_stirred = true;
                 }
             }
         }
@@ -190,7 +202,6 @@ impl Refusals {
         client: &ClientKey,
         given: &Given,
         before: Option<&ResourceSet>,
-        condemned: &Condemned,
     ) -> (ResourceSet, NotInForce) {
         let (ideal, account) = (&given.compiled.resources, given.account.as_ref());
         let (mut set, mut not_in_force) = (ideal.clone(), NotInForce::default());
@@ -217,7 +228,7 @@ impl Refusals {
                 (None, None) => {}
             }
         }
-        for ((name, version), by_others) in condemned {
+        for ((name, version), by_others) in &self.condemned {
             let is_own = own.is_some_and(|own| own.contains_key(name));
             let Some(resource) = ideal.of(name.0).get(&name.1) else { continue };
             if is_own || resource.version() != *version {
@@ -243,10 +254,10 @@ impl Refusals {
         (set, not_in_force)
     }
 
-    /// The versions that nobody can take: nobody has taken them, and two who are connected refuse them,
-    /// or the only one who was asked, for certain and for a reason that is not their machine's own. An ACK
-    /// lifts that.
-    pub(super) fn condemned(&self, hub: &Hub) -> Condemned {
+    /// Judges which versions nobody can take: nobody has taken them, and two who are connected refuse
+    /// them, or the only one who was asked, for certain and for a reason that is not their machine's own.
+    /// An ACK lifts that. `touched` are those to whom something has happened since the last time.
+    pub(super) fn judge(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
         let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &Refused)>> = BTreeMap::new();
         for (client, own) in &self.by_client {
             // Who has left says nothing to those who come after it.
@@ -261,15 +272,19 @@ impl Refusals {
             }
         }
         let mut condemned = Condemned::new();
+        let mut doubts = Doubts::default();
         for ((name, version), refusing) in refusing {
             let [(only, refused), others @ ..] = refusing.as_slice() else { continue };
+            let version_of = (name.clone(), version);
+            let known = (&self.doubts, touched, hub);
             let is_enough = others.len() + 1 >= ENOUGH
-                || !hub.anyone_else_is_to_have(name.0, &name.1, version, only);
-            if is_enough && !hub.anyone_has(name.0, &name.1, version) {
-                condemned.insert((name.clone(), version), (*refused).clone());
+                || !doubts.is_anyone_else_to_have(&version_of, only, known);
+            if is_enough && !doubts.has_anyone(&version_of, known) {
+                condemned.insert(version_of, (*refused).clone());
             }
         }
-        condemned
+        self.is_stirred |= condemned != self.condemned;
+        (self.condemned, self.doubts) = (condemned, doubts);
     }
 }
 

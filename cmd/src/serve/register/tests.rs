@@ -1,9 +1,11 @@
 //! What is kept of proxies, and for how long.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use ironmesh_store::KeyEncryptionKey;
 use tempfile::TempDir;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::*;
@@ -47,7 +49,8 @@ fn a_revocation_is_kept_over_restarts_and_what_was_said_first_stays() {
     register.revoke(record(1, now).id, again).unwrap();
     assert_eq!(*register.generation().borrow(), after, "the second time changes nothing");
     // Its Envoy's last answer may come behind the revocation.
-    register.participates(record(1, now).id, &record(1, now).participation).unwrap();
+    let progress = (record(1, now).id, InForce::These(&record(1, now).participation));
+    register.participate([progress]).unwrap();
 
     drop(register);
     let register = Register::open(store(&folder), now).unwrap();
@@ -82,4 +85,36 @@ fn who_has_let_the_time_pass_is_out_of_use_and_forgotten_a_month_later() {
     assert_eq!(ids(&register.revoked()), [0_u128; 0]);
     drop(register);
     assert_eq!(ids(&Register::open(store(&folder), now).unwrap().all_records()), [0_u128; 0]);
+}
+
+#[test]
+fn those_who_claim_at_once_wait_for_the_disk_once() {
+    const PROXIES: u8 = 50;
+    let (folder, now) = (tempfile::tempdir().unwrap(), Timestamp::now());
+    let store = store(&folder);
+    let register = Register::open(Arc::clone(&store), now).unwrap();
+    register
+        .add_all(
+            (0..PROXIES)
+                .map(|number| JoinRecord { claimed_at: None, ..record(number, now) })
+                .collect(),
+        )
+        .unwrap();
+    let before = register.generation().borrow().changes;
+    std::thread::scope(|threads| {
+        // The disk is busy with something else.
+        let records = register.records.lock();
+        for number in 0..PROXIES {
+            let register = &register;
+            threads.spawn(move || register.claim(record(number, now).id, now).unwrap());
+        }
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while register.claims.lock().len() < usize::from(PROXIES) {
+            assert!(Instant::now() < deadline, "{} wait", register.claims.lock().len());
+            std::thread::yield_now();
+        }
+        drop(records);
+    });
+    assert_eq!(register.generation().borrow().changes, before + 1);
+    assert!(store.join_records().unwrap().iter().all(|record| record.claimed_at == Some(now)));
 }

@@ -1,17 +1,19 @@
 //! The watches of the system on one layout of the folder. They follow inodes, not paths, so after a
-//! swap they are made anew.
+//! swap of a folder they are made anew.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::watch::Sender;
 
 use super::alarm::Alarm;
 use crate::folder::layout::{Identity, Layout};
 
 /// A layout of the folder, and the watches on it.
 pub(super) struct Armed {
-    layout: Arc<Layout>,
+    /// Events are judged by this.
+    layout: Sender<Layout>,
     /// Held for its drop, which ends the watches.
     _watcher: RecommendedWatcher,
 }
@@ -24,8 +26,8 @@ impl Armed {
     }
 
     /// Which folder there was at the last look.
-    pub(super) fn identity(&self) -> Option<&Identity> {
-        self.layout.identity.as_ref()
+    pub(super) fn identity(&self) -> Option<Identity> {
+        self.layout.borrow().identity.clone()
     }
 
     /// Looks again, and renews the watches until they fit what there is.
@@ -34,8 +36,13 @@ impl Armed {
         // changes all the time makes events, so it is looked at again anyway.
         for _ in 0..MOST_LOOKS {
             let layout = Layout::of(path);
-            if layout == *self.layout {
+            if layout == *self.layout.borrow() {
                 break;
+            }
+            // A link to another file leads to directories that are watched already.
+            if layout.watched == self.layout.borrow().watched {
+                self.layout.send_replace(layout);
+                continue;
             }
             // Each directory is watched by itself: a recursive watch of notify's misses what is made
             // in a new directory before it is watched too.
@@ -52,15 +59,16 @@ impl Armed {
     }
 
     fn watch(layout: Layout, alarm: &Arc<Alarm>) -> notify::Result<Self> {
-        let layout = Arc::new(layout);
-        let (concerned, alarm) = (Arc::clone(&layout), Arc::clone(alarm));
-        let mut watcher = notify::recommended_watcher(move |event| alarm.event(event, &concerned))?;
-        for directory in layout.watched.keys() {
+        let layout = Sender::new(layout);
+        let (concerned, alarm) = (layout.subscribe(), Arc::clone(alarm));
+        let mut watcher =
+            notify::recommended_watcher(move |event| alarm.event(event, &concerned.borrow()))?;
+        for directory in layout.borrow().watched.keys() {
             let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive) else {
                 continue;
             };
             // A directory on the way may be closed to us; one of the folder should not be.
-            if layout.within.contains(directory) {
+            if layout.borrow().within.contains(directory) {
                 let directory = directory.display();
                 tracing::warn!(%error, %directory, "a folder of the policy is not watched");
             }
@@ -70,3 +78,40 @@ impl Armed {
 }
 
 const MOST_LOOKS: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use fs_err as fs;
+
+    use super::*;
+
+    #[test]
+    fn a_link_to_another_file_in_a_watched_directory_makes_no_new_watches() {
+        let root = tempfile::tempdir().unwrap();
+        let policy = root.path().join("policy");
+        for name in ["policy", "files", "elsewhere"] {
+            fs::create_dir(root.path().join(name)).unwrap();
+        }
+        for file in ["files/1.toml", "files/2.toml", "elsewhere/3.toml"] {
+            fs::write(root.path().join(file), "").unwrap();
+        }
+        let link_to = |file: &str| {
+            symlink(root.path().join(file), root.path().join("link")).unwrap();
+            fs::rename(root.path().join("link"), policy.join("a.toml")).unwrap();
+        };
+        link_to("files/1.toml");
+        let alarm = Arc::new(Alarm::default());
+        let mut armed = Armed::new(&policy, &alarm).unwrap();
+        for (file, is_watched) in [("files/2.toml", true), ("elsewhere/3.toml", false)] {
+            link_to(file);
+            let kept = armed.layout.subscribe();
+            armed = armed.renew(&policy, &alarm);
+            // The layout goes with the watches.
+            assert_eq!(kept.has_changed().is_ok(), is_watched, "{file}");
+            let end = fs::canonicalize(root.path().join(file)).unwrap();
+            assert!(armed.layout.borrow().concerns(&end), "{file}");
+        }
+    }
+}

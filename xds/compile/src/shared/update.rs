@@ -44,13 +44,13 @@ impl Shared {
         changes.proxies.extend(local.map(|item| key(&item).0));
 
         let same_trust = old.trust_bundle == new.trust_bundle;
-        let is_same_value = Arc::ptr_eq(&old.specification, &new.specification);
         let same_policy = old.mode == new.mode
-            && (is_same_value || old.specification.differs_in_endpoints_only(&new.specification));
-        if !is_same_value || !same_policy {
+            && (Arc::ptr_eq(&old.specification, &new.specification)
+                || old.specification.differs_in_endpoints_only(&new.specification));
+        if same_policy {
+            self.index.follow(&new.specification);
+        } else {
             self.index = PolicyIndex::new(&new);
-        }
-        if !same_policy {
             let (old, new) = (&old.specification.services, &new.specification.services);
             changes.services.extend(old.diff(new).map(|item| key(&item)));
         }

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::place::Place;
 use crate::serve::policy_source::PolicyState;
+use crate::serve::register::InForce;
 
 const POLICY: &str = r#"
 [[service]]
@@ -106,7 +107,7 @@ fn what_changes_nothing_for_proxies_compiles_nothing_anew() {
     place.register.claim(other.id, now).unwrap();
     assert_eq!(place.encodes(now, false), 0, "a claim");
     let ports = [("store".parse().unwrap(), 80)].into();
-    place.register.participates(other.id, &Participation(ports)).unwrap();
+    place.register.participate([(other.id, InForce::These(&Participation(ports)))]).unwrap();
     assert_eq!(place.encodes(now, false), 0, "a participant whom nobody calls");
     let endpoints = &place.reconciler.moments.snapshot().unwrap().endpoints;
     assert_eq!(endpoints.values().map(|endpoints| endpoints.len()).sum::<usize>(), 1);

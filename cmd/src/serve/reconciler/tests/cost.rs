@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ironmesh_catalog::JoinRecord;
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::{Node, ResourceType};
 
@@ -28,6 +29,20 @@ fn who_serves_nothing_is_decided_at_once() {
     assert_eq!(place.reconciler.undecided.len(), 1, "it has taken nothing yet");
     store.take_all();
     place.pass();
+    assert!(place.reconciler.undecided.is_empty());
+}
+
+#[test]
+fn all_who_take_part_after_one_pass_are_written_down_together() {
+    let mut place = Place::open(POLICY);
+    let mut stores: Vec<_> = (1..=20).map(|number| place.proxy(number, &["store"])).collect();
+    place.pass();
+    stores.iter_mut().for_each(SimulatedClient::take_all);
+    let changes = place.register.generation().borrow().changes;
+    place.pass();
+    assert_eq!(place.register.generation().borrow().changes, changes + 1);
+    let is_there = |record: &Arc<JoinRecord>| !record.participation.0.is_empty();
+    assert!(place.register.records().values().all(is_there));
     assert!(place.reconciler.undecided.is_empty());
 }
 
@@ -163,4 +178,29 @@ fn policy_that_says_the_same_in_other_words_sends_nothing() {
     place.set_policy(&format!("# Nothing has changed.\n{MARKET}"));
     place.pass();
     assert_eq!(place.hub.counters().sets(), sets);
+}
+
+#[test]
+fn those_who_refuse_are_not_looked_at_again_for_the_answers_of_others() {
+    let mut place = Place::open(MARKET);
+    let mut bystander = place.proxy(1, &["stranger"]);
+    let mut buyers: Vec<_> = (10..40).map(|number| place.proxy(number, &["buyer"])).collect();
+    place.pass();
+    for buyer in &buyers {
+        buyer.refuse(ResourceType::Route, "outbound-http", "no such thing");
+    }
+    place.pass();
+    assert_eq!(place.reconciler.handed_over.len(), 30);
+    for of in [ResourceType::Listener, ResourceType::Route] {
+        bystander.take(of);
+        place.pass();
+        assert_eq!(place.reconciler.handed_over.len(), 0, "the other took a {of}");
+    }
+    // Who comes new is not asked, until one has taken it after all.
+    let newcomer = place.proxy(50, &["buyer"]);
+    place.pass();
+    assert!(!newcomer.set().contains(ResourceType::Route, "outbound-http"));
+    buyers[0].take_all();
+    place.pass();
+    assert!(newcomer.set().contains(ResourceType::Route, "outbound-http"));
 }

@@ -126,6 +126,27 @@ async fn a_server_that_does_not_answer_is_waited_for_15_seconds_and_named_once()
     assert_eq!(log.count(NOBODY_SERVES), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_looked_at_again_when_it_is_over() {
+    let mut place = Place::open(&policy(&["stall"]));
+    let mut buyers: Vec<_> = (10..40).map(|number| place.proxy(number, &["buyer"])).collect();
+    let mut server = place.proxy(1, &["shop"]);
+    let mut all: Vec<_> = buyers.iter_mut().chain([&mut server]).collect();
+    place.settle(&mut all);
+    place.set_policy(&policy(&["stall", "shop"]));
+    assert_eq!(place.reconciler.handed_over.len(), 31);
+    for number in [2, 3] {
+        let _bystander = place.proxy(number, &["buyer"]);
+        place.pass();
+        assert_eq!(place.reconciler.handed_over.len(), 1, "it has come itself");
+    }
+    assert!(buyers.iter().all(|buyer| !calls(buyer, "default/shop|80")), "nobody serves it");
+    server.take_all();
+    place.pass();
+    place.pass();
+    assert!(buyers.iter().all(|buyer| calls(buyer, "default/shop|80")));
+}
+
 /// A ledger for these to connect to, and stalls.
 fn ledger(callers: &[&str], stalls: &[&str]) -> String {
     let ledger = r#"

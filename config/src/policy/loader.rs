@@ -1,0 +1,123 @@
+//! The loader: loads one state of the documents after the other, at the price of what has changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
+
+use super::draft::Draft;
+use super::part::Part;
+use super::{Loaded, coverage, reading, references, revision, splits};
+use crate::document::Document;
+
+/// Loads one state of the documents after the other. What comes out is the same as if each were loaded
+/// by itself; but a document that is as it was is not parsed again, what others cannot tell from what it
+/// was is not checked across documents again, and specifications share what is the same in both.
+#[derive(Debug, Default)]
+pub struct Loader {
+    /// What the documents of the last state say, each by itself.
+    parts: BTreeMap<Document, Part>,
+    /// Whether there was nothing to find in the last state.
+    is_clean: bool,
+    /// The last that came out.
+    specification: Arc<MeshSpecification>,
+    parsed: u64,
+    checked: u64,
+}
+
+impl Loader {
+    /// Checks `documents` and makes a specification of them. The order of the documents is no matter.
+    pub fn load_documents(&mut self, documents: impl IntoIterator<Item = Document>) -> Loaded {
+        self.load(documents.into_iter().collect(), Vec::new())
+    }
+
+    /// How many documents have been parsed since the beginning.
+    pub fn parsed(&self) -> u64 {
+        self.parsed
+    }
+
+    /// How often all documents have been checked against each other since the beginning.
+    pub fn checked(&self) -> u64 {
+        self.checked
+    }
+
+    /// As [`Loader::load_documents`], with what was found while the documents were read from their
+    /// source.
+    pub(crate) fn load(
+        &mut self,
+        mut documents: Vec<Document>,
+        unreadable: Vec<Finding>,
+    ) -> Loaded {
+        documents.sort();
+        let revision = revision(&documents, &unreadable);
+        let edited = self.read(&documents);
+        let (findings, specification) = match edited {
+            Some(edited) if self.is_clean && unreadable.is_empty() => {
+                let mut specification = MeshSpecification::clone(&self.specification);
+                specification.revision = revision.clone();
+                for part in edited.iter().filter_map(|document| self.parts.get(document)) {
+                    part.put_into(&mut specification);
+                }
+                (Vec::new(), Some(specification))
+            }
+            _ => self.check(unreadable, &revision),
+        };
+        self.is_clean = findings.is_empty();
+        let specification = specification.map(Arc::new);
+        if let Some(specification) = &specification {
+            self.specification = Arc::clone(specification);
+        }
+        Loaded { documents: documents.into(), findings, specification, revision }
+    }
+
+    /// Checks all documents against each other.
+    fn check(
+        &mut self,
+        unreadable: Vec<Finding>,
+        revision: &PolicyRevision,
+    ) -> (Vec<Finding>, Option<MeshSpecification>) {
+        self.checked += 1;
+        let mut draft = Draft::default();
+        for finding in &unreadable {
+            // What an unreadable file defines is unknown, so nothing can be said to be missing.
+            draft.anything_may_be_defined |= finding.is_error();
+        }
+        for part in self.parts.values() {
+            draft.add(part);
+        }
+        references::check(&mut draft);
+        splits::check(&mut draft);
+        coverage::check(&mut draft);
+
+        let mut findings = std::mem::take(&mut draft.findings);
+        findings.extend(unreadable);
+        findings.sort_by(Finding::order);
+        let valid = !findings.iter().any(Finding::is_error);
+        let specification =
+            valid.then(|| draft.into_specification(revision.clone(), &self.specification));
+        (findings, specification)
+    }
+
+    /// Reads the documents that were not read for the last state, and forgets those that are gone.
+    /// Returns which it read, where others cannot tell these from what they were.
+    fn read(&mut self, documents: &[Document]) -> Option<Vec<Document>> {
+        let mut known = std::mem::take(&mut self.parts);
+        let paths = |document: &Document| Arc::clone(&document.path);
+        let same_paths = known.keys().map(paths).eq(documents.iter().map(paths));
+        let mut edited = Vec::new();
+        for document in documents {
+            let part = known.remove(document).unwrap_or_else(|| {
+                self.parsed += 1;
+                edited.push(document.clone());
+                reading::read(document)
+            });
+            self.parts.insert(document.clone(), part);
+        }
+        // What is left of those that were known is what the edited ones were, in the order of paths.
+        let edits =
+            edited.iter().filter_map(|document| self.parts.get(document)).zip(known.values());
+        let is_quiet =
+            same_paths && edits.into_iter().all(|(new, old)| new.differs_in_endpoints_only(old));
+        is_quiet.then_some(edited)
+    }
+}

@@ -1,0 +1,197 @@
+//! Loading again, after an edit.
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::ServiceName;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use super::*;
+
+/// What documents may say: some of it twice, some of it broken, and references to what may be missing.
+const TEXTS: [&str; 16] = [
+    "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
+    "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"tcp\" }]\n",
+    "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n\
+     endpoints = { static = [{ address = \"10.0.0.1\" }] }\n",
+    "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n\
+     endpoints = { static = [{ address = \"10.0.0.2\", weight = 3 }, { address = \"10.0.0.1\" }] }\n",
+    "[[service]]\nname = \"store-v1\"\nservice_account = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
+    "[[service]]\nname = \"buyer\"\n",
+    "[[service]]\nname = \"buyer\"\nservice_account = \"shopper\"\n",
+    "[[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"all\" }]\n",
+    "[[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"some\", path_regex = \"/some\" }]\n",
+    "[[traffic_target]]\nname = \"buyers\"\ndestination = { name = \"store\" }\n\
+     sources = [{ name = \"buyer\" }]\n\
+     rules = [{ kind = \"HTTPRouteGroup\", name = \"all\", matches = [\"all\"] }]\n",
+    "[[traffic_split]]\nname = \"split\"\nservice = \"store\"\n\
+     backends = [{ service = \"store-v1\", weight = 1 }]\n",
+    "[[traffic_split]]\nname = \"back\"\nservice = \"store-v1\"\n\
+     backends = [{ service = \"store\", weight = 1 }]\n",
+    "[[tcp_route]]\nname = \"tcp\"\nmatches = { ports = [81] }\n",
+    "[[service]\nname = \"store\"\n",
+    "[[service]]\nname = \"buyer\"\nport = 80\n",
+    "# nothing\n",
+];
+
+/// What is put in the place of what. Most of it is what others cannot tell from what it was.
+const WORDS: [(&str, &str); 9] = [
+    ("10.0.0.1", "10.0.0.2"),
+    ("10.0.0.2", "10.0.0.3\", weight = 7 }, { address = \"10.0.0.1"),
+    ("10.0.0.3\", weight = 7 }, { address = \"10.0.0.1", "10.0.0.1"),
+    ("[[", "# One line more.\n[["),
+    ("# One line more.\n", ""),
+    ("\"all\" }]\n", "\"all\", methods = [\"GET\"] }]\n"),
+    ("buyer", "shopper"),
+    ("shopper", "buyer"),
+    ("[[", "["),
+];
+
+/// What happens to a folder.
+#[derive(Debug, Clone)]
+enum Edit {
+    /// A file says one thing in place of another.
+    Replace(Index, (&'static str, &'static str)),
+    /// A file says this now.
+    Write(&'static str, Vec<&'static str>),
+    Remove(Index),
+    /// A file is called this now.
+    Rename(Index, &'static str),
+    /// A file cannot be read any more, or can be again.
+    Bar(&'static str),
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let path = || select(&["a.toml", "b.toml", "c/a.toml"][..]);
+    prop_oneof![
+        8 => (any::<Index>(), select(&WORDS[..])).prop_map(|(at, words)| Edit::Replace(at, words)),
+        3 => (path(), prop::collection::vec(select(&TEXTS[..]), 0..4))
+            .prop_map(|(path, texts)| Edit::Write(path, texts)),
+        1 => any::<Index>().prop_map(Edit::Remove),
+        1 => (any::<Index>(), path()).prop_map(|(from, to)| Edit::Rename(from, to)),
+        1 => path().prop_map(Edit::Bar),
+    ]
+}
+
+/// A folder, and what of it cannot be read.
+#[derive(Debug, Default)]
+struct Files {
+    texts: BTreeMap<&'static str, String>,
+    barred: Option<&'static str>,
+}
+
+impl Files {
+    /// Without a finding.
+    fn good() -> Self {
+        let text = |numbers: &[usize]| numbers.iter().map(|n| TEXTS[*n]).collect::<String>();
+        let texts =
+            [("a.toml", text(&[2])), ("b.toml", text(&[4, 5, 10])), ("c/a.toml", text(&[7, 9]))];
+        Self { texts: texts.into(), barred: None }
+    }
+
+    fn edit(&mut self, edit: Edit) {
+        let taken = |texts: &mut BTreeMap<&'static str, String>, at: Index| {
+            let paths: Vec<_> = texts.keys().copied().collect();
+            (!paths.is_empty()).then(|| texts.remove(at.get(&paths)))?
+        };
+        match edit {
+            Edit::Replace(at, (from, to)) => {
+                let paths: Vec<_> = self.texts.keys().copied().collect();
+                if !paths.is_empty()
+                    && let Some(text) = self.texts.get_mut(at.get(&paths))
+                {
+                    *text = text.replace(from, to);
+                }
+            }
+            Edit::Write(path, texts) => {
+                self.texts.insert(path, texts.concat());
+            }
+            Edit::Remove(at) => drop(taken(&mut self.texts, at)),
+            Edit::Rename(at, to) => {
+                if let Some(text) = taken(&mut self.texts, at) {
+                    self.texts.insert(to, text);
+                }
+            }
+            Edit::Bar(path) => self.barred = (self.barred != Some(path)).then_some(path),
+        }
+    }
+
+    fn load(&self, loader: &mut Loader) -> Loaded {
+        let readable = self.texts.iter().filter(|(path, _)| Some(**path) != self.barred);
+        let documents = readable.map(|(path, text)| Document::new(*path, text.as_str()));
+        let unreadable = self.barred.filter(|path| self.texts.contains_key(path)).map(|path| {
+            Finding::error(crate::codes::UNREADABLE_FILE, None, format!("`{path}` cannot be read"))
+        });
+        loader.load(documents.collect(), unreadable.into_iter().collect())
+    }
+}
+
+proptest! {
+    #[test]
+    fn after_any_edits_what_is_loaded_again_is_what_is_loaded_anew(
+        edits in prop::collection::vec(edit(), 1..20)
+    ) {
+        let (mut files, mut loader) = (Files::good(), Loader::default());
+        prop_assert!(files.load(&mut loader).findings.is_empty());
+        for edit in edits {
+            files.edit(edit);
+            let (again, anew) = (files.load(&mut loader), files.load(&mut Loader::default()));
+            prop_assert_eq!(&again.findings, &anew.findings);
+            // With all places, which two that are equal may differ in.
+            let shown = |loaded: &Loaded| format!("{:#?}", loaded.specification);
+            prop_assert_eq!(shown(&again), shown(&anew));
+            prop_assert_eq!(&again.revision, &anew.revision);
+            prop_assert_eq!(again.documents, anew.documents);
+        }
+    }
+}
+
+/// A service with these endpoints.
+fn store(addresses: &[&str]) -> Document {
+    let list: Vec<_> = addresses.iter().map(|one| format!("{{ address = \"{one}\" }}")).collect();
+    let ports = "ports = [{ port = 80, protocol = \"http\" }]";
+    let text = format!(
+        "[[service]]\nname = \"store\"\n{ports}\nendpoints = {{ static = [{}] }}\n\
+         [[service]]\nname = \"other\"\n",
+        list.join(", ")
+    );
+    Document::new("store.toml", text)
+}
+
+#[test]
+fn an_edit_parses_what_it_is_about_and_the_rest_is_shared() {
+    let rest: Vec<_> = (0..100)
+        .map(|n| {
+            let text = format!(
+                "[[service]]\nname = \"buyer-{n}\"\n\
+                 [[http_route_group]]\nname = \"all-{n}\"\nmatches = [{{ name = \"all\" }}]\n\
+                 [[traffic_target]]\nname = \"to-{n}\"\ndestination = {{ name = \"buyer-{n}\" }}\n\
+                 sources = [{{ name = \"store\" }}]\n\
+                 rules = [{{ kind = \"HTTPRouteGroup\", name = \"all-{n}\" }}]\n"
+            );
+            Document::new(format!("{n:03}.toml"), text)
+        })
+        .collect();
+    let mut loader = Loader::default();
+    let mut load = |store: Document| {
+        let loaded = loader.load_documents(rest.iter().cloned().chain([store]));
+        (loaded.specification.unwrap(), (loader.parsed(), loader.checked()))
+    };
+    let (before, _) = load(store(&["10.0.0.1"]));
+    let edited = store(&["10.0.0.1", "10.0.0.2"]);
+    let (after, work) = load(edited.clone());
+    assert_eq!(work, (101 + 1, 1), "one more is parsed, and nothing checked again");
+    assert!(after.traffic_targets.ptr_eq(&before.traffic_targets));
+    assert!(after.http_route_groups.ptr_eq(&before.http_route_groups));
+    let changed: Vec<_> = before.services.diff(&after.services).collect();
+    assert_eq!(changed.len(), 2, "the one that was edited, and the one that stands behind it");
+    let same = |spec: &MeshSpecification| {
+        Arc::clone(spec.services.get(&"buyer-7".parse::<ServiceName>().unwrap()).unwrap())
+    };
+    assert!(Arc::ptr_eq(&same(&before), &same(&after)));
+    // What others may have something to say about is checked; the rest is shared all the same.
+    let text = edited.text.replace("http", "tcp");
+    let (again, work) = load(Document::new("store.toml", text));
+    assert_eq!(work, (101 + 2, 2));
+    assert!(again.traffic_targets.ptr_eq(&before.traffic_targets));
+}
