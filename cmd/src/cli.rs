@@ -48,10 +48,13 @@ pub(crate) enum Command {
     Proxy(ProxyCommand),
 }
 
+/// The variable that names the settings file.
+const SETTINGS_VARIABLE: &str = "IRONMESH_CONFIG";
+
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgument {
     /// The settings file [default: /etc/ironmesh/ironmesh.toml, if it is there]
-    #[arg(long, value_name = "FILE", env = "IRONMESH_CONFIG")]
+    #[arg(long, value_name = "FILE", env = SETTINGS_VARIABLE)]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -150,14 +153,35 @@ pub(crate) struct ListArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArguments {
-    #[command(flatten)]
-    pub(crate) config: ConfigArgument,
+    /// The settings file, as of every command; without FILE: the same as `--resources`
+    #[arg(long, value_name = "FILE", env = SETTINGS_VARIABLE)]
+    #[expect(clippy::option_option, reason = "with a file, without one, and not at all")]
+    config: Option<Option<PathBuf>>,
     /// The proxy, or the beginning of its UUID where no other begins so
     #[arg(value_name = "UUID", value_parser = uuid_or_part)]
     pub(crate) id: String,
     /// Print all resources that the proxy is to have, as JSON, and how it stands with each; without keys
     #[arg(long)]
-    pub(crate) resources: bool,
+    resources: bool,
+}
+
+impl ShowArguments {
+    /// Whether the proxy's configuration is asked for, and not the state of the proxy in words.
+    pub(crate) fn wants_resources(&self) -> bool {
+        self.resources || self.config == Some(None)
+    }
+
+    /// Where the settings are.
+    pub(crate) fn settings(&self) -> ConfigArgument {
+        let of_environment = || std::env::var_os(SETTINGS_VARIABLE).map(PathBuf::from);
+        let config = match &self.config {
+            Some(Some(path)) => Some(path.clone()),
+            // The flag without a file says nothing about settings.
+            Some(None) => of_environment(),
+            None => None,
+        };
+        ConfigArgument { config }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -87,7 +87,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-fn finish(command: &mut Command) -> Run {
+pub(crate) fn finish(command: &mut Command) -> Run {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Run { code: status.code().unwrap(), stdout: text(stdout), stderr: text(stderr) }

@@ -9,6 +9,7 @@ use ironmesh_xds_wire::pb::envoy::service::status::v3::client_status_discovery_s
 use serde_json::Value;
 use tonic::Code;
 
+use crate::command::finish;
 use crate::server::Server;
 
 const POLICY: &str = r#"
@@ -72,6 +73,10 @@ async fn a_proxy_that_never_came_is_shown_with_what_is_known() {
     assert_eq!((&shown["state"], &shown["node"]), (&"unclaimed".into(), &Value::Null));
     let config = json(&server, &["proxy", "show", id, "--resources"]);
     assert_eq!((&config["streams"], &config["resources"]), (&0.into(), &serde_json::json!([])));
+    // `--config` without a file asks for the same, and leaves the settings to the environment.
+    let mut command = server.place.command(&["proxy", "show", id, "--config"]);
+    let run = finish(command.env("IRONMESH_CONFIG", "ironmesh.toml"));
+    assert_eq!((run.code, serde_json::from_str::<Value>(&run.stdout).ok()), (0, Some(config)));
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ async fn who_watches_is_told_of_the_shutdown_before_the_stream_ends() {
     server.ended().await;
 }
 
-// docs/decisions/0015.
+// docs/decisions/0017.
 #[tokio::test]
 async fn services_that_are_not_there_are_told_as_unimplemented() {
     let server = Server::start().await;

@@ -12,8 +12,8 @@ use crate::places::Places;
 /// Tells how a proxy stands, or all that it is to have.
 #[expect(clippy::print_stdout, reason = "what is told is this command's result")]
 pub(crate) async fn show(arguments: &ShowArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&Places::find(&arguments.config)?.admin_socket());
-    if arguments.resources {
+    let client = Client::new(&Places::find(&arguments.settings())?.admin_socket());
+    if arguments.wants_resources() {
         let config = client.proxy_config(&arguments.id).await?;
         println!("{}", serde_json::to_string_pretty(&config)?);
         return Ok(());
