@@ -79,6 +79,12 @@ impl<V: Said> Overlay<V> {
         self.len
     }
 
+    /// Whether it is known, without looking at each name, that all of `resources` are here, and as they
+    /// say.
+    pub(crate) fn has_all_of(&self, resources: &ResourceMap) -> bool {
+        self.base.ptr_eq(resources) && self.differing.is_empty()
+    }
+
     /// What is known of a name.
     pub(crate) fn get(&self, name: &str) -> Option<V> {
         match self.differing.get(name) {

@@ -16,6 +16,9 @@ pub(crate) const REMOVALS: [(ResourceType, &[ResourceType]); 5] = [
 
 /// What a client has, of what others may refer to.
 pub(crate) trait Has {
+    /// Whether it is known, without looking at each, that the client lacks nothing of a type. Nearly always
+    /// it is, and then no text need be searched.
+    fn lacks_none(&self, of: ResourceType) -> bool;
     /// Whether the client is to have this cluster and has it in no version.
     fn lacks_cluster(&self, name: &str) -> bool;
     /// Whether the client has these routes in no version.
@@ -28,14 +31,21 @@ pub(crate) trait Has {
 /// Whether a listener or a route configuration must wait, because it names what the client lacks.
 pub(crate) fn must_wait(resource: &Resource, target: &ResourceSet, client: &impl Has) -> bool {
     let names_lacking = |resource: &Resource| {
-        !resource.is_urgent() && resource.has_text(|name| client.lacks_cluster(name))
+        !resource.is_urgent()
+            && !client.lacks_none(ResourceType::Cluster)
+            && resource.has_text(|name| client.lacks_cluster(name))
     };
     if resource.resource_type() != ResourceType::Listener {
         return names_lacking(resource);
     }
     if resource.is_urgent() {
         // A chain that is made anew must not begin with the list of callers of before.
-        return resource.has_text(|name| client.lacks_secret(name));
+        return !client.lacks_none(ResourceType::Secret)
+            && resource.has_text(|name| client.lacks_secret(name));
+    }
+    let referred = [ResourceType::Cluster, ResourceType::Secret, ResourceType::Route];
+    if referred.into_iter().all(|of| client.lacks_none(of)) {
+        return false;
     }
     // A listener warms until it has its routes, and these may have to wait.
     let routes = |name: &str| {

@@ -170,6 +170,10 @@ impl Others<'_> {
 }
 
 impl Has for Others<'_> {
+    fn lacks_none(&self, of: ResourceType) -> bool {
+        self.is(of, |stream| stream.lacks_none(self.target))
+    }
+
     fn lacks_cluster(&self, name: &str) -> bool {
         self.is(ResourceType::Cluster, |clusters| clusters.is_lacking(name, self.target))
     }

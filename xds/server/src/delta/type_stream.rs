@@ -313,6 +313,12 @@ impl TypeStream {
         })
     }
 
+    /// Whether it is known that the client has all that it is to have, and may let nothing go.
+    pub(crate) fn lacks_none(&self, target: &ResourceSet) -> bool {
+        self.acked.has_all_of(target.of(self.resource_type))
+            && self.pushes.iter().all(|push| push.removed.is_empty())
+    }
+
     /// Whether the client is to have `name` in a version that it has not taken.
     pub(crate) fn is_outdated(&self, name: &str, target: &ResourceSet) -> bool {
         let resource = target.of(self.resource_type).get(name);

@@ -146,6 +146,10 @@ struct Others<'a> {
 }
 
 impl Has for Others<'_> {
+    fn lacks_none(&self, of: ResourceType) -> bool {
+        of == ResourceType::Cluster && self.clusters.lacks_none(self.target)
+    }
+
     fn lacks_cluster(&self, name: &str) -> bool {
         self.clusters.is_lacking(name, self.target)
     }

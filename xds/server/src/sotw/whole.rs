@@ -260,6 +260,13 @@ impl Whole {
             && (may_have_gone || !self.in_force.contains_key(name))
     }
 
+    /// Whether it is known that the client has all that it is to have, and may let nothing go.
+    pub(crate) fn lacks_none(&self, target: &ResourceSet) -> bool {
+        self.in_force.ptr_eq(target.of(self.resource_type))
+            && self.perhaps_gone.is_empty()
+            && !self.exchange.is_unanswered()
+    }
+
     /// Whether the client may have `name`.
     pub(crate) fn may_have(&self, name: &str) -> bool {
         let sent = self.sent.as_ref().is_some_and(|sent| sent.contains_key(name));
