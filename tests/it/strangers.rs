@@ -75,6 +75,26 @@ async fn who_becomes_another_within_a_stream_is_cut_off() {
     bystander.is_served(&server).await;
 }
 
+// A29: it would be held for as long as the stream, and shown to people.
+#[tokio::test]
+async fn a_node_id_that_is_huge_or_no_text_is_an_invalid_argument() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    for (id, words) in [
+        (format!("a~b~{}~{}", client.name(), "x".repeat(1 << 20)), "longer than 512 bytes"),
+        (format!("a~\u{1b}[2J~{}~d", client.name()), "control characters"),
+    ] {
+        let node = Some(Node { id, ..Node::default() });
+        let request = DeltaDiscoveryRequest { node, ..clusters(&client) };
+        let mut delta = Stream::begin(connect(&server, &client).await, request).await;
+        let end = delta.end().await;
+        assert_eq!(end.code(), Code::InvalidArgument);
+        assert!(end.message().contains(words), "{end}");
+    }
+    bystander.is_served(&server).await;
+}
+
 // A10: what is published for another is not there.
 #[tokio::test]
 async fn a_secret_of_another_is_not_there() {

@@ -381,7 +381,17 @@ impl Hub {
         drop(clients);
         self.tell(is_first);
         let hub = Arc::clone(self);
-        Ok(Connection { hub, stream, client, sets, refused, in_force, names, cut })
+        Ok(Connection {
+            hub,
+            stream,
+            client,
+            sets,
+            refused,
+            has_clusters_to_name: coming == Coming::BackWithClusters,
+            in_force,
+            names,
+            cut,
+        })
     }
 
     /// Tells that there is something to take; if it `is_first`: otherwise it was told before, and nothing
@@ -412,6 +422,8 @@ pub(crate) struct Connection {
     pub(crate) sets: watch::Receiver<Option<ResourceSet>>,
     /// What the client refused on earlier streams.
     pub(crate) refused: BTreeMap<(ResourceType, Arc<str>), Version>,
+    /// Whether it is still to be told which clusters it has.
+    has_clusters_to_name: bool,
     /// What they left in force.
     pub(crate) in_force: BTreeMap<ResourceType, InForce>,
     /// What the names on this stream take, of what those on all streams of the client do.
@@ -462,10 +474,15 @@ impl Connection {
                 *resource_type != taken.resource_type || !is_taken
             });
             client.status.acked.insert((self.stream, taken.resource_type), acked);
-            if taken.resource_type == ResourceType::Cluster {
-                client.status.has_named_clusters(self.stream);
-            }
         });
+    }
+
+    /// What the client brought along was compared with what it is to have: what is known of its clusters
+    /// is told by now.
+    pub(crate) fn has_compared(&mut self) {
+        if std::mem::take(&mut self.has_clusters_to_name) {
+            self.hub.with(&self.client, |client| client.status.has_named_clusters(self.stream));
+        }
     }
 
     /// Keeps what the client has in force, for its next stream. What a newer stream has kept stays: the

@@ -20,7 +20,7 @@ pub struct Limits {
     pub names_per_client: usize,
     /// How many bytes the requests of a client may take that have come in part, on all its streams.
     pub unfinished_per_client: usize,
-    /// The same for all clients together, besides 128 KiB that each connection has for itself: room for
+    /// The same for all clients together, besides 256 KiB that each connection has for itself: room for
     /// an Envoy's first request is always there.
     pub unfinished: usize,
     /// How old a connection may become, a tenth more or less: then its client must connect anew. Where

@@ -11,9 +11,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::Limits;
 
-/// What each connection has for itself, in bytes: an Envoy's first request has 61 KB, and what it brings
-/// along for each of a thousand clusters some sixty bytes.
-const OF_CONNECTION: usize = 128 << 10;
+/// What each connection has for itself, in bytes: an Envoy's first request has 61 KB, and some hundred for
+/// each cluster that it has already. So that is room for 1,900 of them; what brings more along takes of
+/// what there is for all.
+const OF_CONNECTION: usize = 256 << 10;
 
 /// The room for all clients.
 #[derive(Debug, Clone)]
@@ -103,7 +104,7 @@ mod tests {
         let second = rooms.of_connection(&rooms.of_client());
         let rest = second.hold(524 << 10).unwrap();
         assert_eq!(
-            rooms.of_connection(&rooms.of_client()).hold(200 << 10).unwrap_err(),
+            rooms.of_connection(&rooms.of_client()).hold(300 << 10).unwrap_err(),
             NoRoom::OfAll
         );
         drop((large, small, rest));
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(rooms.all.available_permits(), 1 << 20);
     }
 
-    // What an Envoy says at first is 61 KB.
+    // What an Envoy says at first is 61 KB, and what it has of 1,900 clusters.
     #[test]
     fn a_first_request_has_room_on_as_many_connections_as_there_may_be() {
         let limits = Limits { unfinished: 0, ..Limits::default() };
@@ -122,7 +123,7 @@ mod tests {
         for _ in 0..limits.connections / limits.connections_per_client {
             let client = rooms.of_client();
             for _ in 0..limits.connections_per_client {
-                held.push(rooms.of_connection(&client).hold(61 << 10).unwrap());
+                held.push(rooms.of_connection(&client).hold((61 << 10) + 1900 * 100).unwrap());
             }
         }
         assert_eq!(held.len(), limits.connections);

@@ -19,6 +19,28 @@ pub struct Node {
     pub envoy_version: Option<EnvoyVersion>,
 }
 
+/// How long an id may be, in bytes; Envoy's are a UUID, or that with an address and a domain.
+const MAX_ID: usize = 512;
+
+/// How large a statement may be as JSON, in bytes: some hundred upstreams.
+const MAX_STATEMENT: usize = 64 << 10;
+
+impl Node {
+    /// What is wrong with it, if anything: it is kept, and shown to people.
+    pub fn fault(&self) -> Option<&'static str> {
+        if self.id.len() > MAX_ID {
+            return Some("the node id is longer than 512 bytes");
+        }
+        if self.id.contains(char::is_control) {
+            return Some("the node id has control characters");
+        }
+        let statement = self.statement.as_ref();
+        let is_large =
+            statement.is_some_and(|statement| statement.to_string().len() > MAX_STATEMENT);
+        is_large.then_some("the node's metadata `ironmesh` is larger than 64 KiB")
+    }
+}
+
 /// The version of an Envoy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EnvoyVersion {
@@ -103,6 +125,24 @@ mod tests {
     use envoy_types::pb::google::protobuf::Struct;
 
     use super::*;
+
+    // Invariant 10: a node is kept for as long as its stream lives, and shown on terminals.
+    #[test]
+    fn a_node_is_small_and_can_be_shown() {
+        let node = |id: &str, text: usize| Node {
+            id: id.to_owned(),
+            statement: Some(serde_json::Value::String("x".repeat(text))),
+            envoy_version: None,
+        };
+        assert_eq!(node(&"x".repeat(512), 60 << 10).fault(), None);
+        for (bad, words) in [
+            (node(&"x".repeat(513), 0), "longer than"),
+            (node("x\u{1b}[2J", 0), "control"),
+            (node("x", 64 << 10), "larger than"),
+        ] {
+            assert!(bad.fault().is_some_and(|fault| fault.contains(words)), "{words}");
+        }
+    }
 
     #[test]
     fn a_node_is_reduced_to_what_is_of_use() {

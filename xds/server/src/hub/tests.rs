@@ -223,12 +223,14 @@ fn who_comes_back_may_have_any_cluster_until_it_has_said_which() {
     let hub = Arc::new(Hub::default());
     let come = |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX).unwrap();
     let may_have = |name| hub.anyone_names(ResourceType::Cluster, name, "other");
-    let stream = come(Coming::BackWithClusters);
+    let mut stream = come(Coming::BackWithClusters);
     assert!(may_have("a") && may_have("b"));
     assert!(!hub.anyone_names(ResourceType::Listener, "a", "other"), "only of clusters");
     acked(&stream, &[(ResourceType::Listener, "l", listener("l", 1).version())]);
     assert!(may_have("b"), "it has said something else");
     acked(&stream, &[(ResourceType::Cluster, "a", cluster("a", 1).version())]);
+    assert!(may_have("b"), "there may be more to tell");
+    stream.has_compared();
     assert!(may_have("a") && !may_have("b"));
     let next = come(Coming::BackWithClusters);
     assert!(may_have("b"));

@@ -96,6 +96,7 @@ impl Streams {
         let mut end = pin!(self.end(peer, Arc::clone(&connection.client), connection.cut.clone()));
         let mut timer = pin!(sleep_until(Instant::now()));
         let set = connection.sets.borrow_and_update().clone();
+        let mut is_supplied = set.is_some();
         let mut outputs = set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()));
         outputs.extend(self.answer(&mut stream, &request, &mut connection));
         drop(request);
@@ -107,6 +108,10 @@ impl Streams {
             };
             if let Err(end) = delivered {
                 break Err(end);
+            }
+            if is_supplied {
+                // What it has was compared, and told where it could be.
+                connection.has_compared();
             }
             let deadline = stream.deadline();
             if let Some(deadline) = deadline.filter(|deadline| *deadline != timer.deadline()) {
@@ -133,6 +138,7 @@ impl Streams {
                 },
                 Ok(()) = connection.sets.changed() => {
                     let set = connection.sets.borrow_and_update().clone();
+                    is_supplied |= set.is_some();
                     set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()))
                 }
                 () = timer.as_mut(), if deadline.is_some() => stream.on_timeout(Instant::now()),
@@ -146,6 +152,9 @@ impl Streams {
 
     /// Whether a client may have a stream.
     pub(super) fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Status> {
+        if let Some(fault) = node.fault() {
+            return Err(Status::invalid_argument(fault));
+        }
         self.admission.admit(peer, node).map_err(|refusal| {
             peer.refused();
             self.hub.counters().closed(Closed::Refused);

@@ -21,6 +21,7 @@ impl SotwStream {
             self.grace_ends = None;
         }
         let Some(target) = self.target.clone() else { return };
+        self.share(&target);
         for whole in [&mut self.clusters, &mut self.listeners] {
             outputs.extend(whole.settle_claim(&target).map(Output::Acked));
         }
@@ -34,6 +35,18 @@ impl SotwStream {
             self.push_clusters(&target, false, now, outputs);
             self.push_endpoints(&target, now, outputs);
         }
+    }
+
+    /// Holds what is as in the target no longer by itself.
+    fn share(&mut self, target: &ResourceSet) {
+        for (of, exchange) in self.exchanges_mut() {
+            exchange.subscription.share(target.of(of));
+        }
+        self.secrets.acked.share(target.of(ResourceType::Secret));
+        self.clusters.acked.share(target.of(ResourceType::Cluster));
+        self.endpoints.acked.share(target.of(ResourceType::Endpoint));
+        self.listeners.acked.share(target.of(ResourceType::Listener));
+        self.routes.acked.share(target.of(ResourceType::Route));
     }
 
     fn push_listeners(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
