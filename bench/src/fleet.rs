@@ -187,4 +187,4 @@ fn difference(one: &Holdings, other: &Holdings) -> Option<String> {
     None
 }
 
-const VERIFIED_AT_ONCE: usize = 50;
+pub(crate) const VERIFIED_AT_ONCE: usize = 50;

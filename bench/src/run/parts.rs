@@ -23,6 +23,8 @@ pub(super) struct Bench<'a> {
     shape: Shape,
     subject: Subject,
     fleet: Fleet,
+    /// Whether it is measured beside the floor.
+    has_floor: bool,
     floor: Option<(Floor, Fleet)>,
     /// How many connections were lost because we killed the server.
     killed: u64,
@@ -46,10 +48,14 @@ impl<T> Both<T> {
 }
 
 impl<'a> Bench<'a> {
-    pub(super) async fn open(options: &'a Options, shape: Shape) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        options: &'a Options,
+        shape: Shape,
+        has_floor: bool,
+    ) -> anyhow::Result<Self> {
         let subject = Subject::start(&options.ironmesh, shape).await?;
         let fleet = Fleet::new(Vec::new(), options.variant, options.delay);
-        Ok(Self { options, shape, subject, fleet, floor: None, killed: 0 })
+        Ok(Self { options, shape, subject, fleet, has_floor, floor: None, killed: 0 })
     }
 
     pub(super) fn log_tail(&self) -> String {
@@ -115,7 +121,7 @@ impl<'a> Bench<'a> {
         let ours = storm(&self.fleet, xds, server, true, self.scope(Duration::ZERO)).await?;
         let mut both = Both { ours, floor: None };
         let mut resident = Both { ours: full, floor: None };
-        if variant == Variant::Delta {
+        if self.has_floor {
             let floor = self.open_floor().await?;
             let (id, address) = (floor.0.id()?, floor.0.address());
             let empty = rss(id)?;
