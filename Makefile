@@ -1,7 +1,7 @@
 # What one does with a checkout. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build demo test bench lint docs deny clean-tools
+.PHONY: help prerequisites envoy build demo test bench fuzz lint docs deny clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
@@ -58,8 +58,15 @@ bench: envoy ## Measure with simulated Envoys, beside the floor; ARGS="--shape 1
 fuzz: prerequisites ## Fuzz what strangers' bytes reach first; ARGS="60 deframer" for how long and what (fuzz/run)
 	@fuzz/run $(ARGS)
 
+# What is fuzzed is a workspace of its own, which a change of the crates' dependencies leaves behind.
 lint: prerequisites ## Formatting and clippy, warnings are errors
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	@cargo metadata --locked --manifest-path fuzz/Cargo.toml --format-version 1 >/dev/null || { \
+	    echo "make lint: fuzz/Cargo.lock is not current, or the registry could not be asked (see above)" >&2; \
+	    echo "  bring it up to date and commit it: cargo update --workspace --manifest-path fuzz/Cargo.toml" >&2; \
+	    exit 1; \
+	}
 	cargo clippy --workspace --all-targets -- -D warnings
 
 docs: prerequisites ## Rustdoc of our crates, warnings are errors

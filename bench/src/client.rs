@@ -297,7 +297,8 @@ impl Stream<'_> {
     }
 }
 
-/// How long a connection or a handshake may take: in a storm they take turns.
+/// Within which time those come back that were lost together.
 const RECONNECT_WITHIN: Duration = Duration::from_millis(500);
+/// How long a connection or a handshake may take: in a storm they take turns.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(60);
 const SLOW: Duration = Duration::from_secs(3);

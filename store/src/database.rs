@@ -103,12 +103,14 @@ impl Store {
     }
 
     /// Makes the values whose keys begin with `prefix` these, by the rest of their keys, in one
-    /// transaction that writes what differs. Returns how much that was.
+    /// transaction that writes what differs, and takes out the value of `former`, their form of before.
+    /// Returns how much that was.
     pub(crate) fn replace_all(
         &self,
         table: Table,
         prefix: &str,
         values: &BTreeMap<&str, &[u8]>,
+        former: &str,
     ) -> Result<usize, Failure> {
         let transaction = self.database.begin_write()?;
         let mut written = 0;
@@ -125,7 +127,7 @@ impl Store {
             for key in &gone {
                 table.remove(key.as_str())?;
             }
-            written += gone.len();
+            written += gone.len() + usize::from(table.remove(former)?.is_some());
             for (rest, value) in values {
                 let key = format!("{prefix}{rest}");
                 if table.get(key.as_str())?.is_none_or(|known| known.value() != *value) {

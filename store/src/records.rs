@@ -11,6 +11,9 @@ use crate::database::{Failure, JOIN_RECORDS, META, POLICY, Store};
 const MESH: &str = "mesh";
 /// In front of the paths of the documents of the last good policy.
 const DOCUMENTS: &str = "document/";
+/// The documents of the last good policy as one value, as they were kept before: read where there are
+/// no others, and gone as soon as there are.
+const ALL_DOCUMENTS: &str = "last_good";
 const TCP_ACCESSES: &str = "tcp_accesses";
 
 impl Store {
@@ -67,7 +70,7 @@ impl Store {
         let mut documents: BTreeMap<_, _> = texts.collect();
         // No path is empty: this says that there is a policy, also where it has no documents.
         documents.insert("", b"");
-        self.replace_all(POLICY, DOCUMENTS, &documents)
+        self.replace_all(POLICY, DOCUMENTS, &documents, ALL_DOCUMENTS)
             .map_err(|e| StoreError::new("keep the last good policy", e))
     }
 
@@ -83,7 +86,10 @@ impl Store {
                     documents.push((path.to_owned(), String::from_utf8(text)?));
                 }
             }
-            Ok(documents)
+            match documents {
+                None => self.get_json(POLICY, ALL_DOCUMENTS),
+                documents => Ok(documents),
+            }
         };
         read().map_err(|e| StoreError::new("read the last good policy", e))
     }

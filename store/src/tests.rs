@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use crate::database::{AUTHORITY, META, SERVICE_CERTIFICATES};
+use crate::database::{AUTHORITY, META, POLICY, SERVICE_CERTIFICATES};
 
 const PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n";
 
@@ -136,6 +136,20 @@ fn of_a_policy_that_is_kept_again_only_what_differs_is_written() {
     store.put_tcp_accesses(&TcpAccesses { withdrawals: 7, ..TcpAccesses::default() }).unwrap();
     store.put_last_good_policy([]).unwrap();
     assert_eq!(store.tcp_accesses().unwrap().withdrawals, 7);
+}
+
+#[test]
+fn a_last_good_policy_of_one_value_is_read_until_another_is_kept() {
+    let store = State::new().open().unwrap();
+    let policy = [("a.toml", "# a"), ("b.toml", "# b")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+    store.put_json(POLICY, "last_good", &policy).unwrap();
+    assert_eq!(store.last_good_policy().unwrap().as_deref(), Some(&policy[..]));
+    let written = store.put_last_good_policy([("a.toml", "# 2")]).unwrap();
+    assert_eq!(written, 3, "that there is one, its document, and the value that goes");
+    assert_eq!(store.get(POLICY, "last_good").unwrap(), None);
+    let kept = store.last_good_policy().unwrap();
+    assert_eq!(kept, Some(vec![("a.toml".to_owned(), "# 2".to_owned())]));
+    assert_eq!(store.put_last_good_policy([("a.toml", "# 2")]).unwrap(), 0);
 }
 
 #[test]

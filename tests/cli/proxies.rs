@@ -173,10 +173,15 @@ async fn only_the_owner_of_the_state_revokes_and_only_whom_there_is() {
     // This cannot be taken back: a part of a UUID is not enough.
     let run = server.run(&["proxy", "revoke", &ids[0][..8]]);
     assert_eq!(run.code, 2, "{run:?}");
-    for reason in ["two\nlines", &"x".repeat(501)] {
+    let long = "x".repeat(501);
+    for (reason, but) in [
+        ("two\nlines", r"this one holds the control character '\n'"),
+        (&*long, "this one has 501 bytes"),
+    ] {
         let run = server.run(&["proxy", "revoke", &ids[0], "--reason", reason]);
         assert_eq!(run.code, 1, "{run:?}");
         assert!(run.stderr.contains("one line of at most 500 bytes"), "{}", run.stderr);
+        assert!(run.stderr.contains(but), "{}", run.stderr);
     }
     // The port reads, and nothing else.
     let admin = server.loopback.socket(1, 15014);

@@ -22,6 +22,9 @@ const KEPT_AFTER: Duration = Duration::from_secs(1);
 /// How often the folder is read where the system does not let it be watched.
 const UNWATCHED: Duration = Duration::from_secs(5);
 
+/// How long after it could not be kept it is tried again.
+const KEPT_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 /// The policy as it stands.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PolicyState {
@@ -42,6 +45,8 @@ pub(crate) struct PolicySource {
     unkept: Option<Arc<[Document]>>,
     /// When that is kept next.
     keep_at: Option<Instant>,
+    /// Whether it could not be kept the last time, which was said then.
+    is_keeping_down: bool,
     state: watch::Sender<PolicyState>,
 }
 
@@ -62,6 +67,7 @@ impl PolicySource {
             seen: None,
             unkept: None,
             keep_at: None,
+            is_keeping_down: false,
             state,
         };
         source.read();
@@ -113,7 +119,6 @@ impl PolicySource {
             }
         };
         if self.unkept.is_some() {
-            // Also where it could not be kept the last time.
             self.keep_at.get_or_insert_with(|| Instant::now() + KEPT_AFTER);
         }
         if self.seen.as_ref() == Some(&loaded.revision) {
@@ -139,16 +144,27 @@ impl PolicySource {
         self.keep_at.get_or_insert_with(|| Instant::now() + KEPT_AFTER);
     }
 
-    /// Keeps what is in force for a start with a broken folder. A full disk must not stop the mesh: it is
-    /// tried again behind the next reading of the folder.
+    /// Keeps what is in force for a start with a broken folder. A store that refuses must not stop the mesh:
+    /// it is tried again and again, and said once.
     fn keep(&mut self) {
         self.keep_at = None;
         let Some(documents) = &self.unkept else { return };
         let documents = documents.iter().map(|d| (&*d.path, &*d.text));
         match self.store.put_last_good_policy(documents) {
-            Ok(_) => self.unkept = None,
+            Ok(_) => {
+                self.unkept = None;
+                if std::mem::take(&mut self.is_keeping_down) {
+                    tracing::info!("the policy is kept for the next start again");
+                }
+            }
             Err(error) => {
-                tracing::error!(error = chain(&error), "cannot keep the policy for the next start");
+                self.keep_at = Some(Instant::now() + KEPT_AGAIN_AFTER);
+                if !std::mem::replace(&mut self.is_keeping_down, true) {
+                    tracing::error!(
+                        error = chain(&error),
+                        "cannot keep the policy for the next start; trying every 5 s"
+                    );
+                }
             }
         }
     }
@@ -228,16 +244,62 @@ impl PolicySource {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use fs_err as fs;
     use ironmesh_store::KeyEncryptionKey;
 
     use super::*;
 
+    fn store(folder: &Path) -> Arc<Store> {
+        let (key, is_there) = (folder.join("kek"), Store::database_exists(folder));
+        let kek = KeyEncryptionKey::load_or_create(&key, is_there).unwrap();
+        Arc::new(Store::open(folder, kek).unwrap())
+    }
+
+    /// A store that keeps no policy: where that belongs is something else.
+    fn refusing_store(folder: &Path) -> Arc<Store> {
+        drop(store(folder));
+        let database = redb::Database::open(folder.join("state.redb")).unwrap();
+        let policy = redb::TableDefinition::<&str, &[u8]>::new("policy");
+        let something_else = redb::TableDefinition::<u64, u64>::new("policy");
+        let transaction = database.begin_write().unwrap();
+        assert!(transaction.delete_table(policy).unwrap());
+        transaction.open_table(something_else).unwrap();
+        transaction.commit().unwrap();
+        drop(database);
+        store(folder)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_kept_is_tried_again_until_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let (refusing, good) = (root.path().join("refusing"), store(&root.path().join("good")));
+        let folder = root.path().join("policy");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("a.toml"), "# 1").unwrap();
+        let (mut source, _state) = PolicySource::open(folder, refusing_store(&refusing)).unwrap();
+        for _ in 0..3 {
+            source.keep();
+            assert_eq!(source.keep_at, Some(Instant::now() + KEPT_AGAIN_AFTER));
+            assert!(source.unkept.is_some() && source.is_keeping_down);
+            tokio::time::advance(KEPT_AGAIN_AFTER).await;
+            // The folder is as it was: what is due stays due.
+            let due = source.keep_at;
+            source.read();
+            assert_eq!(source.keep_at, due);
+        }
+        source.store = Arc::clone(&good);
+        source.keep();
+        let kept = good.last_good_policy().unwrap();
+        assert_eq!(kept, Some(vec![("a.toml".to_owned(), "# 1".to_owned())]));
+        assert!(source.unkept.is_none() && source.keep_at.is_none() && !source.is_keeping_down);
+    }
+
     #[test]
     fn what_is_in_force_is_kept_behind_it_and_before_it_is_needed() {
         let root = tempfile::tempdir().unwrap();
-        let kek = KeyEncryptionKey::load_or_create(&root.path().join("kek"), false).unwrap();
-        let store = Arc::new(Store::open(&root.path().join("state"), kek).unwrap());
+        let store = store(&root.path().join("state"));
         let folder = root.path().join("policy");
         fs::create_dir(&folder).unwrap();
         let write = |text: &str| fs::write(folder.join("a.toml"), text).unwrap();

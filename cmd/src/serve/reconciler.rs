@@ -399,7 +399,7 @@ impl Reconciler {
 
     /// Forgets those who are away and have no place in the register any more, and what nobody needs.
     fn forget_strangers(&mut self, now: Timestamp) {
-        if let Err(error) = self.register.forget(now) {
+        if let Err(error) = self.register.forget(now, Instant::now()) {
             tracing::error!(error = chain(&error), "cannot forget proxies that ended long ago");
         }
         let records = self.register.records();

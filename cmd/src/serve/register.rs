@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ironmesh_catalog::{
     CertificateState, JoinRecord, Participation, ProxyId, Records, Revocation, StoreError,
@@ -10,10 +11,15 @@ use ironmesh_store::Store;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How long the record of a proxy is kept whose certificate has ended or was never used: so long
 /// operators are told what became of it. It is let in without a record as little as with it.
 const KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// For how long the clock must have said without interruption that a record is no longer kept, before it
+/// is removed for good: a clock may be wrong for a while, such as at a start before the network's time.
+const OVER_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// All join records. What is here is in the store: each change is kept first.
 #[derive(Debug)]
@@ -66,6 +72,8 @@ struct Known {
     /// Of proxies that are or may yet be there.
     in_use: Records,
     revoked: Records,
+    /// Those whose time to be kept is over, and since when that was seen at each look.
+    over_since: BTreeMap<ProxyId, Instant>,
 }
 
 impl Known {
@@ -128,15 +136,21 @@ impl Register {
         }
     }
 
-    /// Forgets those of whom nobody asks any more: their certificates have ended long ago.
-    pub(crate) fn forget(&self, now: Timestamp) -> Result<(), StoreError> {
+    /// Forgets those of whom nobody asks any more: their certificates have ended long ago, and the clock
+    /// has said so for a day of `instant`, which nobody sets.
+    pub(crate) fn forget(&self, now: Timestamp, instant: Instant) -> Result<(), StoreError> {
         let mut records = self.records.lock();
+        let records = &mut *records;
         let is_over = |record: &JoinRecord| match record.certificate_state(now) {
             CertificateState::Forfeit => now.duration_since(record.joined_at) > KEPT,
             _ => now.duration_since(record.certificate_expires_at) > KEPT,
         };
-        let over = records.all.values().filter(|record| is_over(record));
-        let over: Vec<_> = over.map(|record| record.id).collect();
+        let over = records.all.values().filter(|record| is_over(record)).map(|record| {
+            (record.id, records.over_since.get(&record.id).copied().unwrap_or(instant))
+        });
+        records.over_since = over.collect();
+        let for_long = records.over_since.iter().filter(|(_, since)| instant - **since >= OVER_FOR);
+        let over: Vec<_> = for_long.map(|(id, _)| *id).collect();
         if over.is_empty() {
             return Ok(());
         }
@@ -145,6 +159,7 @@ impl Register {
             records.all.remove(&id);
             records.in_use.remove(&id);
             records.revoked.remove(&id);
+            records.over_since.remove(&id);
         }
         Ok(())
     }

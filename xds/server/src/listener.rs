@@ -25,7 +25,7 @@ use crate::connection::Connections;
 use crate::counters::Turned;
 use crate::hub::Hub;
 use crate::limits::Limits;
-use crate::rarely::Rarely;
+use crate::rarely::{Outage, Rarely};
 use crate::seats::Seats;
 use crate::service::{Admission, Streams};
 use handshakes::Handshakes;
@@ -98,7 +98,7 @@ async fn accept<IO>(
     let seats = Seats::new(streams.limits);
     let mut handshakes = Handshakes::new(Connections::new(streams), streams.limits.handshakes);
     let no_seat = Rarely::default();
-    let (mut failures, failing) = (0_u64, Rarely::default());
+    let mut outage = Outage::default();
     let mut incoming = std::pin::pin!(incoming);
     loop {
         let accepted = tokio::select! {
@@ -107,16 +107,15 @@ async fn accept<IO>(
         };
         let (io, address) = match accepted {
             Some(Ok(accepted)) => {
-                if std::mem::take(&mut failures) > 0 {
+                if outage.is_over() {
                     tracing::info!("xDS connections are accepted again");
                 }
                 accepted
             }
             Some(Err(error)) => {
                 // Such as too many open files: what is connected stays, and this may pass. It is said
-                // once, and not at each try.
-                failures += 1;
-                if failures == 1 && failing.now().is_some() {
+                // once, and not at each try; nor each time where the last free file comes and goes.
+                if outage.goes_on() {
                     tracing::warn!(%error, "cannot accept xDS connections; those that are there stay");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;

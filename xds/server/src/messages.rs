@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body::Body as _;
 use prost::Message;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -24,7 +24,8 @@ const MAX_REQUEST: u32 = 4 << 20;
 /// What stands before each message: whether it is compressed, and its length.
 const PREFIX: u32 = 5;
 
-/// How long a message may take to come, from its first byte on.
+/// How long a client is waited for until a message is whole, from its first byte on. What is not read
+/// meanwhile, such as while it does not read itself, is not its time.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The messages of a request's body.
@@ -37,8 +38,8 @@ pub(crate) struct Messages<M> {
     buffer: BytesMut,
     /// The room that it takes, where it comes in part.
     held: Option<Held>,
-    /// Until when it must be whole, where it has begun.
-    deadline: Option<Instant>,
+    /// How long the client is waited for yet, where it has begun.
+    patience: Option<Duration>,
     message: PhantomData<fn() -> M>,
 }
 
@@ -61,7 +62,7 @@ impl<M: Message + Default> Messages<M> {
             data: Bytes::new(),
             buffer: BytesMut::new(),
             held: None,
-            deadline: None,
+            patience: None,
             message: PhantomData,
         }
     }
@@ -74,11 +75,14 @@ impl<M: Message + Default> Messages<M> {
                 return Ok(Some(message));
             }
             let frame = poll_fn(|context| Pin::new(&mut self.body).poll_frame(context));
-            let frame = match self.deadline {
+            let frame = match &mut self.patience {
                 None => frame.await,
-                Some(deadline) => timeout_at(deadline, frame)
-                    .await
-                    .map_err(|_| unreadable("it does not come to its end"))?,
+                Some(left) => {
+                    let waiting = Waiting { since: Instant::now(), left };
+                    timeout(*waiting.left, frame)
+                        .await
+                        .map_err(|_| unreadable("it does not come to its end"))?
+                }
             };
             match frame {
                 Some(Ok(frame)) => self.data = frame.into_data().unwrap_or_default(),
@@ -115,7 +119,7 @@ impl<M: Message + Default> Messages<M> {
             return Ok(None);
         }
         let mut message = std::mem::take(&mut self.buffer);
-        (self.held, self.deadline) = (None, None);
+        (self.held, self.patience) = (None, None);
         message.advance(size(PREFIX));
         M::decode(message).map(Some).map_err(|error| unreadable(&error.to_string()))
     }
@@ -130,8 +134,20 @@ impl<M: Message + Default> Messages<M> {
         let some = self.lacks(whole).min(self.data.len());
         self.buffer.extend_from_slice(&self.data.split_to(some));
         if !self.buffer.is_empty() {
-            self.deadline.get_or_insert_with(|| Instant::now() + DEADLINE);
+            self.patience.get_or_insert(DEADLINE);
         }
+    }
+}
+
+/// Takes the time of a wait off what is left, also where the wait is given up.
+struct Waiting<'a> {
+    since: Instant,
+    left: &'a mut Duration,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        *self.left = self.left.saturating_sub(self.since.elapsed());
     }
 }
 

@@ -32,6 +32,27 @@ impl Rarely {
     }
 }
 
+/// What fails for a while: its beginning is said rarely, and its end where its beginning was.
+#[derive(Debug, Default)]
+pub(crate) struct Outage {
+    is_said: bool,
+    rarely: Rarely,
+}
+
+impl Outage {
+    /// It fails. Whether that is to be said now.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        let is_news = !self.is_said && self.rarely.now().is_some();
+        self.is_said |= is_news;
+        is_news
+    }
+
+    /// It fails no more. Whether that is to be said.
+    pub(crate) fn is_over(&mut self) -> bool {
+        std::mem::take(&mut self.is_said)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +63,22 @@ mod tests {
         assert_eq!([rarely.now(), rarely.now(), rarely.now()], [Some(0), None, None]);
         tokio::time::advance(PAUSE).await;
         assert_eq!([rarely.now(), rarely.now()], [Some(2), None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_an_outage_the_end_is_said_where_its_beginning_was() {
+        let mut outage = Outage::default();
+        assert!(!outage.is_over(), "there was none");
+        assert_eq!([outage.goes_on(), outage.goes_on()], [true, false]);
+        assert_eq!([outage.is_over(), outage.is_over()], [true, false]);
+        // At the edge it comes and goes.
+        for _ in 0..100 {
+            assert!(!outage.goes_on() && !outage.is_over());
+        }
+        // One that stays is said, although its beginning was kept back.
+        assert!(!outage.goes_on());
+        tokio::time::advance(PAUSE).await;
+        assert_eq!([outage.goes_on(), outage.goes_on()], [true, false]);
+        assert!(outage.is_over());
     }
 }

@@ -128,14 +128,8 @@ impl RunningControlPlane {
             .parse()
             .map_err(|_| Refusal::Request(format!("`{id}` is not the whole UUID of a proxy")))?;
         let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
-        if let Some(bad) =
-            reason.filter(|it| it.len() > MAX_REASON || it.contains(char::is_control))
-        {
-            let words = format!(
-                "a reason has one line of at most {MAX_REASON} bytes, and this one {}",
-                bad.len()
-            );
-            return Err(Refusal::Request(words));
+        if let Some(reason) = reason {
+            may_be_a_reason(reason)?;
         }
         let before = self.register.get(id).ok_or_else(|| unknown(&id))?;
         let revocation = Revocation { at: Timestamp::now(), reason: reason.map(str::to_owned) };
@@ -151,6 +145,18 @@ impl RunningControlPlane {
         }
         Ok(Revoked { id, revocation, is_old })
     }
+}
+
+fn may_be_a_reason(reason: &str) -> Result<(), Refusal> {
+    let but = if let Some(control) = reason.chars().find(|c| c.is_control()) {
+        format!("holds the control character {control:?}")
+    } else if reason.len() > MAX_REASON {
+        format!("has {} bytes", reason.len())
+    } else {
+        return Ok(());
+    };
+    let words = format!("a reason has one line of at most {MAX_REASON} bytes, and this one {but}");
+    Err(Refusal::Request(words))
 }
 
 fn unknown(id: &impl std::fmt::Display) -> Refusal {

@@ -71,20 +71,43 @@ fn who_has_let_the_time_pass_is_out_of_use_and_forgotten_a_month_later() {
     unclaimed.claimed_at = None;
     register.add_all(vec![claimed, unclaimed, revoked.clone()]).unwrap();
     register.revoke(revoked.id, Revocation { at: now, reason: None }).unwrap();
-    let look = |days| {
-        register.retire(after(days));
-        register.forget(after(days)).unwrap();
+    let begin = Instant::now();
+    let look = |days: u32| {
+        register.retire(after(days.into()));
+        register.forget(after(days.into()), begin + days * OVER_FOR).unwrap();
         (ids(&register.records()), ids(&register.all_records()))
     };
     assert_eq!(look(0), (vec![1, 2], vec![1, 2, 3]));
     assert_eq!(look(2), (vec![1], vec![1, 2, 3]), "who never came");
-    assert_eq!(look(31), (vec![1], vec![1, 3]));
+    assert_eq!(look(31), (vec![1], vec![1, 2, 3]), "the clock may be wrong");
+    assert_eq!(look(32), (vec![1], vec![1, 3]));
     assert_eq!(look(365), (vec![], vec![1, 3]), "whose certificate has ended");
     assert_eq!(look(394), (vec![], vec![1, 3]));
-    assert_eq!(look(396), (vec![], vec![]), "nothing is needed any more");
+    assert_eq!(look(396), (vec![], vec![1, 3]));
+    assert_eq!(look(397), (vec![], vec![]), "nothing is needed any more");
     assert_eq!(ids(&register.revoked()), [0_u128; 0]);
     drop(register);
     assert_eq!(ids(&Register::open(store(&folder), now).unwrap().all_records()), [0_u128; 0]);
+}
+
+#[test]
+fn a_clock_that_is_wrong_for_less_than_a_day_removes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (now, begin) = (Timestamp::now(), Instant::now());
+    let years_ahead = now + SignedDuration::from_hours(24 * 365 * 20);
+    let register = Register::open(store(&folder), now).unwrap();
+    register.add_all(vec![record(1, now), record(2, now)]).unwrap();
+    let hour = OVER_FOR / 24;
+    let look = |at, hours: u32| {
+        register.forget(at, begin + hours * hour).unwrap();
+        ids(&register.all_records())
+    };
+    assert_eq!(look(years_ahead, 0), [1, 2]);
+    assert_eq!(look(years_ahead, 23), [1, 2]);
+    assert_eq!(look(now, 24), [1, 2], "it is right again, and what it said before is void");
+    assert_eq!(look(years_ahead, 25), [1, 2]);
+    assert_eq!(look(years_ahead, 48), [1, 2]);
+    assert_eq!(look(years_ahead, 49), [0_u128; 0]);
 }
 
 #[test]

@@ -124,6 +124,22 @@ async fn a_message_that_does_not_come_to_its_end_is_not_waited_for() {
     assert!((DEADLINE..DEADLINE + Duration::from_millis(10)).contains(&begin.elapsed()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn only_the_time_in_which_a_client_is_waited_for_is_its_own() {
+    const WAITED: Duration = Duration::from_secs(40);
+    let bytes = framed(&request("abc"));
+    let mut messages = messages_in(room(&Limits::default()), &bytes[..7], 1, false);
+    assert!(timeout(WAITED, messages.next()).await.is_err(), "given up");
+    // Such as while the client does not read what it is sent.
+    tokio::time::advance(2 * DEADLINE).await;
+    let begin = Instant::now();
+    let Err(ReadError::Status(status)) = messages.next().await else { panic!("it has no end") };
+    assert!(status.message().contains("does not come to its end"), "{status}");
+    // (Timers of tokio go by milliseconds.)
+    let difference = (WAITED + begin.elapsed()).abs_diff(DEADLINE);
+    assert!(difference < Duration::from_millis(10), "{:?}", begin.elapsed());
+}
+
 /// Looks once whether it is done.
 fn look_once<F: Future>(future: F) -> Poll<F::Output> {
     std::pin::pin!(future).poll(&mut Context::from_waker(std::task::Waker::noop()))
