@@ -318,6 +318,12 @@ impl Hub {
         }
     }
 
+    /// Lets nobody else look, for as long as what is returned is there.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.clients.lock()
+    }
+
     /// How often [`Hub::disconnect`] was called.
     pub(crate) fn disconnections(&self) -> u64 {
         self.clients.lock().disconnections

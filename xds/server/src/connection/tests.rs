@@ -20,6 +20,7 @@ use crate::service::{Admission, Refusal};
 use crate::validity::Validity;
 
 mod slow_readers;
+mod status;
 
 const METHOD: &str =
     "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
