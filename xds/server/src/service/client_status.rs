@@ -52,6 +52,7 @@ impl Streams {
             }
         };
         self.open(request, move |streams, peer, requests, responses| async move {
+            let _open = peer.open();
             streams.tell_status(&peer, requests, &responses, is_stream).await
         })
     }
@@ -72,10 +73,18 @@ impl Streams {
         };
         // Only the first request of a stream must have it.
         let mut node = None;
+        let mut disconnections = self.hub.disconnections();
         loop {
             let patience = if node.is_none() { FIRST_REQUEST_DEADLINE } else { Duration::MAX };
             let request = tokio::select! {
                 request = timeout(patience, next(&mut requests, pace.ready_at())) => request,
+                Ok(()) = disconnections.changed(), if node.is_some() => {
+                    if let Some(node) = &node {
+                        // Perhaps it was this client: then its connection ends too.
+                        self.admit(peer, node).inspect_err(|_| peer.leave())?;
+                    }
+                    continue;
+                }
                 end = self.is_to_end(peer) => return Err(end),
             };
             let request = request.map_err(|_| Status::unavailable("no request came"))?;

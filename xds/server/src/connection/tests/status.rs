@@ -1,5 +1,7 @@
 //! Clients that ask how they stand, and do not read the answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use h2::{RecvStream, SendStream};
 
 use super::*;
@@ -105,4 +107,40 @@ fn others_are_served_while_an_answer_is_made() {
     drop(held);
     let told = runtime.block_on(async { client.await.unwrap().data().await.unwrap().unwrap() });
     assert!(told.len() > 5, "{told:?}");
+}
+
+/// Lets in everybody until it is shut.
+#[derive(Default)]
+struct Door {
+    is_shut: AtomicBool,
+}
+
+impl Admission for Door {
+    fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+        if self.is_shut.load(Ordering::Relaxed) {
+            return Err(Refusal("its certificate is revoked".to_owned()));
+        }
+        Ok(node.id.as_str().into())
+    }
+}
+
+// A12.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_waits_ends_with_its_connection_when_its_client_is_shut_out() {
+    let (hub, door) = (Arc::new(Hub::default()), Arc::new(Door::default()));
+    let (_peer, io) = connection_by(&hub, Limits::default(), Arc::clone(&door) as _);
+    let (mut requests, end) = speak(io).await;
+    let (mut answers, _body) = ask(&mut requests, "StreamClientStatus").await;
+    assert!(answers.data().await.unwrap().is_ok());
+    hub.disconnect("other", "it is not this one");
+    sleep(Duration::from_secs(60)).await;
+    door.is_shut.store(true, Ordering::Relaxed);
+    hub.disconnect("c", "its certificate is revoked");
+    let begin = Instant::now();
+    let told = timeout(Duration::from_secs(300), answers.trailers()).await.expect("it ends");
+    let status = tonic::Status::from_header_map(&told.unwrap().unwrap()).unwrap();
+    assert_eq!(status.code(), tonic::Code::PermissionDenied);
+    assert_eq!(status.message(), "its certificate is revoked");
+    timeout(Duration::from_secs(300), end).await.expect("its connection ends").unwrap().unwrap();
+    assert!(begin.elapsed() <= GRACE + LEAVE_DEADLINE, "{:?}", begin.elapsed());
 }
