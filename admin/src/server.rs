@@ -24,7 +24,8 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// All proxies that have joined.
     fn proxies(&self) -> Vec<ProxyView>;
 
-    /// All that is known of the proxy whose UUID is or begins with `id`.
+    /// All that is known of the proxy whose UUID is or begins with `id`. Takes as long as looking at all that
+    /// it is to have does.
     fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal>;
 
     /// All that the proxy is to have whose UUID is or begins with `id`. Takes as long as encoding it does.
@@ -142,7 +143,7 @@ async fn proxy(
     State(control_plane): State<Shared>,
     Parameter(id): Parameter<String>,
 ) -> Result<Json<ProxyDetail>, Refusal> {
-    control_plane.proxy(&id).map(Json)
+    blocking(move || control_plane.proxy(&id)).await
 }
 
 async fn proxy_config(
@@ -166,4 +167,82 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<Json<T>, Refusal> {
     let done = tokio::task::spawn_blocking(task).await;
     done.map_err(|error| Refusal::Failure(error.to_string()))?.map(Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Looks at a proxy until it is let go.
+    struct Slow {
+        has_begun: Arc<Notify>,
+        let_go: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl ControlPlane for Slow {
+        fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal> {
+            self.has_begun.notify_one();
+            let waited = self.let_go.lock().unwrap().recv_timeout(Duration::from_secs(30));
+            let failed = waited.map_err(|error| Refusal::Failure(error.to_string()));
+            failed.and_then(|()| Err(Refusal::Unknown(format!("there is no {id}"))))
+        }
+
+        fn readiness(&self) -> Readiness {
+            unreachable!()
+        }
+
+        fn proxies(&self) -> Vec<ProxyView> {
+            unreachable!()
+        }
+
+        fn proxy_config(&self, _: &str) -> Result<ProxyConfig, Refusal> {
+            unreachable!()
+        }
+
+        fn revoke(&self, _: &str, _: &RevokeRequest) -> Result<Revoked, Refusal> {
+            unreachable!()
+        }
+
+        fn metrics(&self) -> String {
+            unreachable!()
+        }
+
+        fn bootstrap(&self, _: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
+            unreachable!()
+        }
+    }
+
+    // All runs on one thread here.
+    #[tokio::test]
+    async fn who_asks_for_all_of_a_proxy_has_nobody_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (has_begun, (go, let_go)) = (Arc::<Notify>::default(), mpsc::channel());
+        let slow = Slow { has_begun: Arc::clone(&has_begun), let_go: Mutex::new(let_go) };
+        tokio::spawn(serve_reads(listener, Arc::new(slow)));
+        let get = async |path: &str| {
+            let mut io = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            io.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            io.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let others = async {
+            has_begun.notified().await;
+            let answer = get("/healthz").await;
+            go.send(()).unwrap();
+            answer
+        };
+        let (slow, healthy) = tokio::join!(get("/v1/proxies/x"), others);
+        assert!(healthy.starts_with("HTTP/1.1 200"), "{healthy}");
+        assert!(slow.starts_with("HTTP/1.1 404"), "it did not wait in vain: {slow}");
+    }
 }

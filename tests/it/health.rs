@@ -31,12 +31,23 @@ async fn who_asks_is_told_that_xds_is_served() {
     for service in ["grpc.health.v1.Health", "x"] {
         let refused = timeout(patience(), client.check(of(service))).await.unwrap().unwrap_err();
         assert_eq!(refused.code(), Code::NotFound, "{refused}");
-        let refused = match timeout(patience(), client.watch(of(service))).await.unwrap() {
-            Ok(stream) => stream.into_inner().message().await.unwrap_err(),
-            Err(refused) => refused,
-        };
-        assert_eq!(refused.code(), Code::NotFound, "{refused}");
     }
+}
+
+// health.proto, Watch: unlike `Check`, which ends with `NOT_FOUND`.
+#[tokio::test]
+async fn who_watches_what_is_not_known_is_told_so_and_the_stream_stays_open() {
+    let server = Server::start().await;
+    let channel = connect(&server, &server.authority.proxy()).await;
+    let watch = timeout(patience(), HealthClient::new(channel).watch(of("x"))).await.unwrap();
+    let mut watch = watch.unwrap().into_inner();
+    let mut next = async || timeout(patience(), watch.message()).await.expect("something comes");
+    let told = next().await.unwrap().expect("no end");
+    assert_eq!(told.status(), ServingStatus::ServiceUnknown);
+    // It ends with the server, and not before.
+    server.shutdown.cancel();
+    assert_eq!(next().await.unwrap_err().code(), Code::Unavailable);
+    server.ended().await;
 }
 
 #[tokio::test]

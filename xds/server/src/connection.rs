@@ -31,7 +31,7 @@ use frames::Counted;
 /// After how long a silence a client is asked whether it is there, and how long it may take to answer.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
-/// How long a connection may have no stream, from its beginning on.
+/// How long a connection may have no stream but of health, from its beginning on.
 const IDLE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// How long the streams of a connection go on after the client was told that it ends. It is told that

@@ -110,6 +110,8 @@ pub struct Hub {
     clients: Mutex<Clients>,
     /// Counts how often something began to wait for [`Hub::take_changed`]: connects, disconnects, answers.
     changes: watch::Sender<u64>,
+    /// Counts the calls of [`Hub::disconnect`].
+    disconnections: watch::Sender<u64>,
     counters: Counters,
 }
 
@@ -117,7 +119,6 @@ pub struct Hub {
 struct Clients {
     /// The number of the newest stream.
     last_stream: u64,
-    disconnections: u64,
     by_key: BTreeMap<ClientKey, Client>,
     /// Those to whom something has happened since [`Hub::take_changed`].
     changed: BTreeSet<ClientKey>,
@@ -170,6 +171,7 @@ impl Default for Hub {
         Self {
             clients: Mutex::default(),
             changes: watch::Sender::new(0),
+            disconnections: watch::Sender::new(0),
             counters: Counters::default(),
         }
     }
@@ -308,19 +310,29 @@ impl Hub {
         changed.into_iter().filter_map(news).collect()
     }
 
-    /// Ends all streams of a client, and their connections; the client is told the reason. To be called
+    /// Ends all xDS streams of a client, and their connections; the client is told the reason. To be called
     /// after the [`Admission`](crate::Admission) has come to refuse it: then none is left, and none comes.
+    /// A stream of client status asks for admission again, and ends with its connection where it is refused.
+    /// Health is told to whoever has a certificate of the mesh: a connection that has nothing else ends, as
+    /// one of any other client does, when it has been without other streams for 30 seconds.
     pub fn disconnect(&self, client: &str, reason: &str) {
-        let mut clients = self.clients.lock();
-        clients.disconnections += 1;
+        let clients = self.clients.lock();
+        // (While the lock is held: who connects after this sees it.)
+        self.disconnections.send_modify(|count| *count += 1);
         if let Some(client) = clients.by_key.get(client) {
             client.cut.send_replace(reason.into());
         }
     }
 
-    /// How often [`Hub::disconnect`] was called.
-    pub(crate) fn disconnections(&self) -> u64 {
-        self.clients.lock().disconnections
+    /// Lets nobody else look, for as long as what is returned is there.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.clients.lock()
+    }
+
+    /// Tells when [`Hub::disconnect`] is called.
+    pub(crate) fn disconnections(&self) -> watch::Receiver<u64> {
+        self.disconnections.subscribe()
     }
 
     /// Tells when [`Hub::take_changed`] has something to take, and not again before it is taken.

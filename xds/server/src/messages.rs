@@ -67,6 +67,11 @@ impl<M: Message + Default> Messages<M> {
         }
     }
 
+    /// The room of the connection that they come on.
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
+    }
+
     /// The next message; `None` when the client has ended the stream. Nothing is lost where this is
     /// given up before it is done.
     pub(crate) async fn next(&mut self) -> Result<Option<M>, ReadError> {

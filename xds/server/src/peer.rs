@@ -40,7 +40,7 @@ pub struct Peer {
 #[derive(Debug)]
 struct Shared {
     refusals: AtomicU32,
-    /// How many streams are open.
+    /// How many streams are open, without those of health.
     streams: watch::Sender<usize>,
     /// How fast it may open them.
     opens: Mutex<Pace>,
@@ -139,13 +139,14 @@ impl Peer {
         Arc::clone(&self.shared.status).try_lock_owned().ok()
     }
 
-    /// Counts a stream for as long as what is returned is there.
+    /// Counts a stream for as long as what is returned is there. One of health is not counted: anybody who has a
+    /// certificate may have it, also when it is revoked, and it is not what a connection is kept for.
     pub(crate) fn open(&self) -> OpenStream {
         self.shared.streams.send_modify(|streams| *streams += 1);
         OpenStream(Arc::clone(&self.shared))
     }
 
-    /// Returns when it has had no stream for `patience`.
+    /// Returns when it has had no stream that counts for `patience`.
     pub(crate) async fn is_idle(&self, patience: Duration) {
         let mut streams = self.shared.streams.subscribe();
         loop {

@@ -4,6 +4,9 @@
 //! streams, and ends none, would have us hold 4 GiB. So such a request takes room of its client, and of
 //! what its connection has for itself or else of what there is for all; and where there is none, it is
 //! refused. (To let it wait would be to let those wait behind it who do no harm.)
+//!
+//! Answers about a client's status are as large as what it is to have, and are held for nobody else: there
+//! is one at a time for each client, until its last byte has left.
 
 use std::sync::Arc;
 
@@ -16,16 +19,26 @@ use crate::limits::Limits;
 /// what there is for all.
 const OF_CONNECTION: usize = 256 << 10;
 
+/// How many answers about a client's status are made at once. Each has a thread to itself, and so many
+/// leave others time on two cores.
+const MOST_MAKING: usize = 2;
+
 /// The room for all clients.
 #[derive(Debug, Clone)]
 pub(crate) struct Rooms {
     all: Arc<Semaphore>,
     per_client: usize,
+    /// For those who make an answer about a client's status.
+    making: Arc<Semaphore>,
 }
 
 /// The room for one client, on all its connections.
 #[derive(Debug, Clone)]
-pub(crate) struct ClientRoom(Arc<Semaphore>);
+pub(crate) struct ClientRoom {
+    requests: Arc<Semaphore>,
+    /// For the one answer about its status.
+    answer: Arc<Semaphore>,
+}
 
 /// The room for the streams of one connection.
 #[derive(Debug, Clone)]
@@ -33,6 +46,8 @@ pub(crate) struct Room {
     connection: Arc<Semaphore>,
     client: Arc<Semaphore>,
     all: Arc<Semaphore>,
+    answer: Arc<Semaphore>,
+    making: Arc<Semaphore>,
 }
 
 /// Room that is taken, for as long as this is there.
@@ -53,20 +68,26 @@ pub(crate) enum NoRoom {
 
 impl Rooms {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Self { all: room(limits.unfinished), per_client: limits.unfinished_per_client }
+        Self {
+            all: room(limits.unfinished),
+            per_client: limits.unfinished_per_client,
+            making: room(MOST_MAKING),
+        }
     }
 
     /// The room for one more client.
     pub(crate) fn of_client(&self) -> ClientRoom {
-        ClientRoom(room(self.per_client))
+        ClientRoom { requests: room(self.per_client), answer: room(1) }
     }
 
     /// The room for one more connection of a client.
     pub(crate) fn of_connection(&self, client: &ClientRoom) -> Room {
         Room {
             connection: room(OF_CONNECTION),
-            client: Arc::clone(&client.0),
+            client: Arc::clone(&client.requests),
             all: Arc::clone(&self.all),
+            answer: Arc::clone(&client.answer),
+            making: Arc::clone(&self.making),
         }
     }
 }
@@ -79,6 +100,17 @@ impl Room {
         let other = take(&self.connection).or_else(|_| take(&self.all));
         let other = other.map_err(|_| NoRoom::OfAll)?;
         Ok(Held { _client: client, _connection_or_all: other })
+    }
+
+    /// The room for one answer about the client's status, when there is none of it under way.
+    pub(crate) async fn answer(&self) -> Option<OwnedSemaphorePermit> {
+        // (It is never closed.)
+        Arc::clone(&self.answer).acquire_owned().await.ok()
+    }
+
+    /// The turn to make one.
+    pub(crate) async fn making(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.making).acquire_owned().await.ok()
     }
 }
 
@@ -112,6 +144,26 @@ mod tests {
         assert_eq!(rooms.all.available_permits(), (1 << 20) - (600 << 10));
         drop(again);
         assert_eq!(rooms.all.available_permits(), 1 << 20);
+    }
+
+    // A client does not have more held for it by having more connections.
+    #[tokio::test]
+    async fn an_answer_is_the_only_one_of_its_client() {
+        let waits = async |room: &Room| {
+            let mut answer = std::pin::pin!(room.answer());
+            std::future::poll_fn(|context| {
+                std::task::Poll::Ready(answer.as_mut().poll(context).is_pending())
+            })
+            .await
+        };
+        let rooms = Rooms::new(&Limits::default());
+        let client = rooms.of_client();
+        let (one, other) = (rooms.of_connection(&client), rooms.of_connection(&client));
+        let answer = one.answer().await.unwrap();
+        assert!(waits(&other).await);
+        assert!(!waits(&rooms.of_connection(&rooms.of_client())).await);
+        drop(answer);
+        assert!(!waits(&other).await);
     }
 
     // What an Envoy says at first is 61 KB, and what it has of 1,900 clusters.

@@ -92,7 +92,7 @@ impl Streams {
             return Err(Status::resource_exhausted("the client opens streams without end"));
         }
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
-        let (end, open) = (End::default(), peer.open());
+        let end = End::default();
         let body = MessageBody::new(messages, Arc::clone(&end));
         let requests = Messages::new(Body::new(request.into_body()), room);
         let serving = serve(self.clone(), peer, requests, responses.clone());
@@ -100,7 +100,7 @@ impl Streams {
             if let Err(status) = serving.await {
                 drop(end.set(status));
             }
-            drop((responses, open));
+            drop(responses);
         });
         let mut response = http::Response::new(body);
         let headers = response.headers_mut();
@@ -115,6 +115,7 @@ impl Streams {
         request: http::Request<Incoming>,
     ) -> Result<http::Response<MessageBody>, Status> {
         self.open(request, move |streams, peer, requests, responses| async move {
+            let _open = peer.open();
             streams.run::<V>(&peer, only, requests, &responses).await
         })
     }

@@ -20,6 +20,7 @@ use crate::service::{Admission, Refusal};
 use crate::validity::Validity;
 
 mod slow_readers;
+mod status;
 
 const METHOD: &str =
     "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
@@ -49,9 +50,17 @@ fn connection_within(limits: Limits) -> (Peer, DuplexStream) {
 }
 
 fn connection_to(hub: &Arc<Hub>, limits: Limits) -> (Peer, DuplexStream) {
+    connection_by(hub, limits, Arc::new(Everybody))
+}
+
+fn connection_by(
+    hub: &Arc<Hub>,
+    limits: Limits,
+    admission: Arc<dyn Admission>,
+) -> (Peer, DuplexStream) {
     let streams = Streams {
         hub: Arc::clone(hub),
-        admission: Arc::new(Everybody),
+        admission,
         limits,
         shutdown: CancellationToken::new(),
         tasks: TaskTracker::new(),
@@ -91,6 +100,25 @@ async fn one_without_a_stream_is_told_to_leave() {
     body.send_data(bytes::Bytes::new(), true).unwrap();
     end.await.unwrap().unwrap();
     assert!(just_after(Duration::from_secs(5) + IDLE_DEADLINE).contains(&begin.elapsed()));
+}
+
+// A12: whose certificate is revoked may still ask for health.
+#[tokio::test(start_paused = true)]
+async fn one_that_watches_health_and_does_nothing_else_is_told_to_leave() {
+    let (_peer, io) = connection();
+    let begin = Instant::now();
+    let (mut requests, end) = speak(io).await;
+    let watch = http::Request::post("http://xds/grpc.health.v1.Health/Watch")
+        .header("content-type", "application/grpc")
+        .body(())
+        .unwrap();
+    let (response, mut body) = requests.send_request(watch, false).unwrap();
+    body.send_data(bytes::Bytes::from_static(&[0; 5]), true).unwrap();
+    let mut response = response.await.unwrap().into_body();
+    assert!(response.data().await.unwrap().is_ok());
+    let left = timeout(2 * IDLE_DEADLINE, end).await.expect("its connection ends");
+    left.unwrap().unwrap();
+    assert!(just_after(IDLE_DEADLINE + GRACE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }
 
 // Invariant 10: TLS is all that it has said.

@@ -3,16 +3,21 @@
 //!
 //! Each sees itself, and nobody else, whatever it asks for: its certificate says who it is, as on every
 //! other stream (invariant 2). No secret is told, not even to the client whose it is.
+//!
+//! An answer is large, made anew, and held for its client alone. So it is made on a thread where no stream
+//! waits for it, and there is one for each client until HTTP/2 has let go of its last byte.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::body::Incoming;
 use ironmesh_xds_wire::pb::envoy::config::core::v3 as core;
 use ironmesh_xds_wire::pb::envoy::service::status::v3::{
     ClientConfig, ClientStatusRequest, ClientStatusResponse,
 };
 use ironmesh_xds_wire::{Node, frame};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout};
 use tonic::Status;
 
@@ -20,8 +25,10 @@ use super::Streams;
 use super::run::{FIRST_REQUEST_DEADLINE, MAX_FLOOD, SLOW_READER_DEADLINE, next};
 use crate::body::{Message, MessageBody};
 use crate::counters::Closed;
+use crate::hub::{ClientKey, Hub};
 use crate::messages::Messages;
 use crate::peer::Peer;
+use crate::room::Room;
 
 mod matchers;
 mod told;
@@ -45,6 +52,7 @@ impl Streams {
             }
         };
         self.open(request, move |streams, peer, requests, responses| async move {
+            let _open = peer.open();
             streams.tell_status(&peer, requests, &responses, is_stream).await
         })
     }
@@ -57,7 +65,6 @@ impl Streams {
         responses: &mpsc::Sender<Message>,
         is_stream: bool,
     ) -> Result<(), Status> {
-        // Answers are large, and what waits in one is held for nobody else: so there is one at a time.
         let Some(mut pace) = peer.status_turn() else {
             self.hub.counters().closed(Closed::TooManyStreams);
             let words =
@@ -66,10 +73,18 @@ impl Streams {
         };
         // Only the first request of a stream must have it.
         let mut node = None;
+        let mut disconnections = self.hub.disconnections();
         loop {
             let patience = if node.is_none() { FIRST_REQUEST_DEADLINE } else { Duration::MAX };
             let request = tokio::select! {
                 request = timeout(patience, next(&mut requests, pace.ready_at())) => request,
+                Ok(()) = disconnections.changed(), if node.is_some() => {
+                    if let Some(node) = &node {
+                        // Perhaps it was this client: then its connection ends too.
+                        self.admit(peer, node).inspect_err(|_| peer.leave())?;
+                    }
+                    continue;
+                }
                 end = self.is_to_end(peer) => return Err(end),
             };
             let request = request.map_err(|_| Status::unavailable("no request came"))?;
@@ -87,18 +102,25 @@ impl Streams {
                     "the first request must have a `node` with the client's own id",
                 )
             })?;
-            let response = self.status_of(peer, known, &request)?;
-            let frame = frame(&response, std::iter::empty());
-            tokio::select! {
-                sent = timeout(SLOW_READER_DEADLINE, responses.send(frame)) => match sent {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Ok(()),
-                    Err(_) => {
-                        self.hub.counters().closed(Closed::SlowReader);
-                        return Err(Status::resource_exhausted("the client reads too slowly"));
-                    }
-                },
+            let turn = tokio::select! {
+                turn = timeout(SLOW_READER_DEADLINE, requests.room().answer()) => turn,
+                () = responses.closed() => return Ok(()),
                 end = self.is_to_end(peer) => return Err(end),
+            };
+            let turn = turn.map_err(|_| {
+                self.hub.counters().closed(Closed::SlowReader);
+                Status::resource_exhausted(
+                    "the client has not read the answer before, on this or another connection",
+                )
+            })?;
+            let answer = tokio::select! {
+                answer = self.answer_of(peer, known, request, requests.room(), turn) => answer?,
+                () = responses.closed() => return Ok(()),
+                end = self.is_to_end(peer) => return Err(end),
+            };
+            // There is no other in the queue: it would have the turn.
+            if responses.try_send(answer).is_err() {
+                return Ok(());
             }
             if !is_stream {
                 return Ok(());
@@ -106,23 +128,63 @@ impl Streams {
         }
     }
 
-    /// The client itself, if it is among those that it asks for. It is admitted anew each time: it may have
-    /// been shut out meanwhile.
-    fn status_of(
+    /// What is said of the client itself, if it is among those that it asks for. It is admitted anew each
+    /// time: it may have been shut out meanwhile.
+    async fn answer_of(
         &self,
         peer: &Peer,
         node: &Node,
-        request: &ClientStatusRequest,
-    ) -> Result<ClientStatusResponse, Status> {
+        request: ClientStatusRequest,
+        room: &Room,
+        turn: Option<OwnedSemaphorePermit>,
+    ) -> Result<Message, Status> {
         let client = self.admit(peer, node)?;
-        if !matchers::matches(&request.node_matchers, &node.id)? {
-            return Ok(ClientStatusResponse::default());
-        }
-        let config = match self.hub.report(&client) {
-            Some(report) => told::config(&report, request.exclude_resource_contents),
-            // It has had no stream of xDS yet.
-            None => ClientConfig { node: Some(core::Node::from(node)), ..ClientConfig::default() },
+        let is_asked_for = matchers::matches(&request.node_matchers, &node.id)?;
+        let (hub, node, making) = (Arc::clone(&self.hub), node.clone(), room.making().await);
+        let answer = move || {
+            let response = if is_asked_for {
+                status_of(&hub, &client, &node, request.exclude_resource_contents)
+            } else {
+                ClientStatusResponse::default()
+            };
+            drop(making);
+            held(frame(&response, std::iter::empty()), turn)
         };
-        Ok(ClientStatusResponse { config: vec![config] })
+        let answer = tokio::task::spawn_blocking(answer).await;
+        answer.map_err(|error| Status::internal(format!("the status cannot be told: {error}")))
+    }
+}
+
+/// How a client stands. Takes as long as encoding all that it is to have does.
+fn status_of(
+    hub: &Hub,
+    client: &ClientKey,
+    node: &Node,
+    exclude_contents: bool,
+) -> ClientStatusResponse {
+    let config = match hub.report(client) {
+        Some(report) => told::config(&report, exclude_contents),
+        // It has had no stream of xDS yet.
+        None => ClientConfig { node: Some(core::Node::from(node)), ..ClientConfig::default() },
+    };
+    ClientStatusResponse { config: vec![config] }
+}
+
+/// A message with its client's turn, which goes with the last of its bytes.
+fn held(message: Message, turn: Option<OwnedSemaphorePermit>) -> Message {
+    let turn = Arc::new(turn);
+    let held = |bytes| Bytes::from_owner(Held { bytes, _turn: Arc::clone(&turn) });
+    message.into_iter().map(held).collect()
+}
+
+/// Bytes, and the turn of their client.
+struct Held {
+    bytes: Bytes,
+    _turn: Arc<Option<OwnedSemaphorePermit>>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }

@@ -38,6 +38,8 @@ enum ServingStatus {
     Unknown = 0,
     Serving = 1,
     NotServing = 2,
+    /// Said to who watches, and to nobody else.
+    ServiceUnknown = 3,
 }
 
 /// The name of the service.
@@ -74,16 +76,25 @@ impl Streams {
         let request = request.map_err(|_| Status::unavailable("no request came"))?;
         let request = request.map_err(|error| self.unread(peer, error))?;
         let Some(HealthCheckRequest { service }) = request else { return Ok(()) };
-        if !service.is_empty() && service != AGGREGATED {
-            return Err(Status::not_found(format!(
-                "only the health of `{AGGREGATED}` is known, and by an empty name that of the server"
-            )));
-        }
         let tell = |status: ServingStatus| {
             let message = HealthCheckResponse { status: status.into() };
             // Two are the most, and there is room for more.
             drop(responses.try_send(frame(&message, std::iter::empty())));
         };
+        if !service.is_empty() && service != AGGREGATED {
+            if !is_watched {
+                return Err(Status::not_found(format!(
+                    "only the health of `{AGGREGATED}` is known, and by an empty name that of the server"
+                )));
+            }
+            // "If the requested service is unknown when the call is received": a message, and the stream
+            // stays open (health.proto, Watch). There is none that could come to be known.
+            tell(ServingStatus::ServiceUnknown);
+            tokio::select! {
+                () = responses.closed() => return Ok(()),
+                end = self.is_to_end(peer) => return Err(end),
+            }
+        }
         if !self.shutdown.is_cancelled() {
             tell(ServingStatus::Serving);
             if !is_watched {

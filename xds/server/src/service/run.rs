@@ -81,11 +81,11 @@ impl Streams {
             Status::resource_exhausted(format!("this client has too many streams: {most} are the most"))
         });
         let mut connection = connection?;
-        if self.hub.disconnections() != disconnections {
+        if disconnections.has_changed().unwrap_or(true) {
             // Perhaps it was this client, after it was admitted and before the hub knew its stream.
             self.admit(peer, &node)?;
         }
-        drop(node);
+        drop((node, disconnections));
         tracing::info!(client = %connection.client, address = %peer.address, "xDS stream opened");
         let mut variant = V::open(&mut connection);
         if only.is_none() {
