@@ -17,92 +17,12 @@ use crate::report::Report;
 use crate::sotw::InForce;
 use crate::stream::{Refused, Taken};
 
+mod status;
+
+pub use status::{ClientNews, ClientStatus, Nack};
+
 /// What a client is known by. One client may have several streams, as in a hot restart.
 pub type ClientKey = Arc<str>;
-
-/// What a client has refused, in its own words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nack {
-    /// The refused version. It is not sent to this client again.
-    pub version: Version,
-    /// Why it is refused.
-    pub message: String,
-    /// Whether it was refused alone. Otherwise it is known only that something is refused of all that
-    /// came with it, as where it is not known what a client had before.
-    pub is_certain: bool,
-}
-
-/// How far a client has come.
-#[derive(Debug, Clone, Default)]
-pub struct ClientStatus {
-    /// How many streams it has open.
-    pub streams: usize,
-    /// What it said of itself when it last connected.
-    pub node: Arc<Node>,
-    /// How often it has come with nothing, as a process that has just begun does. Such a one refuses
-    /// nothing yet: what stood in the way of the one before may have been put right.
-    pub beginnings: u64,
-    /// What it refuses now.
-    pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
-    /// The stream on which it is about to say which clusters it has.
-    has_clusters_to_name: Option<u64>,
-    /// What each stream has taken, by the stream's number and the type. A word goes with its stream.
-    acked: BTreeMap<(u64, ResourceType), Overlay<Version>>,
-}
-
-impl ClientStatus {
-    /// Whether the client has taken this version of this resource. Streams of one client may each be
-    /// about other resources, or be of two Envoys in a hot restart: of each resource the newest
-    /// stream decides that has taken it in any version.
-    pub fn has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
-        self.taken(resource_type, name) == Some(version)
-    }
-
-    /// The version of a resource that the client has taken last.
-    pub(crate) fn taken(&self, resource_type: ResourceType, name: &str) -> Option<Version> {
-        let mut words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
-        words.find_map(|(_, acked)| acked.get(name))
-    }
-
-    /// The names of a type that the client has taken and not let go.
-    pub(crate) fn taken_names(&self, resource_type: ResourceType) -> BTreeSet<&Arc<str>> {
-        let words = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
-        words.flat_map(|(_, acked)| acked.names()).collect()
-    }
-}
-
-/// What whoever keeps a client supplied must know when something has happened to it.
-#[derive(Debug, Clone)]
-pub struct ClientNews {
-    /// How many streams it has open.
-    pub streams: usize,
-    /// What it said of itself when it last connected: the same value for as long as it says no other.
-    pub node: Arc<Node>,
-    /// How often it has come with nothing ([`ClientStatus::beginnings`]).
-    pub beginnings: u64,
-    /// What it refuses now.
-    pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
-    /// Whether it has been published what it is to have since it has come.
-    pub is_supplied: bool,
-}
-
-impl ClientStatus {
-    /// Whether the client has taken a resource of this name, or may have and is about to say so.
-    fn names(&self, resource_type: ResourceType, name: &str) -> bool {
-        if resource_type == ResourceType::Cluster && self.has_clusters_to_name.is_some() {
-            return true;
-        }
-        let mut words = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
-        words.any(|(_, acked)| acked.contains_key(name))
-    }
-
-    /// A stream has said which clusters the client has, or has ended.
-    fn has_named_clusters(&mut self, stream: u64) {
-        if self.has_clusters_to_name == Some(stream) {
-            self.has_clusters_to_name = None;
-        }
-    }
-}
 
 /// All clients.
 #[derive(Debug)]
