@@ -12,7 +12,9 @@ mod policy_source;
 mod reconciler;
 mod register;
 
+use std::io;
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -24,7 +26,7 @@ use ironmesh_store::{KeyEncryptionKey, Store};
 use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -42,9 +44,9 @@ use register::Register;
 /// Runs the control plane until it is told to stop.
 pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let is_terminal = std::io::stderr().is_terminal();
+    let is_terminal = io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal);
-    log.with_writer(std::io::stderr).init();
+    log.with_writer(io::stderr).init();
     // From the first moment on, a signal ends us in good order.
     let signals = Signals {
         terminate: signal(SignalKind::terminate())?,
@@ -65,8 +67,8 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     {
         return Err(error.into());
     }
-    let xds_listener = bind(settings.listen.xds, "xDS", "listen.xds").await?;
-    let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin").await?;
+    let xds_listener = bind(settings.listen.xds, "xDS", "listen.xds")?;
+    let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
     let store = Arc::new(open_store(&places)?);
     let mesh = fixed_mesh(&store, settings)?;
     let socket = bind_socket(&places.admin_socket())?;
@@ -184,14 +186,23 @@ async fn until(
     }
 }
 
-async fn bind(
-    address: std::net::SocketAddr,
-    what: &str,
-    setting: &str,
-) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
+/// How many connections may wait to be accepted; the system allows as many as its `somaxconn`. When all
+/// proxies connect at once, those that find no room are not told so: they try again after one second, then
+/// two, four and so on, up to a minute.
+const BACKLOG: u32 = 65_535;
+
+fn bind(address: SocketAddr, what: &str, setting: &str) -> anyhow::Result<TcpListener> {
+    listen(address).with_context(|| {
         format!("cannot listen on {address} for {what}: stop what listens there, or set `{setting}` in the settings")
     })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // What was closed a moment ago does not keep the address.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 fn open_store(places: &Places) -> anyhow::Result<Store> {
