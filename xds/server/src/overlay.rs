@@ -2,7 +2,8 @@
 //!
 //! Each stream knows of a thousand names that the client wants them, and which versions it was sent and has
 //! taken; and nearly always that is what it is to have, which other streams hold as well. So a stream
-//! that is settled holds nothing by itself, however many services there are.
+//! that is settled holds nothing of this by itself, however many services there are. (In the state of the
+//! world it still holds which endpoints, routes and secrets it was sent: `sotw/partial.rs`.)
 
 use std::sync::Arc;
 
