@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    Finding, JoinRecord, ProxyId, Revocation, ServiceAccount, ServiceName, Upstream,
+    Finding, JoinRecord, Labels, ProxyId, Revocation, ServiceAccount, ServiceName, Upstream,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -232,6 +232,9 @@ pub const MAX_NEWCOMERS: usize = 500;
 pub struct BootstrapRequest {
     /// The services that each may serve, at least one.
     pub services: Vec<ServiceName>,
+    /// What is said of each.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The services that their applications call by local ports, to be checked.
     pub upstreams: Vec<Upstream>,
     /// The proxies, at least one and at most [`MAX_NEWCOMERS`].

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
+use crate::grants::{Grant, Grants};
 use crate::name::{ServiceAccount, ServicePort};
 use crate::policy::{RouteRule, TrafficTarget};
 use crate::service::{Mode, Protocol};
@@ -72,16 +73,19 @@ impl Callers {
 /// Who may connect to each TCP service port, given who might `before`.
 pub(crate) fn tcp_accesses(
     specification: &MeshSpecification,
+    grants: &Grants,
     mesh_mode: Mode,
     before: &TcpAccesses,
 ) -> TcpAccesses {
-    let mut granted: BTreeMap<&ServiceAccount, Vec<&TrafficTarget>> = BTreeMap::new();
-    for target in specification.traffic_targets.values() {
-        granted.entry(&target.destination).or_default().push(target);
+    let mut granted: BTreeMap<&ServiceAccount, Vec<&Grant>> = BTreeMap::new();
+    for grant in grants.by_target.values() {
+        for destination in &grant.destinations {
+            granted.entry(destination).or_default().push(grant);
+        }
     }
     let mut accesses = TcpAccesses { ports: OrdMap::new(), withdrawals: before.withdrawals };
     for service in specification.services.values() {
-        let targets = granted.get(&service.account).map_or(&[][..], Vec::as_slice);
+        let grants = granted.get(&service.account).map_or(&[][..], Vec::as_slice);
         for (service_port, port) in service.service_ports() {
             if port.protocol != Protocol::Tcp {
                 continue;
@@ -89,10 +93,10 @@ pub(crate) fn tcp_accesses(
             let callers = match service.mode.unwrap_or(mesh_mode) {
                 Mode::Permissive => Callers::Anyone,
                 Mode::Strict => {
-                    let targets = targets.iter().copied();
-                    let targets =
-                        targets.filter(|target| allows_tcp(specification, target, port.number));
-                    Callers::These(targets.flat_map(|target| target.sources.clone()).collect())
+                    let grants = grants.iter().copied();
+                    let grants = grants
+                        .filter(|grant| allows_tcp(specification, &grant.target, port.number));
+                    Callers::These(grants.flat_map(|grant| grant.sources.clone()).collect())
                 }
             };
             // A port that comes gets its number below, when all withdrawals are counted.

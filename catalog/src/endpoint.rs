@@ -1,9 +1,12 @@
 //! Endpoints: where the processes of a service are, and through which proxy they are reached.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use serde::{Deserialize, Serialize};
 
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
@@ -19,6 +22,47 @@ pub struct Endpoint {
     pub weight: u32,
     /// The proxy in front of it, where the provider carries a key that tells.
     pub proxy: Option<ProxyId>,
+    /// What is said of it besides: the version that it runs, say.
+    pub labels: Labels,
+}
+
+/// Labels of an endpoint: any words, by any names. A copy costs nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Labels(Arc<BTreeMap<Arc<str>, Arc<str>>>);
+
+impl Labels {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each name with its word, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, word)| (&**name, &**word))
+    }
+
+    /// Whether all of `selector` are among them.
+    pub fn include(&self, selector: &Self) -> bool {
+        selector.0.iter().all(|(name, word)| self.0.get(name) == Some(word))
+    }
+}
+
+impl<N: Into<Arc<str>>, W: Into<Arc<str>>> FromIterator<(N, W)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (N, W)>>(labels: I) -> Self {
+        Self(Arc::new(labels.into_iter().map(|(name, word)| (name.into(), word.into())).collect()))
+    }
+}
+
+impl fmt::Display for Labels {
+    /// Writes `name=word,name=word`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (name, word)) in self.0.iter().enumerate() {
+            let comma = if n == 0 { "" } else { "," };
+            write!(f, "{comma}{name}={word}")?;
+        }
+        Ok(())
+    }
 }
 
 /// All that the providers know: the endpoints of each service.

@@ -36,6 +36,13 @@ impl TrustDomain {
         self.id(&format!("ns/{}/sa/{}", account.namespace, account.name))
     }
 
+    /// The account whose [`TrustDomain::workload`] this is; `None` for all other identities, and for
+    /// those of other trust domains.
+    pub fn account(&self, id: &SpiffeId) -> Option<ServiceAccount> {
+        let (trust_domain, account) = id.workload()?;
+        (trust_domain == self.as_str()).then_some(account)
+    }
+
     /// What every [`TrustDomain::workload`] begins with, and no other identity of the mesh.
     pub fn workload_prefix(&self) -> String {
         format!("spiffe://{}/ns/", self.0)
@@ -76,6 +83,47 @@ impl FromStr for TrustDomain {
 pub struct SpiffeId(Arc<str>);
 
 impl SpiffeId {
+    /// The longest ID, in bytes (SPIFFE ID, section 2.3).
+    pub const MAX_LENGTH: usize = 2048;
+
+    /// Checks `text`, and takes it as an ID; `spiffe://` may be left out, as SMI does.
+    ///
+    /// The rules are those of the SPIFFE ID specification, section 2: a trust domain of `a-z`, `0-9`,
+    /// `.`, `-` and `_`; segments of letters, digits, `.`, `-` and `_`, none of them empty, `.` or `..`.
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        let invalid = |problem| Err(InvalidName { text: text.to_owned(), problem });
+        let rest = text.strip_prefix("spiffe://").unwrap_or(text);
+        let Some((trust_domain, path)) = rest.split_once('/') else {
+            return invalid("has a trust domain and no path");
+        };
+        let is_of_host = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
+        let is_of_path = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+        if trust_domain.is_empty() || !trust_domain.bytes().all(is_of_host) {
+            return invalid("needs a trust domain of `a-z`, `0-9`, `.`, `-` and `_`");
+        }
+        for segment in path.split('/') {
+            if matches!(segment, "" | "." | "..") {
+                return invalid("has an empty segment, `.` or `..` in its path");
+            }
+            if !segment.bytes().all(is_of_path) {
+                return invalid("may only have letters, digits, `.`, `-` and `_` in its path");
+            }
+        }
+        let id = format!("spiffe://{rest}");
+        if id.len() > Self::MAX_LENGTH {
+            return invalid("is longer than 2048 bytes");
+        }
+        Ok(Self(id.into()))
+    }
+
+    /// The trust domain and the account, of an ID that some mesh of ours may give to a service account.
+    pub fn workload(&self) -> Option<(&str, ServiceAccount)> {
+        let (trust_domain, path) = self.0.strip_prefix("spiffe://")?.split_once("/ns/")?;
+        let (namespace, name) = path.split_once("/sa/")?;
+        let account = ServiceAccount::new(Name::new(namespace).ok()?, Name::new(name).ok()?);
+        (!trust_domain.contains('/')).then_some((trust_domain, account))
+    }
+
     /// The ID as a URI.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -123,6 +171,41 @@ impl ProxySpiffeId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_is_checked_and_its_account_is_that_of_its_own_trust_domain_alone() {
+        let mesh = TrustDomain::new(Domain::default());
+        let account: ServiceAccount = "shop/bookstore".parse().unwrap();
+        let id = SpiffeId::new("mesh.internal/ns/shop/sa/bookstore").unwrap();
+        assert_eq!(id, mesh.workload(&account));
+        assert_eq!(mesh.account(&id), Some(account));
+        for other in [
+            "spiffe://other.internal/ns/shop/sa/bookstore",
+            "spiffe://mesh.internal/control-plane",
+            "spiffe://mesh.internal/ns/shop/sa/Bookstore",
+            "spiffe://mesh.internal/ns/shop/sa/bookstore/more",
+            "spiffe://mesh.internal/ns/shop/more/sa/bookstore",
+            "spiffe://mesh.internal.evil/ns/shop/sa/bookstore",
+        ] {
+            assert_eq!(mesh.account(&SpiffeId::new(other).unwrap()), None, "{other}");
+        }
+        for bad in [
+            "",
+            "mesh.internal",
+            "spiffe://mesh.internal/",
+            "spiffe:///ns/a",
+            "https://mesh.internal/ns/a",
+            "mesh.internal/ns//a",
+            "mesh.internal/ns/../a",
+            "mesh.internal/ns/a%2fb",
+            "Mesh.internal/ns/a",
+            "mesh.internal:80/ns/a",
+            "mesh.internal/ns/ü",
+            &format!("mesh.internal/{}", "a".repeat(2048)),
+        ] {
+            assert!(SpiffeId::new(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_proxy_id_is_read_as_it_was_written_and_nothing_else_is() {

@@ -11,6 +11,7 @@ pub mod access;
 pub mod certificate;
 pub mod endpoint;
 pub mod finding;
+pub mod grants;
 pub mod identity;
 pub mod name;
 pub mod policy;
@@ -21,13 +22,14 @@ pub mod specification;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
-pub use endpoint::{Discovered, Endpoint, MeshEndpoint, Transport};
+pub use endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
 pub use finding::{Code, Finding, Severity, Spot};
+pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, TcpRoute, TrafficSplit,
-    TrafficTarget,
+    BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, PathRegex, RouteRule,
+    SplitBackend, Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
 pub use proxy::{
     CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,

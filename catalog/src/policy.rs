@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::endpoint::Labels;
 use crate::finding::Spot;
+use crate::identity::SpiffeId;
 use crate::name::{Name, ServiceAccount, ServiceName};
 
 /// SMI `TrafficTarget`: these sources may call this destination in these ways.
@@ -17,12 +19,58 @@ pub struct TrafficTarget {
     pub namespace: Name,
     /// Its name, unique in the namespace.
     pub name: Name,
-    /// The account that may be called.
-    pub destination: ServiceAccount,
-    /// The accounts that may call it.
-    pub sources: Vec<ServiceAccount>,
+    /// Who may be called.
+    pub destination: Subject,
+    /// Who may call.
+    pub sources: Vec<Subject>,
     /// What they may call.
     pub rules: Vec<RouteRule>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+/// Whom a [`TrafficTarget`] is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// `kind = "ServiceAccount"`: all that runs as this account.
+    Account(ServiceAccount),
+    /// `kind = "IdentityBinding"`: all that the binding of this namespace and name says.
+    Binding(Name, Name),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Account(account) => account.fmt(f),
+            Self::Binding(namespace, name) => write!(f, "{namespace}/{name}"),
+        }
+    }
+}
+
+/// SMI `IdentityBinding`: a name for identities, given in up to three ways that add up.
+///
+/// What they come to in a mesh is said by [`Grants`](crate::Grants).
+#[derive(Debug, Clone, Eq)]
+pub struct IdentityBinding {
+    /// Its namespace, which is that of its account and of the endpoints that it selects.
+    pub namespace: Name,
+    /// Its name, unique in the namespace.
+    pub name: Name,
+    /// An account of the namespace.
+    pub account: Option<ServiceAccount>,
+    /// SPIFFE IDs, of any namespace.
+    pub identities: Vec<BoundIdentity>,
+    /// The accounts of the namespace all of whose endpoints have these labels. Never empty.
+    pub endpoint_labels: Option<Labels>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+/// A SPIFFE ID of an [`IdentityBinding`].
+#[derive(Debug, Clone, Eq)]
+pub struct BoundIdentity {
+    /// The ID.
+    pub id: SpiffeId,
     /// Where it is written.
     pub spot: Spot,
 }
@@ -161,6 +209,8 @@ macro_rules! equal_by_what_they_say {
 
 equal_by_what_they_say! {
     TrafficTarget { namespace, name, destination, sources, rules }
+    IdentityBinding { namespace, name, account, identities, endpoint_labels }
+    BoundIdentity { id }
     HttpRouteGroup { namespace, name, matches }
     HttpMatch { name, path, methods, headers }
     TcpRoute { namespace, name, ports }

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::endpoint::Labels;
 use crate::name::ServiceName;
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -61,6 +62,9 @@ pub struct JoinRecord {
     pub certificate_expires_at: Timestamp,
     /// When its first xDS connection was accepted: the certificate is claimed since then.
     pub claimed_at: Option<Timestamp>,
+    /// What whoever let it in said of it: the version that it runs, say.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// How far it has come with each service.
     pub participation: Participation,
     /// Whether it was told never to come again.
@@ -216,6 +220,7 @@ mod tests {
             joined_at: joined,
             certificate_expires_at: after(1000),
             claimed_at: None,
+            labels: Labels::default(),
             participation: Participation::default(),
             revoked: None,
         };

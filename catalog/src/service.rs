@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::endpoint::Labels;
 use crate::finding::Spot;
 use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
 
@@ -130,6 +131,8 @@ pub struct StaticEndpoint {
     pub port: Option<u16>,
     /// Its share of the traffic, relative to the others.
     pub weight: u32,
+    /// What is said of it besides.
+    pub labels: Labels,
     /// Where policy lists it.
     pub spot: Spot,
 }

@@ -10,8 +10,9 @@ use imbl::ordmap::DiffItem;
 
 use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
-use crate::endpoint::{Discovered, Endpoint, MeshEndpoint, Transport};
+use crate::endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
 use crate::finding::{Code, Finding};
+use crate::grants::Grants;
 use crate::identity::TrustDomain;
 use crate::name::{Domain, ServiceAccount, ServiceName, ServicePort};
 use crate::proxy::{JoinRecord, ProxyId};
@@ -74,6 +75,8 @@ pub struct Snapshot {
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     /// What peers are checked against.
     pub trust_bundle: Arc<TrustBundle>,
+    /// Who may call whom, by traffic target.
+    pub grants: Grants,
     /// Who may connect to each TCP service port.
     pub tcp_accesses: TcpAccesses,
     /// Where each service port is dialled: the participants, and of permissive services the rest.
@@ -111,6 +114,7 @@ impl Snapshot {
             specification: Arc::default(),
             certificates: OrdMap::new(),
             trust_bundle: Arc::clone(&inputs.trust_bundle),
+            grants: Grants::default(),
             tcp_accesses,
             endpoints: OrdMap::new(),
             local_endpoints: OrdMap::new(),
@@ -161,18 +165,14 @@ impl Snapshot {
         }
         let same_policy =
             is_same_value || self.specification.differs_in_endpoints_only(&inputs.specification);
-        let tcp_accesses = if same_policy && self.mode == inputs.mode {
-            self.tcp_accesses.clone()
-        } else {
-            tcp_accesses(&inputs.specification, inputs.mode, &self.tcp_accesses)
-        };
         let mut snapshot = Self {
             mesh: inputs.mesh,
             mode: inputs.mode,
             specification: inputs.specification,
             certificates: inputs.certificates,
             trust_bundle: inputs.trust_bundle,
-            tcp_accesses,
+            grants: self.grants.clone(),
+            tcp_accesses: self.tcp_accesses.clone(),
             endpoints: self.endpoints.clone(),
             local_endpoints: self.local_endpoints.clone(),
             findings: self.findings.clone(),
@@ -185,12 +185,36 @@ impl Snapshot {
             self.displace(name, &mut snapshot);
             snapshot.place(name);
         }
+        snapshot.grants = if same_policy {
+            self.grants.follow(&snapshot, &changed)
+        } else {
+            self.grants.resolve(&snapshot)
+        };
+        let same_grants = same_policy && snapshot.grants.are_same_as(&self.grants);
+        if !same_grants || snapshot.mode != self.mode {
+            let (specification, mode) = (&snapshot.specification, snapshot.mode);
+            let before = &self.tcp_accesses;
+            snapshot.tcp_accesses = tcp_accesses(specification, &snapshot.grants, mode, before);
+        }
         snapshot
     }
 
-    /// Endpoints that get no traffic, and why.
+    /// What is wrong: endpoints that get no traffic, and identities that are nobody's.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.values().flat_map(|findings| findings.iter())
+        let of_endpoints = self.findings.values().flat_map(|findings| findings.iter());
+        self.grants.findings().chain(of_endpoints)
+    }
+
+    /// The labels at each place where a service may run: those of its endpoints, and those of the
+    /// proxies that joined as it and that no endpoint stands behind.
+    pub(crate) fn labels_at(&self, service: &ServiceName) -> Vec<Labels> {
+        let endpoints = self.discovered.0.get(service).map_or(&[][..], |known| known.as_slice());
+        let records: Vec<_> = self.joined_as(service).cloned().collect();
+        let in_front = endpoints.iter().flat_map(|endpoint| candidates(endpoint, &records));
+        let in_front: BTreeSet<ProxyId> = in_front.map(|record| record.id).collect();
+        let bare = records.iter().filter(|record| !in_front.contains(&record.id));
+        let of_records = bare.map(|record| record.labels.clone());
+        endpoints.iter().map(|endpoint| endpoint.labels.clone()).chain(of_records).collect()
     }
 
     /// The service of that name, if policy defines it.

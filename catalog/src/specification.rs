@@ -7,7 +7,7 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
 use crate::name::{Name, ServiceName};
-use crate::policy::{HttpRouteGroup, TcpRoute, TrafficSplit, TrafficTarget};
+use crate::policy::{HttpRouteGroup, IdentityBinding, TcpRoute, TrafficSplit, TrafficTarget};
 use crate::service::Service;
 
 /// Everything that policy says, with all references resolved and all names unique.
@@ -25,6 +25,8 @@ pub struct MeshSpecification {
     pub http_route_groups: OrdMap<(Name, Name), Arc<HttpRouteGroup>>,
     /// Ways to connect, by namespace and name.
     pub tcp_routes: OrdMap<(Name, Name), Arc<TcpRoute>>,
+    /// Names for identities, by namespace and name.
+    pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
     /// Splits, by namespace and name. One per service at most.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
 }
@@ -45,6 +47,7 @@ impl MeshSpecification {
             && self.traffic_targets == other.traffic_targets
             && self.http_route_groups == other.http_route_groups
             && self.tcp_routes == other.tcp_routes
+            && self.identity_bindings == other.identity_bindings
             && self.traffic_splits == other.traffic_splits
     }
 }

@@ -134,6 +134,9 @@ pub(crate) struct BootstrapArguments {
     /// A service that its applications call by a local port; `NS/NAME:PORT` for one port of several
     #[arg(long = "upstream", value_name = "NS/NAME=PORT", value_parser = upstream)]
     pub(crate) upstreams: Vec<Upstream>,
+    /// Something to say of its endpoints, by which policy may select: the version that they run, say
+    #[arg(long = "label", value_name = "NAME=WORD", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
     /// The folder to write, which must not be there yet
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
@@ -205,6 +208,14 @@ fn uuid_or_part(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_lowercase())
 }
 
+/// Reads `NAME=WORD`.
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, word)) if !name.is_empty() => Ok((name.to_owned(), word.to_owned())),
+        _ => Err("expected `NAME=WORD`".to_owned()),
+    }
+}
+
 /// Reads `NS/NAME=PORT` or `NS/NAME:PORT=PORT`.
 fn upstream(text: &str) -> Result<Upstream, String> {
     let port = |text: &str| match text.parse::<u16>() {
@@ -230,6 +241,13 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_label_is_a_name_with_a_word() {
+        assert_eq!(label("version=v1=x"), Ok(("version".to_owned(), "v1=x".to_owned())));
+        assert_eq!(label("version="), Ok(("version".to_owned(), String::new())));
+        assert!(label("version").is_err() && label("=v1").is_err());
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod damage;
 mod draft;
 mod endpoints;
 mod http_route_group;
+mod identity_binding;
+mod labels;
 mod loader;
 mod part;
 mod reading;

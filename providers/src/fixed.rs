@@ -9,6 +9,7 @@ pub fn endpoints(list: &[StaticEndpoint]) -> Vec<Endpoint> {
         port: one.port,
         weight: one.weight,
         proxy: None,
+        labels: one.labels.clone(),
     };
     list.iter().map(endpoint).collect()
 }

@@ -1,7 +1,7 @@
 //! The register: a proxy that joined as a service is an endpoint of it, with no provider at all.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{Endpoint, JoinRecord, ProxyId, Records, ServiceName};
@@ -10,7 +10,7 @@ use ironmesh_catalog::{Endpoint, JoinRecord, ProxyId, Records, ServiceName};
 #[derive(Debug, Clone, Default)]
 pub struct Registered {
     records: Records,
-    by_service: BTreeMap<ServiceName, BTreeMap<ProxyId, IpAddr>>,
+    by_service: BTreeMap<ServiceName, BTreeMap<ProxyId, Arc<JoinRecord>>>,
 }
 
 impl Registered {
@@ -24,9 +24,12 @@ impl Registered {
                 DiffItem::Remove(_, before) => (Some(before), None),
                 DiffItem::Update { old, new } => (Some(old.1), Some(new.1)),
             };
-            let place = |record: &JoinRecord| (record.services.clone(), record.mesh_address.ip());
             // How far a proxy has come does not move its endpoints.
-            if before.map(|record| place(record)) == after.map(|record| place(record)) {
+            let is_same_place = |(one, other): (&Arc<JoinRecord>, &Arc<JoinRecord>)| {
+                (&one.services, one.mesh_address.ip(), &one.labels)
+                    == (&other.services, other.mesh_address.ip(), &other.labels)
+            };
+            if before.zip(after).is_some_and(is_same_place) {
                 continue;
             }
             if let Some(record) = before {
@@ -40,7 +43,7 @@ impl Registered {
             if let Some(record) = after {
                 for service in &record.services {
                     let proxies = self.by_service.entry(service.clone()).or_default();
-                    proxies.insert(record.id, record.mesh_address.ip());
+                    proxies.insert(record.id, Arc::clone(record));
                     changed.insert(service.clone());
                 }
             }
@@ -49,24 +52,24 @@ impl Registered {
         changed
     }
 
-    /// One endpoint for each proxy that joined as the service, at the address that it joined with.
+    /// One endpoint for each proxy that joined as the service, at the address that it joined with, and
+    /// with the labels.
     pub fn endpoints(&self, service: &ServiceName) -> Vec<Endpoint> {
         let proxies = self.by_service.get(service).into_iter().flatten();
-        let endpoint = |(id, address): (&ProxyId, &IpAddr)| Endpoint {
-            address: *address,
+        let endpoint = |record: &Arc<JoinRecord>| Endpoint {
+            address: record.mesh_address.ip(),
             port: None,
             weight: 1,
-            proxy: Some(*id),
+            proxy: Some(record.id),
+            labels: record.labels.clone(),
         };
-        proxies.map(endpoint).collect()
+        proxies.map(|(_, record)| endpoint(record)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use ironmesh_catalog::Participation;
+    use ironmesh_catalog::{Labels, Participation};
 
     use super::*;
 
@@ -78,6 +81,7 @@ mod tests {
             joined_at: "2026-01-01T00:00:00Z".parse().unwrap(),
             certificate_expires_at: "2027-01-01T00:00:00Z".parse().unwrap(),
             claimed_at: None,
+            labels: Labels::default(),
             participation: Participation::default(),
             revoked: None,
         }

@@ -2,8 +2,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, JoinRecord, Participation, ProxyId, Secret, ServiceCertificate,
-    TcpAccesses, TrustDomain,
+    CertificateStore, Domain, JoinRecord, Labels, Participation, ProxyId, Secret,
+    ServiceCertificate, TcpAccesses, TrustDomain,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -71,6 +71,7 @@ fn record(id: u128) -> JoinRecord {
         joined_at: "2026-11-21T07:00:00Z".parse().unwrap(),
         certificate_expires_at: "2027-11-21T07:00:00Z".parse().unwrap(),
         claimed_at: (id == 1).then_some(Timestamp::UNIX_EPOCH),
+        labels: Labels::default(),
         participation: Participation(
             [(ironmesh_catalog::ServiceName::clone(&service), 14001)].into(),
         ),

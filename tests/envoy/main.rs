@@ -14,6 +14,7 @@ mod flips;
 mod handover;
 mod harness;
 mod identity;
+mod identity_binding;
 mod paths;
 mod permissive;
 mod proxies;

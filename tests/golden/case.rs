@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use ironmesh_catalog::{
-    Domain, Finding, Inputs, JoinRecord, Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement,
-    Records, ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
+    Domain, Finding, Inputs, JoinRecord, Labels, Mesh, Mode, Participation, Proxy, ProxyId,
+    ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
 use ironmesh_providers::discover;
@@ -137,6 +137,8 @@ struct Written {
     app_address: Option<IpAddr>,
     #[serde(default)]
     upstreams: Vec<Upstream>,
+    #[serde(default)]
+    labels: Labels,
     /// Whether it has all ports of its services in force.
     #[serde(default = "yes")]
     participates: bool,
@@ -161,6 +163,7 @@ impl Written {
             joined_at: Timestamp::UNIX_EPOCH,
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,
+            labels: self.labels,
             participation,
             services: self.services,
             revoked: None,

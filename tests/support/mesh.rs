@@ -163,6 +163,9 @@ impl Mesh {
         for upstream in &options.upstreams {
             arguments.extend(["--upstream", upstream]);
         }
+        for label in &options.labels {
+            arguments.extend(["--label", label]);
+        }
         let output = self.run(&arguments).await;
         assert!(
             output.status.success(),

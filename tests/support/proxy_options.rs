@@ -9,6 +9,7 @@ pub struct ProxyOptions {
     pub(crate) host: u8,
     pub(crate) bind: Option<u8>,
     pub(crate) upstreams: Vec<String>,
+    pub(crate) labels: Vec<String>,
     pub(crate) app_address: Option<IpAddr>,
     pub(crate) drain_seconds: u32,
     pub(crate) sotw: bool,
@@ -23,6 +24,7 @@ impl ProxyOptions {
             host,
             bind: None,
             upstreams: Vec::new(),
+            labels: Vec::new(),
             app_address: None,
             drain_seconds: 30,
             sotw: false,
@@ -47,6 +49,13 @@ impl ProxyOptions {
     #[must_use]
     pub fn upstream(mut self, upstream: &str) -> Self {
         self.upstreams.push(upstream.to_owned());
+        self
+    }
+
+    /// Says something of it: `name=word`.
+    #[must_use]
+    pub fn label(mut self, label: &str) -> Self {
+        self.labels.push(label.to_owned());
         self
     }
 

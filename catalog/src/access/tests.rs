@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::finding::Spot;
 use crate::name::{Name, ServiceName};
-use crate::policy::TcpRoute;
+use crate::policy::{Subject, TcpRoute};
 use crate::service::{EndpointSource, Port, Service};
 
 const LEDGER: u16 = 3306;
@@ -49,8 +49,8 @@ fn specification(mode: Option<Mode>, callers: &[&str], ports: Option<&[u16]>) ->
     let target = TrafficTarget {
         namespace: name("default"),
         name: name("t"),
-        destination: service.account.clone(),
-        sources: callers.iter().map(|name| account(name)).collect(),
+        destination: Subject::Account(service.account.clone()),
+        sources: callers.iter().map(|name| Subject::Account(account(name))).collect(),
         rules: vec![RouteRule::Tcp { route: route.name.clone(), spot: spot() }],
         spot: spot(),
     };
@@ -61,6 +61,28 @@ fn specification(mode: Option<Mode>, callers: &[&str], ports: Option<&[u16]>) ->
         tcp_routes: [(key(&route.name), Arc::new(route))].into_iter().collect(),
         ..MeshSpecification::default()
     }
+}
+
+/// What its target comes to.
+fn grants(specification: &MeshSpecification) -> Grants {
+    let account = |subject: &Subject| match subject {
+        Subject::Account(account) => account.clone(),
+        Subject::Binding(..) => unreachable!("none here"),
+    };
+    let grant = |target: &Arc<TrafficTarget>| Grant {
+        target: Arc::clone(target),
+        destinations: [account(&target.destination)].into(),
+        sources: target.sources.iter().map(account).collect(),
+    };
+    let targets = specification.traffic_targets.iter();
+    let by_target = targets.map(|(key, target)| (key.clone(), Arc::new(grant(target)))).collect();
+    let mut grants = Grants::default();
+    grants.by_target = by_target;
+    grants
+}
+
+fn accesses_of(specification: &MeshSpecification, mode: Mode, before: &TcpAccesses) -> TcpAccesses {
+    tcp_accesses(specification, &grants(specification), mode, before)
 }
 
 fn these(names: &[&str]) -> Callers {
@@ -80,7 +102,7 @@ fn callers_include_those_who_are_among_them() {
 #[test]
 fn only_a_tcp_route_that_covers_the_port_lets_in() {
     let callers = |specification: &MeshSpecification| {
-        let all = tcp_accesses(specification, Mode::Strict, &TcpAccesses::default()).ports;
+        let all = accesses_of(specification, Mode::Strict, &TcpAccesses::default()).ports;
         let service: ServiceName = "warehouse".parse().unwrap();
         assert_eq!(all.len(), 1, "an HTTP port is judged per request: {all:?}");
         all[&ServicePort::new(service, LEDGER)].callers.clone()
@@ -108,7 +130,7 @@ fn a_withdrawal_is_counted_and_an_addition_is_not() {
     ];
     let mut accesses = TcpAccesses::default();
     for (mode, callers, withdrawals) in steps {
-        accesses = tcp_accesses(&specification(mode, callers, None), Mode::Strict, &accesses);
+        accesses = accesses_of(&specification(mode, callers, None), Mode::Strict, &accesses);
         assert_eq!(accesses.ports[&port].withdrawals, withdrawals, "{mode:?} {callers:?}");
     }
 }
@@ -117,7 +139,7 @@ fn a_withdrawal_is_counted_and_an_addition_is_not() {
 fn a_port_that_comes_back_is_not_what_it_was() {
     let port = ServicePort::new("warehouse".parse().unwrap(), LEDGER);
     let step = |specification: &MeshSpecification, before: &TcpAccesses| {
-        tcp_accesses(specification, Mode::Strict, before)
+        accesses_of(specification, Mode::Strict, before)
     };
     let first = step(&specification(None, &["a", "b"], None), &TcpAccesses::default());
     let gone = step(&MeshSpecification::default(), &first);

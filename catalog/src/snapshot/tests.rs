@@ -38,13 +38,20 @@ fn record(id: u128, address: &str, service: &str, participates: bool) -> JoinRec
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::UNIX_EPOCH,
         claimed_at: None,
+        labels: Labels::default(),
         participation: Participation(ports),
         revoked: None,
     }
 }
 
 fn endpoint(address: &str, port: Option<u16>, weight: u32) -> Endpoint {
-    Endpoint { address: address.parse::<IpAddr>().unwrap(), port, weight, proxy: None }
+    Endpoint {
+        address: address.parse::<IpAddr>().unwrap(),
+        port,
+        weight,
+        proxy: None,
+        labels: Labels::default(),
+    }
 }
 
 fn assemble(endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> Snapshot {

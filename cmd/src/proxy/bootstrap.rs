@@ -108,6 +108,7 @@ async fn join(
     let newcomers = tokio::task::block_in_place(|| on_all_cores(batch, |p| begin(folder, p)))?;
     let request = BootstrapRequest {
         services: arguments.services.clone(),
+        labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
         upstreams: arguments.upstreams.clone(),
         proxies: newcomers,
     };

@@ -39,6 +39,9 @@ fn in_words(detail: &ProxyDetail) -> String {
     line("identity", &detail.identity);
     let services: Vec<_> = record.services.iter().map(ToString::to_string).collect();
     line("services", &services.join(", "));
+    if !record.labels.is_empty() {
+        line("labels", &record.labels.to_string());
+    }
     if let Some(account) = &detail.account {
         line("account", &account.to_string());
     }

@@ -106,6 +106,7 @@ impl ControlPlane for RunningControlPlane {
                 joined_at: now,
                 certificate_expires_at: certificate.not_after,
                 claimed_at: None,
+                labels: request.labels.clone(),
                 participation: Participation::default(),
                 revoked: None,
             });

@@ -20,9 +20,13 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     // What cannot be read may have the port that seems to be missing.
     let is_whole = draft.may_be_defined.is_empty() && !draft.anything_may_be_defined;
     for target in draft.traffic_targets.iter().filter(|_| is_whole) {
-        let ports = ports.get(&target.destination);
+        let Some(accounts) = draft.accounts_of(&target.destination) else { continue };
+        let ports: Vec<&Port> =
+            accounts.iter().filter_map(|account| ports.get(account)).flatten().copied().collect();
         // Services without any ports may be on their way.
-        let Some(ports) = ports.filter(|ports| !ports.is_empty()) else { continue };
+        if ports.is_empty() {
+            continue;
+        }
         let is_idle =
             |rule: &&RouteRule| !ports.iter().any(|port| covers(draft, target, rule, port));
         findings.extend(target.rules.iter().filter(is_idle).map(|rule| idle(draft, target, rule)));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Finding, HttpRouteGroup, MeshSpecification, PolicyRevision, Service, ServiceAccount,
-    ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
+    Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, PolicyRevision, Service,
+    ServiceAccount, ServiceName, Spot, Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
 
 use super::part::{Definition, Definitions, Key, Part, Reference};
@@ -21,6 +21,7 @@ pub(super) struct Draft<'a> {
     pub(super) http_route_groups: Objects<'a, HttpRouteGroup>,
     pub(super) tcp_routes: Objects<'a, TcpRoute>,
     pub(super) traffic_splits: Objects<'a, TrafficSplit>,
+    pub(super) identity_bindings: Objects<'a, IdentityBinding>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<&'a ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -41,9 +42,23 @@ impl<'a> Draft<'a> {
         self.http_route_groups.add("HTTP route group", &part.http_route_groups, findings);
         self.tcp_routes.add("TCP route", &part.tcp_routes, findings);
         self.traffic_splits.add("traffic split", &part.traffic_splits, findings);
+        self.identity_bindings.add("identity binding", &part.identity_bindings, findings);
         self.accounts.extend(&part.accounts);
         self.references.extend(&part.references);
         self.may_be_defined.extend(part.may_be_defined.iter().map(String::as_str));
+    }
+
+    /// The accounts that a subject of a traffic target may come to; `None` where that is not known by
+    /// policy alone.
+    pub(super) fn accounts_of(&self, subject: &Subject) -> Option<Vec<ServiceAccount>> {
+        let (namespace, name) = match subject {
+            Subject::Account(account) => return Some(vec![account.clone()]),
+            Subject::Binding(namespace, name) => (namespace.clone(), name.clone()),
+        };
+        let binding = self.identity_bindings.get(&(namespace, name))?;
+        let identities = binding.identities.iter().filter_map(|one| Some(one.id.workload()?.1));
+        let accounts = binding.account.iter().cloned().chain(identities);
+        binding.endpoint_labels.is_none().then(|| accounts.collect())
     }
 
     /// The specification, for a draft without errors. It shares with the one `before` all that is the
@@ -61,6 +76,7 @@ impl<'a> Draft<'a> {
             http_route_groups: self.http_route_groups.onto(&before.http_route_groups, Key::clone),
             tcp_routes: self.tcp_routes.onto(&before.tcp_routes, Key::clone),
             traffic_splits: self.traffic_splits.onto(&before.traffic_splits, Key::clone),
+            identity_bindings: self.identity_bindings.onto(&before.identity_bindings, Key::clone),
         }
     }
 }

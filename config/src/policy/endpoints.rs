@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ironmesh_catalog::{EndpointSource, Finding, Port, Spot, StaticEndpoint};
 
+use super::labels;
 use crate::codes;
 use crate::table::{Told, Value};
 
@@ -56,6 +57,8 @@ fn read_endpoint(
         Ok(port)
     });
     let weight = table.optional("weight", |value| value.integer(codes::WEIGHTS, 1..=u32::MAX));
+    let labels = table
+        .optional("labels", |value| labels::read(value, "leave `labels` out where there are none"));
     table.finish();
 
     let (address, spot) = address?;
@@ -69,7 +72,8 @@ fn read_endpoint(
         let finding = Finding::error(codes::DUPLICATE_NAME, Some(spot), message);
         return Err(item.tell(finding.label("given again").related(first, "first given here")));
     }
-    Ok(StaticEndpoint { address, port, weight: weight?.unwrap_or(1), spot })
+    let (weight, labels) = (weight?.unwrap_or(1), labels?.unwrap_or_default());
+    Ok(StaticEndpoint { address, port, weight, labels, spot })
 }
 
 fn read_address(value: Value<'_>) -> Result<IpAddr, Told> {

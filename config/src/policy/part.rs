@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Finding, HttpRouteGroup, MeshSpecification, Name, Service, ServiceAccount, ServiceName, Spot,
-    TcpRoute, TrafficSplit, TrafficTarget,
+    Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Service, ServiceAccount,
+    ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
 };
 
 use super::damage::Damage;
@@ -24,6 +24,7 @@ pub(super) struct Part {
     pub(super) http_route_groups: Definitions<HttpRouteGroup>,
     pub(super) tcp_routes: Definitions<TcpRoute>,
     pub(super) traffic_splits: Definitions<TrafficSplit>,
+    pub(super) identity_bindings: Definitions<IdentityBinding>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -42,6 +43,7 @@ impl Part {
         self.http_route_groups.damaged(damage);
         self.tcp_routes.damaged(damage);
         self.traffic_splits.damaged(damage);
+        self.identity_bindings.damaged(damage);
     }
 }
 
@@ -59,6 +61,7 @@ impl Part {
             && self.http_route_groups.are_same(&before.http_route_groups, PartialEq::eq)
             && self.tcp_routes.are_same(&before.tcp_routes, PartialEq::eq)
             && self.traffic_splits.are_same(&before.traffic_splits, PartialEq::eq)
+            && self.identity_bindings.are_same(&before.identity_bindings, PartialEq::eq)
     }
 
     /// Puts what it defines into `specification`, in place of what has the same names there.
@@ -70,6 +73,7 @@ impl Part {
         specification.http_route_groups.extend(self.http_route_groups.valid());
         specification.tcp_routes.extend(self.tcp_routes.valid());
         specification.traffic_splits.extend(self.traffic_splits.valid());
+        specification.identity_bindings.extend(self.identity_bindings.valid());
     }
 }
 
@@ -147,6 +151,8 @@ pub(super) enum Wanted {
     Match(Key, Name),
     /// A TCP route.
     TcpRoute(Key),
+    /// An identity binding.
+    Binding(Key),
 }
 
 /// What an object is called, and where.

@@ -5,7 +5,9 @@ use toml::de::DeTable;
 
 use super::damage::{self, Damage};
 use super::part::Part;
-use super::{http_route_group, service, tcp_route, traffic_split, traffic_target};
+use super::{
+    http_route_group, identity_binding, service, tcp_route, traffic_split, traffic_target,
+};
 use crate::codes;
 use crate::document::Document;
 use crate::suggest::{closest, did_you_mean};
@@ -46,18 +48,18 @@ pub(super) fn read(document: &Document) -> Part {
 type Read = fn(Table<'_>, &mut Part);
 
 /// The kinds of tables: key, what one is, and who reads it.
-const KINDS: [(&str, &str, Read); 5] = [
+const KINDS: [(&str, &str, Read); 6] = [
     ("service", "a service", service::read),
     ("traffic_target", "a traffic target", traffic_target::read),
     ("http_route_group", "an HTTP route group", http_route_group::read),
     ("tcp_route", "a TCP route", tcp_route::read),
     ("traffic_split", "a traffic split", traffic_split::read),
+    ("identity_binding", "an identity binding", identity_binding::read),
 ];
 
 /// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
-const LATER_KINDS: [&str; 8] = [
+const LATER_KINDS: [&str; 7] = [
     "udp_route",
-    "identity_binding",
     "egress",
     "ingress_backend",
     "retry",

@@ -15,6 +15,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         Wanted::Group(key) => group(draft, key),
         Wanted::Match(key, name) => match_of(draft, key, name),
         Wanted::TcpRoute(key) => tcp_route(draft, key),
+        Wanted::Binding(key) => binding(draft, key),
     };
     let mut findings = Vec::new();
     for reference in &draft.references {
@@ -67,6 +68,14 @@ fn tcp_route(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
     }
     let finding = not_found(&format!("there is no TCP route {}", place(wanted)));
     Some(with_advice(finding, wanted, draft.tcp_routes.keys()))
+}
+
+fn binding(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
+    if draft.identity_bindings.spot(wanted).is_some() || may_be_defined(draft, &wanted.1) {
+        return None;
+    }
+    let finding = not_found(&format!("there is no identity binding {}", place(wanted)));
+    Some(with_advice(finding, wanted, draft.identity_bindings.keys()))
 }
 
 /// A match of a group that could be read; of the others nothing can be said.

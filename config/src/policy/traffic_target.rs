@@ -1,6 +1,6 @@
 //! `[[traffic_target]]`: these sources may call this destination in these ways.
 
-use ironmesh_catalog::{Finding, Name, RouteRule, ServiceAccount, Spot, TrafficTarget};
+use ironmesh_catalog::{Name, RouteRule, ServiceAccount, Spot, Subject, TrafficTarget};
 
 use super::part::{Id, Part, Reference, Wanted};
 use crate::codes;
@@ -13,12 +13,12 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let home = id.as_ref().ok().map(|id| &id.namespace);
     let mut references = Vec::new();
     let destination = table.required("destination", |value| {
-        let account = read_account(value, home, &mut references)?;
-        same_namespace(value, account, home)
+        let subject = read_subject(value, home, &mut references)?;
+        same_namespace(value, subject, home)
     });
     let sources = table.required("sources", |value| {
         let meaning = "an empty list never means anyone: name who may call";
-        value.at_least_one(meaning, |item| read_account(item, home, &mut references))
+        value.at_least_one(meaning, |item| read_subject(item, home, &mut references))
     });
     let rules = table.required("rules", |value| {
         let meaning = "an empty list never means anything: name what may be called";
@@ -34,8 +34,8 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 
 fn target(
     id: &Id,
-    destination: Result<ServiceAccount, Told>,
-    sources: Result<Vec<ServiceAccount>, Told>,
+    destination: Result<Subject, Told>,
+    sources: Result<Vec<Subject>, Told>,
     rules: Result<Vec<RouteRule>, Told>,
 ) -> Result<TrafficTarget, Told> {
     Ok(TrafficTarget {
@@ -48,43 +48,63 @@ fn target(
     })
 }
 
-/// Reads an account. Its namespace is `home` unless it says another; `home` is `None` if it could
-/// not be read.
-fn read_account(
+/// Reads an account or an identity binding. Its namespace is `home` unless it says another; `home` is
+/// `None` if it could not be read.
+fn read_subject(
     value: Value<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<ServiceAccount, Told> {
+) -> Result<Subject, Told> {
     let mut table = value.table("an account")?;
-    let kind = table.optional("kind", |value| only_kind(value, "ServiceAccount"));
+    let kind = table.optional("kind", |value| word(value, "subjects", SUBJECTS));
     let name = table.required("name", |value| Ok((value.name()?, value.spot())));
     let namespace = table.optional("namespace", Value::name);
     table.finish();
     let (name, spot) = name?;
     let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
-    let account = ServiceAccount::new(namespace, name);
-    references.push(Reference { wanted: Wanted::Account(account.clone()), spot });
-    kind.map(|_| account)
+    Ok(match kind?.unwrap_or(SubjectKind::Account) {
+        SubjectKind::Account => {
+            let account = ServiceAccount::new(namespace, name);
+            references.push(Reference { wanted: Wanted::Account(account.clone()), spot });
+            Subject::Account(account)
+        }
+        SubjectKind::Binding => {
+            let wanted = Wanted::Binding((namespace.clone(), name.clone()));
+            references.push(Reference { wanted, spot });
+            Subject::Binding(namespace, name)
+        }
+    })
 }
+
+/// What a subject names.
+#[derive(Debug, Clone, Copy)]
+enum SubjectKind {
+    Account,
+    Binding,
+}
+
+const SUBJECTS: [(&str, SubjectKind); 2] =
+    [("ServiceAccount", SubjectKind::Account), ("IdentityBinding", SubjectKind::Binding)];
 
 /// SMI: a target lives where its destination lives, so that a namespace's owner alone decides who
 /// may call into it.
 fn same_namespace(
     value: Value<'_>,
-    account: ServiceAccount,
+    subject: Subject,
     home: Option<&Name>,
-) -> Result<ServiceAccount, Told> {
+) -> Result<Subject, Told> {
+    let (Subject::Account(ServiceAccount { namespace, .. }) | Subject::Binding(namespace, _)) =
+        &subject;
     match home {
-        Some(home) if account.namespace != *home => {
+        Some(home) if namespace != home => {
             let message = format!(
-                "a traffic target in namespace `{home}` cannot allow calls into namespace `{}`",
-                account.namespace
+                "a traffic target in namespace `{home}` cannot allow calls into namespace `{namespace}`"
             );
             let finding = value.error(codes::INVALID_VALUE, message).label("another namespace");
-            let help = format!("give the target itself `namespace = \"{}\"`", account.namespace);
+            let help = format!("give the target itself `namespace = \"{namespace}\"`");
             Err(value.tell(finding.help(help)))
         }
-        _ => Ok(account),
+        _ => Ok(subject),
     }
 }
 
@@ -94,7 +114,7 @@ fn read_rule(
     references: &mut Vec<Reference>,
 ) -> Result<RouteRule, Told> {
     let mut table = value.table("a rule")?;
-    let kind = table.required("kind", read_kind);
+    let kind = table.required("kind", read_rule_kind);
     let name = table.required("name", |value| Ok((value.name()?, value.spot())));
     let matches = table.optional("matches", |value| match kind {
         Ok(Kind::TcpRoute) => Err(no_matches(value)),
@@ -137,20 +157,29 @@ enum Kind {
     TcpRoute,
 }
 
-fn read_kind(value: Value<'_>) -> Result<Kind, Told> {
-    const KINDS: [(&str, Kind); 2] =
-        [("HTTPRouteGroup", Kind::HttpRouteGroup), ("TCPRoute", Kind::TcpRoute)];
-    let text = value.string()?;
-    if let Some((_, kind)) = KINDS.into_iter().find(|(word, _)| *word == text) {
-        return Ok(kind);
-    }
-    let words = KINDS.map(|(word, _)| word);
-    if text == "UDPRoute" {
+fn read_rule_kind(value: Value<'_>) -> Result<Kind, Told> {
+    if value.string()? == "UDPRoute" {
         let finding = value.error(codes::NOT_SERVED, "rules of kind `UDPRoute` are not served");
         let help = "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
         return Err(value.tell(finding.label("not served").help(help)));
     }
-    let finding = value.error(codes::INVALID_VALUE, format!("there are no rules of kind `{text}`"));
+    let kinds = [("HTTPRouteGroup", Kind::HttpRouteGroup), ("TCPRoute", Kind::TcpRoute)];
+    word(value, "rules", kinds)
+}
+
+/// One of the `kinds` of `what`.
+fn word<T: Copy, const N: usize>(
+    value: Value<'_>,
+    what: &str,
+    kinds: [(&'static str, T); N],
+) -> Result<T, Told> {
+    let text = value.string()?;
+    if let Some((_, kind)) = kinds.iter().find(|(word, _)| *word == text) {
+        return Ok(*kind);
+    }
+    let words = kinds.map(|(word, _)| word);
+    let message = format!("there are no {what} of kind `{text}`");
+    let finding = value.error(codes::INVALID_VALUE, message);
     let same = words.into_iter().find(|word| word.eq_ignore_ascii_case(&text.replace('_', "")));
     let near = same.or_else(|| closest(text, words)).map(did_you_mean);
     let help = near.unwrap_or_else(|| format!("the kinds are {}", list(&words)));
@@ -162,17 +191,6 @@ fn no_matches(value: Value<'_>) -> Told {
     let finding = value.error(codes::INVALID_VALUE, "a rule of kind `TCPRoute` has no `matches`");
     let help = "the ports are named in the TCP route itself: `matches = { ports = […] }`";
     value.tell(finding.label("of an HTTP route group").help(help))
-}
-
-/// A `kind` that has one legal value.
-fn only_kind(value: Value<'_>, kind: &str) -> Result<(), Told> {
-    let text = value.string()?;
-    if text == kind {
-        return Ok(());
-    }
-    let message = format!("`kind` must be `{kind}` here: `{text}`");
-    let finding: Finding = value.error(codes::INVALID_VALUE, message).label("another kind");
-    Err(value.tell(finding.help(did_you_mean(kind))))
 }
 
 /// The items in their order, each once: what is said twice is no other policy.

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use ironmesh_catalog::{
-    HttpMatch, Mode, RouteRule, Service, ServicePort, Snapshot, TrafficTarget, TrustDomain,
+    Grant, HttpMatch, Mode, RouteRule, Service, ServicePort, Snapshot, TrustDomain,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -45,11 +45,11 @@ pub(crate) fn per_route(
         // No target can be called like this: these have a namespace before their names.
         Mode::Permissive => [("permissive".to_owned(), permissive(trust_domain))].into(),
         Mode::Strict => {
-            let targets = index.targets_to(&service.account).iter().filter_map(|target| {
-                let policy = policy(index, trust_domain, target, port)?;
-                Some((format!("{}/{}", target.namespace, target.name), policy))
+            let grants = index.grants_on(&service.account).iter().filter_map(|grant| {
+                let policy = policy(index, trust_domain, grant, port)?;
+                Some((format!("{}/{}", grant.target.namespace, grant.target.name), policy))
             });
-            targets.collect()
+            grants.collect()
         }
     };
     let per_route = RbacPerRoute { rbac: Some(rbac(policies)) };
@@ -75,15 +75,16 @@ fn rbac(policies: HashMap<String, Policy>) -> Rbac {
     }
 }
 
-/// The policy of one target on `port`; none where it has nobody or nothing to allow, because an empty
+/// The policy of one grant on `port`; none where it has nobody or nothing to allow, because an empty
 /// list must never come to mean "anyone" (invariant 3).
 fn policy(
     index: &PolicyIndex,
     trust_domain: &TrustDomain,
-    target: &TrafficTarget,
+    grant: &Grant,
     port: &ServicePort,
 ) -> Option<Policy> {
-    let principals: Vec<_> = target
+    let target = &grant.target;
+    let principals: Vec<_> = grant
         .sources
         .iter()
         .map(|source| authenticated(exact(trust_domain.workload(source).as_str())))

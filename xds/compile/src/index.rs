@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    MeshSpecification, Mode, Port, RouteRule, ServiceAccount, ServiceName, ServicePort, Snapshot,
-    TcpRoute, TrafficSplit, TrafficTarget,
+    Grant, MeshSpecification, Mode, Port, RouteRule, ServiceAccount, ServiceName, ServicePort,
+    Snapshot, TcpRoute, TrafficSplit, TrafficTarget,
 };
 
 /// The specification by service account and by apex.
 #[derive(Debug)]
 pub(crate) struct PolicyIndex {
     specification: Arc<MeshSpecification>,
-    by_source: BTreeMap<ServiceAccount, Vec<Arc<TrafficTarget>>>,
-    by_destination: BTreeMap<ServiceAccount, Vec<Arc<TrafficTarget>>>,
+    by_source: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
+    by_destination: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
     splits: BTreeMap<ServiceName, Arc<TrafficSplit>>,
     /// The apexes in front of a backend.
@@ -34,11 +34,13 @@ impl PolicyIndex {
             apexes: BTreeMap::new(),
             permissive: BTreeSet::new(),
         };
-        for target in specification.traffic_targets.values() {
-            let destination = target.destination.clone();
-            index.by_destination.entry(destination).or_default().push(Arc::clone(target));
-            for source in &target.sources {
-                index.by_source.entry(source.clone()).or_default().push(Arc::clone(target));
+        for grant in snapshot.grants.by_target.values() {
+            for destination in &grant.destinations {
+                let granted = index.by_destination.entry(destination.clone()).or_default();
+                granted.push(Arc::clone(grant));
+            }
+            for source in &grant.sources {
+                index.by_source.entry(source.clone()).or_default().push(Arc::clone(grant));
             }
         }
         for service in specification.services.values() {
@@ -67,8 +69,8 @@ impl PolicyIndex {
         &self.specification
     }
 
-    /// The targets whose destination is `account`.
-    pub(crate) fn targets_to(&self, account: &ServiceAccount) -> &[Arc<TrafficTarget>] {
+    /// What is granted on `account`.
+    pub(crate) fn grants_on(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
         self.by_destination.get(account).map_or(&[], Vec::as_slice)
     }
 
@@ -89,11 +91,11 @@ impl PolicyIndex {
     /// those of permissive services, and every port of an apex that it may call on a backend.
     pub(crate) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServicePort> {
         let mut callable = self.permissive.clone();
-        for target in self.by_source.get(account).into_iter().flatten() {
-            let services = self.services.get(&target.destination).into_iter().flatten();
+        for grant in self.by_source.get(account).into_iter().flatten() {
+            let services = grant.destinations.iter().flat_map(|account| self.services_of(account));
             for service in services.filter_map(|name| self.specification.services.get(name)) {
                 let ports = service.service_ports();
-                let granted = ports.filter(|(_, port)| self.grants(target, port));
+                let granted = ports.filter(|(_, port)| self.grants(&grant.target, port));
                 callable.extend(granted.map(|(service_port, _)| service_port));
             }
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Proxy, RouteRule, Service, ServiceAccount, ServicePort, Snapshot, Spot, TrafficTarget,
+    Grant, Proxy, RouteRule, Service, ServiceAccount, ServicePort, Snapshot, Spot, TrafficTarget,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -103,17 +103,21 @@ impl Trace<'_> {
 
     /// Who may call a service.
     fn callers(&mut self, service: &Service) {
-        let targets = self.snapshot.specification.traffic_targets.clone();
-        for target in targets.values().filter(|target| target.destination == service.account) {
-            self.target(target);
-        }
+        self.targets(|grant| grant.destinations.contains(&service.account));
     }
 
     /// What an account may call.
     fn calls(&mut self, account: &ServiceAccount) {
-        let targets = self.snapshot.specification.traffic_targets.clone();
-        for target in targets.values().filter(|target| target.sources.contains(account)) {
-            self.target(target);
+        self.targets(|grant| grant.sources.contains(account));
+    }
+
+    /// The targets whose grant is `wanted`, as they are written now.
+    fn targets(&mut self, wanted: impl Fn(&Grant) -> bool) {
+        let snapshot = self.snapshot;
+        for (key, _) in snapshot.grants.by_target.iter().filter(|(_, grant)| wanted(grant)) {
+            if let Some(target) = snapshot.specification.traffic_targets.get(key) {
+                self.target(target);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-use ironmesh_catalog::{RouteRule, ServiceName};
+use ironmesh_catalog::{RouteRule, ServiceName, Subject};
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn omitted_matches_mean_all_and_repeats_are_dropped() {
     let group = "books".parse::<ServiceName>().unwrap().name;
     let [RouteRule::Http { group: named, matches, .. }] = &target.rules[..] else { panic!() };
     assert_eq!((named, matches), (&group, &None));
-    assert_eq!(target.destination.to_string(), "default/store");
+    assert_eq!(target.destination, Subject::Account("store".parse().unwrap()));
 }
 
 #[test]
@@ -48,7 +48,8 @@ fn an_empty_list_is_refused_since_it_never_means_anyone() {
 #[test]
 fn only_accounts_call_and_only_routes_are_rules() {
     let told = finding(&with(&[("sources", "[{ kind = \"Group\", name = \"buyer\" }]")]));
-    assert!(told.starts_with("error[IM0105]: `kind` must be `ServiceAccount` here"), "{told}");
+    assert!(told.starts_with("error[IM0105]: there are no subjects of kind `Group`"), "{told}");
+    assert!(told.ends_with("the kinds are `ServiceAccount` and `IdentityBinding`"), "{told}");
     let told = finding(&with(&[("rules", "[{ kind = \"UDPRoute\", name = \"x\" }]")]));
     assert!(told.starts_with("error[IM0108]: rules of kind `UDPRoute` are not served"), "{told}");
     let told = finding(&with(&[("rules", "[{ kind = \"TcpRoute\", name = \"x\" }]")]));

@@ -46,7 +46,8 @@ impl Shared {
         let same_trust = old.trust_bundle == new.trust_bundle;
         let same_policy = old.mode == new.mode
             && (Arc::ptr_eq(&old.specification, &new.specification)
-                || old.specification.differs_in_endpoints_only(&new.specification));
+                || old.specification.differs_in_endpoints_only(&new.specification))
+            && old.grants.are_same_as(&new.grants);
         if same_policy {
             self.index.follow(&new.specification);
         } else {

@@ -5,11 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Discovered, Domain, Endpoint, EndpointSource, HttpMatch, HttpRouteGroup, Inputs, JoinRecord,
-    Mesh, MeshSpecification, Method, Mode, Name, Participation, PathRegex, PolicyRevision, Port,
-    Protocol, Proxy, ProxyId, ProxyStatement, Records, RouteRule, Secret, Service, ServiceAccount,
-    ServiceCertificate, ServiceName, Snapshot, SplitBackend, Spot, TcpAccesses, TcpRoute,
-    TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream,
+    BoundIdentity, Discovered, Domain, Endpoint, EndpointSource, HttpMatch, HttpRouteGroup,
+    IdentityBinding, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method, Mode, Name,
+    Participation, PathRegex, PolicyRevision, Port, Protocol, Proxy, ProxyId, ProxyStatement,
+    Records, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
+    SpiffeId, SplitBackend, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
+    TrustBundle, TrustDomain, Upstream,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -59,10 +60,21 @@ struct ServiceShape {
 #[derive(Debug, Clone)]
 struct TargetShape {
     namespace: usize,
-    destination: usize,
+    /// An account of the namespace.
+    destination: (usize, Way),
     /// Namespace and account.
-    sources: Vec<(usize, usize)>,
+    sources: Vec<(usize, usize, Way)>,
     rules: Vec<RuleShape>,
+}
+
+/// How a target names an account.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Account,
+    /// By a binding of the account.
+    Binding,
+    /// By a binding of its SPIFFE ID.
+    Identity,
 }
 
 #[derive(Debug, Clone)]
@@ -114,13 +126,14 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         mode,
         is_listed,
     });
-    let sources = vec((0..NAMESPACES, 0..ACCOUNTS), 0..3);
+    let sources = vec((0..NAMESPACES, 0..ACCOUNTS, way()), 0..3);
     let matches = option::of(vec(0..=MATCHES, 0..4));
     let rule = prop_oneof![
         (0..=GROUPS, matches).prop_map(|(group, matches)| RuleShape::Http(group, matches)),
         (0..=ROUTES).prop_map(RuleShape::Tcp),
     ];
-    let target = (0..NAMESPACES, 0..ACCOUNTS, sources, vec(rule, 0..4));
+    let destination = (0..ACCOUNTS, way());
+    let target = (0..NAMESPACES, destination, sources, vec(rule, 0..4));
     let target = target.prop_map(|(namespace, destination, sources, rules)| TargetShape {
         namespace,
         destination,
@@ -181,8 +194,8 @@ impl Shape {
             routes: BTreeMap::new(),
             targets: vec![TargetShape {
                 namespace: 0,
-                destination: 0,
-                sources: vec![(1, 0)],
+                destination: (0, Way::Account),
+                sources: vec![(1, 0, Way::Account)],
                 rules: vec![RuleShape::Http(0, None)],
             }],
             splits: BTreeMap::new(),
@@ -253,13 +266,15 @@ impl Shape {
                     port: None,
                     weight: 1,
                     proxy: Some(record.id),
+                    labels: record.labels.clone(),
                 });
             }
         }
         // Some lists name what no proxy is in front of.
         for (n, _) in self.services.iter().enumerate().filter(|(_, one)| one.is_listed) {
             let address = IpAddr::V4(Ipv4Addr::new(10, 1, 0, u8::try_from(n).unwrap()));
-            let listed = Endpoint { address, port: None, weight: 1, proxy: None };
+            let listed =
+                Endpoint { address, port: None, weight: 1, proxy: None, labels: Labels::default() };
             discovered.entry(self.service_name(n)).or_default().push(listed);
         }
         let discovered =
@@ -319,6 +334,7 @@ impl Shape {
             http_route_groups: groups.collect(),
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
+            identity_bindings: order.of(bindings()).into_iter().collect(),
         }
     }
 
@@ -371,6 +387,7 @@ impl Shape {
                 joined_at: Timestamp::UNIX_EPOCH,
                 certificate_expires_at: Timestamp::MAX,
                 claimed_at: None,
+                labels: Labels::default(),
                 participation,
                 revoked: None,
             },
@@ -391,12 +408,52 @@ impl TargetShape {
         TrafficTarget {
             namespace: name("n", self.namespace),
             name: name("t", n),
-            destination: account(self.namespace, self.destination),
-            sources: self.sources.iter().map(|(space, n)| account(*space, *n)).collect(),
+            destination: subject(self.namespace, self.destination.0, self.destination.1),
+            sources: self.sources.iter().map(|(space, n, way)| subject(*space, *n, *way)).collect(),
             rules: rules.collect(),
             spot: spot(),
         }
     }
+}
+
+fn way() -> impl Strategy<Value = Way> {
+    prop_oneof![3 => Just(Way::Account), 1 => Just(Way::Binding), 1 => Just(Way::Identity)]
+}
+
+/// An account, named in one of the ways.
+fn subject(namespace: usize, n: usize, way: Way) -> Subject {
+    match way {
+        Way::Account => Subject::Account(account(namespace, n)),
+        Way::Binding => Subject::Binding(name("n", namespace), name("b", n)),
+        Way::Identity => Subject::Binding(name("n", namespace), name("i", n)),
+    }
+}
+
+/// Two identity bindings for each account: one names it, the other its SPIFFE ID beside a strange one.
+fn bindings() -> Vec<((Name, Name), Arc<IdentityBinding>)> {
+    let trust_domain = TrustDomain::new(Domain::default());
+    let accounts = (0..NAMESPACES).flat_map(|space| (0..ACCOUNTS).map(move |n| (space, n)));
+    let both = accounts.flat_map(|(space, n)| {
+        let identity = |id| BoundIdentity { id, spot: spot() };
+        let known = trust_domain.workload(&account(space, n));
+        let strange = SpiffeId::new(&format!("elsewhere.example/ns/n{space}/sa/a{n}")).unwrap();
+        let named = IdentityBinding {
+            namespace: name("n", space),
+            name: name("b", n),
+            account: Some(account(space, n)),
+            identities: Vec::new(),
+            endpoint_labels: None,
+            spot: spot(),
+        };
+        let shown = IdentityBinding {
+            name: name("i", n),
+            account: None,
+            identities: vec![identity(known), identity(strange)],
+            ..named.clone()
+        };
+        [named, shown]
+    });
+    both.map(|one| ((one.namespace.clone(), one.name.clone()), Arc::new(one))).collect()
 }
 
 /// One match of each kind.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ironmesh_catalog::{
-    Mode, Port, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, Snapshot,
+    Mode, Port, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, Snapshot, Subject,
     TrafficTarget,
 };
 
@@ -20,10 +20,10 @@ impl<'a> Model<'a> {
     pub(super) fn callers_of(&self, service: &Service, port: &Port) -> BTreeSet<String> {
         let trust_domain = &self.0.mesh.trust_domain;
         self.targets()
-            .filter(|target| target.destination == service.account)
+            .filter(|target| self.is(&target.destination, &service.account))
             .filter(|target| self.grants(target, port, true))
             .flat_map(|target| &target.sources)
-            .map(|source| trust_domain.workload(source).to_string())
+            .map(|source| trust_domain.workload(&self.account(source)).to_string())
             .collect()
     }
 
@@ -36,8 +36,8 @@ impl<'a> Model<'a> {
             let Some(port) = service.port(number) else { return false };
             self.0.mode_of(service) == Mode::Permissive
                 || self.targets().any(|target| {
-                    target.destination == service.account
-                        && target.sources.contains(account)
+                    self.is(&target.destination, &service.account)
+                        && target.sources.iter().any(|source| self.is(source, account))
                         && self.grants(target, port, false)
                 })
         };
@@ -91,6 +91,26 @@ impl<'a> Model<'a> {
             }
         }
         !has_http && by_tcp
+    }
+
+    fn is(&self, subject: &Subject, account: &ServiceAccount) -> bool {
+        self.account(subject) == *account
+    }
+
+    /// The one account that a subject is here.
+    fn account(&self, subject: &Subject) -> ServiceAccount {
+        let (namespace, name) = match subject {
+            Subject::Account(account) => return account.clone(),
+            Subject::Binding(namespace, name) => (namespace.clone(), name.clone()),
+        };
+        let binding = &self.0.specification.identity_bindings[&(namespace, name)];
+        let of_identity = || {
+            let id = binding.identities.first()?.id.as_str();
+            let (namespace, name) =
+                id.strip_prefix("spiffe://mesh.internal/ns/")?.split_once("/sa/")?;
+            format!("{namespace}/{name}").parse().ok()
+        };
+        binding.account.clone().or_else(of_identity).expect("one of both")
     }
 
     fn targets(&self) -> impl Iterator<Item = &TrafficTarget> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, JoinRecord, Mesh, Participation, ProxyId, TrustDomain,
+    CertificateStore, Domain, JoinRecord, Labels, Mesh, Participation, ProxyId, TrustDomain,
 };
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::{Document, Settings, load_documents};
@@ -69,6 +69,7 @@ impl Place {
             joined_at: self.now,
             certificate_expires_at: self.now + SignedDuration::from_hours(24 * 365),
             claimed_at: Some(self.now),
+            labels: Labels::default(),
             participation: Participation::default(),
             revoked: None,
         };

@@ -1,0 +1,118 @@
+//! Grants: what traffic targets come to when their subjects are resolved to service accounts.
+//!
+//! A subject may be an identity binding, and a binding may select by the labels of endpoints: so who may
+//! call whom does not follow from policy alone. It is resolved here, once for each moment of the mesh, and
+//! all who ask who may call look at this.
+
+mod binding;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::finding::Finding;
+use crate::name::{Name, ServiceAccount, ServiceName};
+use crate::policy::{Subject, TrafficTarget};
+use crate::snapshot::Snapshot;
+
+/// Namespace and name of an object of policy.
+type Key = (Name, Name);
+
+/// What each identity binding comes to.
+type Bindings = BTreeMap<Key, BTreeSet<ServiceAccount>>;
+
+/// A traffic target with its subjects resolved.
+///
+/// Either set may be empty: then nothing is granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The target.
+    pub target: Arc<TrafficTarget>,
+    /// The accounts that may be called, all of the target's namespace.
+    pub destinations: BTreeSet<ServiceAccount>,
+    /// The accounts that may call them.
+    pub sources: BTreeSet<ServiceAccount>,
+}
+
+/// What all traffic targets of a mesh come to.
+#[derive(Debug, Clone, Default)]
+pub struct Grants {
+    /// By namespace and name of the target.
+    pub by_target: OrdMap<Key, Arc<Grant>>,
+    /// What each identity binding comes to.
+    pub bindings: Arc<Bindings>,
+    findings: Arc<[Finding]>,
+}
+
+impl Grants {
+    /// Whether both grant the same. It costs nothing where one was made out of the other and nothing
+    /// differs.
+    pub fn are_same_as(&self, other: &Self) -> bool {
+        self.by_target.ptr_eq(&other.by_target) || self.by_target == other.by_target
+    }
+
+    /// What is wrong with bindings in this mesh.
+    pub(crate) fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter()
+    }
+
+    /// What the policy of `snapshot` grants in its mesh. What came to the same before stays the same
+    /// value.
+    #[must_use]
+    pub(crate) fn resolve(&self, snapshot: &Snapshot) -> Self {
+        let specification = &snapshot.specification;
+        let (bindings, findings) = bind(snapshot);
+        let accounts = |subject: &Subject| match subject {
+            Subject::Account(account) => BTreeSet::from([account.clone()]),
+            Subject::Binding(namespace, name) => {
+                bindings.get(&(namespace.clone(), name.clone())).cloned().unwrap_or_default()
+            }
+        };
+        let mut by_target = self.by_target.clone();
+        for (key, target) in &specification.traffic_targets {
+            let mut destinations = accounts(&target.destination);
+            // SMI: the owner of a namespace alone decides who may call into it.
+            destinations.retain(|account| account.namespace == target.namespace);
+            let sources = target.sources.iter().flat_map(accounts).collect();
+            let grant = Grant { target: Arc::clone(target), destinations, sources };
+            if by_target.get(key).is_none_or(|known| **known != grant) {
+                by_target.insert(key.clone(), Arc::new(grant));
+            }
+        }
+        let is_gone = |key: &&Key| !specification.traffic_targets.contains_key(*key);
+        for key in self.by_target.keys().filter(is_gone) {
+            by_target.remove(key);
+        }
+        Self { by_target, bindings: Arc::new(bindings), findings: findings.into() }
+    }
+
+    /// The same, where policy is as it was and these services have other endpoints or proxies.
+    #[must_use]
+    pub(crate) fn follow(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Self {
+        let by_labels = || {
+            let bindings = snapshot.specification.identity_bindings.values();
+            bindings.filter(|binding| binding.endpoint_labels.is_some())
+        };
+        if !by_labels().any(|binding| changed.iter().any(|s| s.namespace == binding.namespace)) {
+            return self.clone();
+        }
+        let (bindings, findings) = bind(snapshot);
+        if bindings == *self.bindings {
+            return Self { findings: findings.into(), ..self.clone() };
+        }
+        self.resolve(snapshot)
+    }
+}
+
+fn bind(snapshot: &Snapshot) -> (Bindings, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let bindings = &snapshot.specification.identity_bindings;
+    let accounts = bindings
+        .iter()
+        .map(|(key, binding)| (key.clone(), binding::accounts(snapshot, binding, &mut findings)));
+    (accounts.collect(), findings)
+}
+
+#[cfg(test)]
+mod tests;

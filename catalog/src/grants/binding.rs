@@ -1,0 +1,94 @@
+//! What one identity binding comes to in a mesh.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::endpoint::Labels;
+use crate::finding::{Code, Finding};
+use crate::name::ServiceAccount;
+use crate::policy::{BoundIdentity, IdentityBinding};
+use crate::service::Service;
+use crate::snapshot::Snapshot;
+
+/// An identity that nobody in the mesh can show.
+const STRANGE_IDENTITY: Code = Code(408);
+
+/// Labels that only a part of an account's endpoints has.
+const LABELS_OF_A_PART: Code = Code(409);
+
+/// The accounts that `binding` is about. What it says and is about nobody goes to `findings`.
+pub(super) fn accounts(
+    snapshot: &Snapshot,
+    binding: &IdentityBinding,
+    findings: &mut Vec<Finding>,
+) -> BTreeSet<ServiceAccount> {
+    let mut accounts: BTreeSet<ServiceAccount> = binding.account.iter().cloned().collect();
+    for identity in &binding.identities {
+        match snapshot.mesh.trust_domain.account(&identity.id) {
+            Some(account) => {
+                accounts.insert(account);
+            }
+            None => findings.push(strange(snapshot, identity)),
+        }
+    }
+    if let Some(labels) = &binding.endpoint_labels {
+        accounts.extend(labelled(snapshot, binding, labels, findings));
+    }
+    accounts
+}
+
+/// The accounts of the binding's namespace all of whose endpoints, and all of whose proxies, have the
+/// labels.
+///
+/// A certificate is an account's and not an endpoint's: to let in an account for some of its endpoints
+/// would be to let in the others too. So those who have the labels in part are left out, and told.
+fn labelled(
+    snapshot: &Snapshot,
+    binding: &IdentityBinding,
+    labels: &Labels,
+    findings: &mut Vec<Finding>,
+) -> Vec<ServiceAccount> {
+    let mut by_account: BTreeMap<&ServiceAccount, Vec<&Service>> = BTreeMap::new();
+    let services = snapshot.specification.services.values();
+    for service in services.filter(|service| service.name.namespace == binding.namespace) {
+        by_account.entry(&service.account).or_default().push(service);
+    }
+    let mut bound = Vec::new();
+    for (account, services) in by_account {
+        let places: Vec<Labels> =
+            services.iter().flat_map(|service| snapshot.labels_at(&service.name)).collect();
+        match places.iter().filter(|place| place.include(labels)).count() {
+            0 => {}
+            with if with == places.len() => bound.push(account.clone()),
+            with => findings.push(in_part(binding, labels, account, with, places.len())),
+        }
+    }
+    bound
+}
+
+fn strange(snapshot: &Snapshot, identity: &BoundIdentity) -> Finding {
+    let (id, trust_domain) = (&identity.id, &snapshot.mesh.trust_domain);
+    let message = format!("nobody can show the identity `{id}` in this mesh");
+    Finding::warning(STRANGE_IDENTITY, Some(identity.spot.clone()), message)
+        .label("no service account")
+        .help(format!(
+            "the mesh's own identities are `{}…`, and no other trust domain is trusted",
+            trust_domain.workload_prefix()
+        ))
+}
+
+fn in_part(
+    binding: &IdentityBinding,
+    labels: &Labels,
+    account: &ServiceAccount,
+    with: usize,
+    all: usize,
+) -> Finding {
+    let message = format!(
+        "identity binding `{}/{}` leaves out account `{account}`: only {with} of its {all} endpoints \
+         have the labels `{labels}`",
+        binding.namespace, binding.name
+    );
+    Finding::warning(LABELS_OF_A_PART, Some(binding.spot.clone()), message)
+        .label("not of all endpoints")
+        .help("endpoints of one account have one identity: give those with the labels an account of their own")
+}

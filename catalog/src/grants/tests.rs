@@ -1,0 +1,218 @@
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::*;
+use crate::access::TcpAccesses;
+use crate::certificate::TrustBundle;
+use crate::endpoint::{Discovered, Endpoint, Labels};
+use crate::finding::Spot;
+use crate::identity::{SpiffeId, TrustDomain};
+use crate::name::Domain;
+use crate::policy::{BoundIdentity, IdentityBinding};
+use crate::proxy::{JoinRecord, Participation, ProxyId};
+use crate::service::{EndpointSource, Mode, Service};
+use crate::snapshot::{Inputs, Mesh, Records};
+use crate::specification::MeshSpecification;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn spot() -> Spot {
+    Spot::new(&"p.toml".into(), "", 0..0)
+}
+
+fn key(text: &str) -> Key {
+    (name("shop"), name(text))
+}
+
+/// A pure client that runs as `account`.
+fn service(service: &str, account: &str) -> Service {
+    Service {
+        name: service.parse().unwrap(),
+        account: account.parse().unwrap(),
+        ports: Vec::new(),
+        endpoints: EndpointSource::Registered,
+        mode: None,
+        spot: spot(),
+    }
+}
+
+fn binding(text: &str) -> IdentityBinding {
+    IdentityBinding {
+        namespace: name("shop"),
+        name: name(text),
+        account: None,
+        identities: Vec::new(),
+        endpoint_labels: None,
+        spot: spot(),
+    }
+}
+
+fn labels(words: &[(&str, &str)]) -> Labels {
+    words.iter().copied().collect()
+}
+
+fn endpoint(last: u8, words: &[(&str, &str)]) -> Endpoint {
+    let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+    Endpoint { address, port: None, weight: 1, proxy: None, labels: labels(words) }
+}
+
+fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
+    Arc::new(JoinRecord {
+        id: ProxyId(Uuid::from_u128(last.into())),
+        services: vec![service.parse().unwrap()],
+        mesh_address: SocketAddr::new(endpoint(last, &[]).address, 15003),
+        joined_at: Timestamp::UNIX_EPOCH,
+        certificate_expires_at: Timestamp::MAX,
+        claimed_at: None,
+        labels: labels(words),
+        participation: Participation::default(),
+        revoked: None,
+    })
+}
+
+/// A mesh with a target from the binding `callers` to the account `shop/till`.
+struct Place {
+    binding: IdentityBinding,
+    destination: Subject,
+    endpoints: Vec<(&'static str, Endpoint)>,
+    records: Vec<Arc<JoinRecord>>,
+}
+
+impl Place {
+    fn new(binding: IdentityBinding) -> Self {
+        let destination = Subject::Account("shop/till".parse().unwrap());
+        Self { binding, destination, endpoints: Vec::new(), records: Vec::new() }
+    }
+
+    fn inputs(&self, specification: &Arc<MeshSpecification>) -> Inputs {
+        let mut discovered: BTreeMap<ServiceName, Vec<Endpoint>> = BTreeMap::new();
+        for (service, endpoint) in &self.endpoints {
+            discovered.entry(service.parse().unwrap()).or_default().push(endpoint.clone());
+        }
+        let discovered = discovered.into_iter().map(|(name, found)| (name, Arc::new(found)));
+        let domain = Domain::default();
+        Inputs {
+            mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+            mode: Mode::Strict,
+            specification: Arc::clone(specification),
+            discovered: Discovered(discovered.collect()),
+            records: self.records.iter().map(|one| (one.id, Arc::clone(one))).collect(),
+            revoked: Records::new(),
+            certificates: OrdMap::new(),
+            trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+        }
+    }
+
+    fn specification(&self) -> Arc<MeshSpecification> {
+        let target = TrafficTarget {
+            namespace: name("shop"),
+            name: name("t"),
+            destination: self.destination.clone(),
+            sources: vec![Subject::Binding(name("shop"), self.binding.name.clone())],
+            rules: Vec::new(),
+            spot: spot(),
+        };
+        let services = [
+            service("shop/v1", "shop/buyer"),
+            service("shop/v2", "shop/buyer"),
+            service("shop/till", "shop/till"),
+            service("other/v1", "other/buyer"),
+        ];
+        let services = services.map(|service| (service.name.clone(), Arc::new(service)));
+        Arc::new(MeshSpecification {
+            services: services.into_iter().collect(),
+            traffic_targets: [(key("t"), Arc::new(target))].into_iter().collect(),
+            identity_bindings: [(key("callers"), Arc::new(self.binding.clone()))]
+                .into_iter()
+                .collect(),
+            ..MeshSpecification::default()
+        })
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::assemble(self.inputs(&self.specification()), TcpAccesses::default())
+    }
+}
+
+/// The sources of the one target, and the codes of what is wrong.
+fn sources(snapshot: &Snapshot) -> (Vec<String>, Vec<u16>) {
+    let grant = &snapshot.grants.by_target[&key("t")];
+    let sources = grant.sources.iter().map(ToString::to_string).collect();
+    (sources, snapshot.findings().map(|finding| finding.code.0).collect())
+}
+
+fn of(accounts: &[&str]) -> Vec<String> {
+    accounts.iter().copied().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_binding_is_its_account_and_its_identities() {
+    let identity = |text: &str| BoundIdentity { id: SpiffeId::new(text).unwrap(), spot: spot() };
+    let mut place = Place::new(IdentityBinding {
+        account: Some("shop/buyer".parse().unwrap()),
+        identities: vec![
+            identity("spiffe://mesh.internal/ns/other/sa/buyer"),
+            identity("spiffe://elsewhere.example/ns/other/sa/thief"),
+        ],
+        ..binding("callers")
+    });
+    assert_eq!(sources(&place.snapshot()), (of(&["other/buyer", "shop/buyer"]), vec![408]));
+    // As a destination it is that of the target's own namespace alone.
+    place.destination = Subject::Binding(name("shop"), name("callers"));
+    let grant = Arc::clone(&place.snapshot().grants.by_target[&key("t")]);
+    assert_eq!(grant.destinations, BTreeSet::from(["shop/buyer".parse().unwrap()]));
+}
+
+#[test]
+fn labels_bind_an_account_all_of_whose_endpoints_have_them() {
+    let role = [("role", "batch")];
+    let other = [("role", "web"), ("zone", "a")];
+    let mut place =
+        Place::new(IdentityBinding { endpoint_labels: Some(labels(&role)), ..binding("callers") });
+    assert_eq!(sources(&place.snapshot()), (vec![], vec![]), "nobody is there");
+    place.endpoints = vec![
+        ("shop/v1", endpoint(1, &[("role", "batch"), ("zone", "a")])),
+        ("shop/v2", endpoint(2, &role)),
+        // Of another namespace, so it is nothing to the binding.
+        ("other/v1", endpoint(3, &role)),
+    ];
+    let codes = |snapshot: &Snapshot| {
+        let (sources, mut codes) = sources(snapshot);
+        codes.retain(|code| *code != 404);
+        (sources, codes)
+    };
+    assert_eq!(codes(&place.snapshot()), (of(&["shop/buyer"]), vec![]));
+    // One service of the account has an endpoint without: its certificate is the same.
+    place.endpoints.push(("shop/v2", endpoint(4, &other)));
+    assert_eq!(codes(&place.snapshot()), (of(&[]), vec![409]));
+    place.endpoints.pop();
+    // So has a proxy that holds the certificate, wherever it stands.
+    place.records.push(record(9, "shop/v1", &other));
+    assert_eq!(codes(&place.snapshot()), (of(&[]), vec![409]));
+    // A proxy in front of an endpoint with the labels needs none itself.
+    place.records = vec![record(1, "shop/v1", &[])];
+    assert_eq!(codes(&place.snapshot()), (of(&["shop/buyer"]), vec![]));
+}
+
+#[test]
+fn grants_follow_endpoints_where_a_binding_selects_by_them_and_are_shared_otherwise() {
+    let role = [("role", "batch")];
+    let mut place =
+        Place::new(IdentityBinding { endpoint_labels: Some(labels(&role)), ..binding("callers") });
+    let specification = place.specification();
+    let first = Snapshot::assemble(place.inputs(&specification), TcpAccesses::default());
+    place.endpoints = vec![("shop/v1", endpoint(1, &role))];
+    let second = first.revise(place.inputs(&specification));
+    assert_eq!(sources(&second).0, of(&["shop/buyer"]));
+    assert!(!second.grants.are_same_as(&first.grants));
+    place.endpoints.push(("shop/v1", endpoint(2, &role)));
+    let third = second.revise(place.inputs(&specification));
+    assert!(third.grants.by_target.ptr_eq(&second.grants.by_target));
+    place.endpoints.push(("shop/v1", endpoint(3, &[])));
+    let fourth = third.revise(place.inputs(&specification));
+    assert_eq!(sources(&fourth).0, of(&[]));
+}

@@ -1,0 +1,88 @@
+//! `[[identity_binding]]`: a name for identities.
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::{BoundIdentity, IdentityBinding, Labels, ServiceAccount, SpiffeId, Spot};
+
+use super::labels;
+use super::part::{Id, Part, Reference, Wanted};
+use crate::codes;
+use crate::table::{Table, Told, Value};
+
+/// The ways of saying whom a binding is about.
+const SCHEMES: [&str; 3] = ["service_account", "spiffe_identities", "endpoint_labels"];
+
+/// Reads one identity binding into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
+    let account = table.optional("service_account", |value| Ok((value.name()?, value.spot())));
+    let identities = table.optional("spiffe_identities", |value| {
+        let meaning = "an empty list never means anyone: name an identity, or leave this out";
+        let mut seen = BTreeMap::new();
+        value.at_least_one(meaning, |item| read_identity(item, &mut seen))
+    });
+    let labels = table.optional("endpoint_labels", |value| {
+        labels::read(value, "no labels never mean any endpoint: name one, or leave this out")
+    });
+    let both = match (table.get("service_account"), table.get("endpoint_labels")) {
+        (Some(account), Some(labels)) => Err(both_of_two(account, labels)),
+        (Some(_), None) | (None, Some(_)) => Ok(()),
+        (None, None) if table.get("spiffe_identities").is_some() => Ok(()),
+        (None, None) => Err(table.missing(&SCHEMES.join("` or `"))),
+    };
+    if let Ok(id) = id {
+        let account = account.map(|account| {
+            account.map(|(name, spot)| (ServiceAccount::new(id.namespace.clone(), name), spot))
+        });
+        if let Ok(Some((account, spot))) = &account {
+            let wanted = Wanted::Account(account.clone());
+            part.references.push(Reference { wanted, spot: spot.clone() });
+        }
+        let binding = binding(&id, account, identities, labels, both);
+        part.identity_bindings.push(&id, binding);
+    }
+    table.finish();
+}
+
+fn binding(
+    id: &Id,
+    account: Result<Option<(ServiceAccount, Spot)>, Told>,
+    identities: Result<Option<Vec<BoundIdentity>>, Told>,
+    labels: Result<Option<Labels>, Told>,
+    both: Result<(), Told>,
+) -> Result<IdentityBinding, Told> {
+    both?;
+    Ok(IdentityBinding {
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+        account: account?.map(|(account, _)| account),
+        identities: identities?.unwrap_or_default(),
+        endpoint_labels: labels?,
+        spot: id.spot.clone(),
+    })
+}
+
+/// SMI: a binding selects by labels or names an account.
+fn both_of_two(account: Value<'_>, labels: Value<'_>) -> Told {
+    let message = "an identity binding has `service_account` or `endpoint_labels`, not both";
+    let finding = labels.error(codes::INVALID_VALUE, message).label("one too many");
+    let finding = finding.related(account.spot(), "the account is named here");
+    labels.tell(finding.help("write two bindings, and name both where they are used"))
+}
+
+fn read_identity(
+    item: Value<'_>,
+    seen: &mut BTreeMap<SpiffeId, Spot>,
+) -> Result<BoundIdentity, Told> {
+    let text = item.string()?;
+    let id = SpiffeId::new(text).map_err(|invalid| {
+        let message = format!("a SPIFFE ID {}: `{text}`", invalid.problem);
+        let finding = item.error(codes::INVALID_VALUE, message).label("not a SPIFFE ID");
+        item.tell(finding.help("write one as in `spiffe://mesh.internal/ns/shop/sa/bookstore`"))
+    })?;
+    if let Some(first) = seen.insert(id.clone(), item.spot()) {
+        let finding = item.error(codes::DUPLICATE_NAME, format!("identity `{id}` is given twice"));
+        return Err(item.tell(finding.label("given again").related(first, "first given here")));
+    }
+    Ok(BoundIdentity { id, spot: item.spot() })
+}

@@ -1,0 +1,83 @@
+use ironmesh_catalog::{Labels, Subject};
+
+use super::*;
+
+/// A binding with these keys, and a target that names it on both sides.
+fn with(keys: &str) -> String {
+    format!(
+        "[[identity_binding]]\nname = \"batch\"\n{keys}\n\
+         [[service]]\nname = \"store\"\nports = [{{ port = 80, protocol = \"http\" }}]\n\
+         [[http_route_group]]\nname = \"all\"\nmatches = [{{ name = \"all\" }}]\n\
+         [[traffic_target]]\nname = \"t\"\n\
+         destination = {{ kind = \"IdentityBinding\", name = \"batch\" }}\n\
+         sources = [{{ kind = \"IdentityBinding\", name = \"batch\" }}]\n\
+         rules = [{{ kind = \"HTTPRouteGroup\", name = \"all\" }}]\n"
+    )
+}
+
+#[test]
+fn each_scheme_is_read_and_a_target_names_the_binding() {
+    let one = specification(&with("service_account = \"store\""));
+    let target = one.traffic_targets.values().next().unwrap();
+    let subject = Subject::Binding("default".parse().unwrap(), "batch".parse().unwrap());
+    assert_eq!((&target.destination, &target.sources), (&subject, &vec![subject.clone()]));
+    let binding = one.identity_bindings.values().next().unwrap();
+    assert_eq!(binding.account, Some("store".parse().unwrap()));
+
+    let two = specification(&with(
+        "spiffe_identities = [\"mesh.internal/ns/default/sa/store\", \"spiffe://other/x\"]",
+    ));
+    let binding = two.identity_bindings.values().next().unwrap();
+    let ids: Vec<_> = binding.identities.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(ids, ["spiffe://mesh.internal/ns/default/sa/store", "spiffe://other/x"]);
+
+    let three = specification(&with("endpoint_labels = { role = \"batch\" }"));
+    let binding = three.identity_bindings.values().next().unwrap();
+    assert_eq!(binding.endpoint_labels, Some([("role", "batch")].into_iter().collect::<Labels>()));
+}
+
+#[test]
+fn what_binds_nobody_or_anybody_is_refused() {
+    for (keys, told) in [
+        ("", "error[IM0103]: an identity binding needs `service_account` or"),
+        ("spiffe_identities = []", "error[IM0304]: `spiffe_identities` is empty"),
+        ("endpoint_labels = {}", "error[IM0304]: `endpoint_labels` is empty"),
+        (
+            "service_account = \"store\"\nendpoint_labels = { a = \"b\" }",
+            "error[IM0105]: an identity binding has `service_account` or `endpoint_labels`, not both",
+        ),
+        ("service_account = \"stor\"", "error[IM0201]: no service runs as `stor`"),
+        ("endpoint_labels = { a = 1 }", "error[IM0104]: `a` must be a string"),
+        (
+            "spiffe_identities = [\"a/b\", \"spiffe://a/b\"]",
+            "error[IM0202]: identity `spiffe://a/b`",
+        ),
+    ] {
+        let finding = finding(&with(keys));
+        assert!(finding.starts_with(told), "{finding}");
+    }
+    for id in ["a", "a/", "a//b", "A/b", "a/../b", "a/b c", "https://a/b", "a:80/b", "a/%41", "ä/b"]
+    {
+        let finding = finding(&with(&format!("spiffe_identities = [\"{id}\"]")));
+        assert!(finding.starts_with("error[IM0105]: a SPIFFE ID "), "{id}: {finding}");
+    }
+}
+
+#[test]
+fn a_binding_that_is_not_there_is_told_with_the_name_that_is_near() {
+    let text = with("service_account = \"store\"").replace(
+        "sources = [{ kind = \"IdentityBinding\", name = \"batch\"",
+        "sources = [{ kind = \"IdentityBinding\", name = \"bach\"",
+    );
+    let told = finding(&text);
+    assert!(told.starts_with("error[IM0201]: there is no identity binding `bach`"), "{told}");
+    assert!(told.ends_with("did you mean `batch`?"), "{told}");
+}
+
+#[test]
+fn a_rule_on_a_binding_that_is_about_no_port_is_told() {
+    let text = with("service_account = \"store\"").replace("\"http\"", "\"tcp\"");
+    let told = finding(&text);
+    assert!(told.starts_with("warning[IM0305]"), "{told}");
+    assert!(told.contains("no service of `default/batch` has an HTTP port"), "{told}");
+}
