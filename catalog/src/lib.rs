@@ -35,6 +35,6 @@ pub use proxy::{
     CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,
     Upstream,
 };
-pub use service::{EndpointSource, Mode, Port, Protocol, Service, StaticEndpoint};
+pub use service::{EndpointSource, Mode, Port, Protocol, Service, StaticEndpoint, Visibility};
 pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};

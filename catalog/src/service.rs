@@ -20,6 +20,10 @@ pub struct Service {
     pub endpoints: EndpointSource,
     /// What becomes of calls that no policy allows; what the mesh does where it is left out.
     pub mode: Option<Mode>,
+    /// Who knows of it.
+    pub visibility: Visibility,
+    /// The services that are parts of this one: those whose endpoints are some of its own.
+    pub subsets: Vec<ServiceName>,
     /// Where policy defines it.
     pub spot: Spot,
 }
@@ -28,6 +32,24 @@ impl Service {
     /// The port that callers call `number`.
     pub fn port(&self, number: u16) -> Option<&Port> {
         self.ports.iter().find(|port| port.number == number)
+    }
+
+    /// The service as which its endpoints are served and called: itself, or the one that it is a part of.
+    pub fn served_as(&self) -> &ServiceName {
+        match &self.endpoints {
+            EndpointSource::Subset { of, .. } => of,
+            EndpointSource::Registered | EndpointSource::Static(_) => &self.name,
+        }
+    }
+
+    /// Whether it is a part of another.
+    pub fn is_subset(&self) -> bool {
+        matches!(self.endpoints, EndpointSource::Subset { .. })
+    }
+
+    /// Whether accounts of `namespace` may know of it.
+    pub fn is_visible_in(&self, namespace: &Name) -> bool {
+        self.visibility == Visibility::Public || self.name.namespace == *namespace
     }
 
     /// Its ports with their full names.
@@ -60,6 +82,22 @@ impl fmt::Display for Mode {
     }
 }
 
+/// Who knows of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Visibility {
+    /// All of the mesh, as far as they may call it.
+    #[default]
+    Public,
+    /// Accounts of its own namespace, whatever else policy says.
+    Private,
+}
+
+impl Visibility {
+    /// All of them, with the words that policy uses.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("public", Self::Public), ("private", Self::Private)];
+}
+
 /// A port of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
@@ -82,34 +120,57 @@ pub enum Protocol {
     Http2,
     /// gRPC, that is HTTP/2 without TLS to the application.
     Grpc,
+    /// gRPC-Web from callers, who may speak HTTP/1.1, and gRPC to the application.
+    GrpcWeb,
     /// Bytes, of which nothing is known: either side may speak first.
     Tcp,
+    /// HTTP in the application's own TLS, carried as bytes.
+    Https,
+    /// The application's own TLS, carried as bytes.
+    Tls,
+    /// MongoDB, carried as bytes.
+    Mongo,
+    /// MySQL, carried as bytes.
+    Mysql,
+    /// Redis, carried as bytes.
+    Redis,
 }
 
 impl Protocol {
     /// All of them, with the words that policy uses.
-    pub const ALL: [(&'static str, Self); 4] =
-        [("http", Self::Http), ("http2", Self::Http2), ("grpc", Self::Grpc), ("tcp", Self::Tcp)];
+    pub const ALL: [(&'static str, Self); 10] = [
+        ("http", Self::Http),
+        ("http2", Self::Http2),
+        ("grpc", Self::Grpc),
+        ("grpc-web", Self::GrpcWeb),
+        ("tcp", Self::Tcp),
+        ("https", Self::Https),
+        ("tls", Self::Tls),
+        ("mongo", Self::Mongo),
+        ("mysql", Self::Mysql),
+        ("redis", Self::Redis),
+    ];
 
     /// Whether requests can be told apart on it.
     pub fn is_http(self) -> bool {
-        self != Self::Tcp
+        matches!(self, Self::Http | Self::Http2 | Self::Grpc | Self::GrpcWeb)
     }
 
     /// Whether the application is to be spoken to in HTTP/2.
     pub fn is_http2(self) -> bool {
-        matches!(self, Self::Http2 | Self::Grpc)
+        matches!(self, Self::Http2 | Self::Grpc | Self::GrpcWeb)
+    }
+
+    /// The word that policy uses.
+    pub fn word(self) -> &'static str {
+        let known = Self::ALL.iter().find(|(_, protocol)| *protocol == self);
+        known.map_or("tcp", |(word, _)| word)
     }
 }
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Http => "http",
-            Self::Http2 => "http2",
-            Self::Grpc => "grpc",
-            Self::Tcp => "tcp",
-        })
+        f.write_str(self.word())
     }
 }
 
@@ -120,6 +181,13 @@ pub enum EndpointSource {
     Registered,
     /// A list in policy.
     Static(Vec<StaticEndpoint>),
+    /// Those of another service that have these labels. Never no labels.
+    Subset {
+        /// The service that it is a part of.
+        of: ServiceName,
+        /// What its endpoints have.
+        labels: Labels,
+    },
 }
 
 /// One endpoint of a list in policy.

@@ -40,6 +40,9 @@ impl MeshSpecification {
                 ours.account == theirs.account
                     && ours.ports == theirs.ports
                     && ours.mode == theirs.mode
+                    && ours.visibility == theirs.visibility
+                    && ours.subsets == theirs.subsets
+                    && ours.served_as() == theirs.served_as()
             }
             DiffItem::Add(..) | DiffItem::Remove(..) => false,
         };

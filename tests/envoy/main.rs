@@ -23,6 +23,7 @@ mod reload;
 mod renewal;
 mod restart;
 mod revocation;
+mod services;
 mod show;
 mod sotw;
 mod tcp;

@@ -158,6 +158,13 @@ impl RunningControlPlane {
             return refuse("there is no policy in force yet; see /readyz".to_owned());
         };
         let upstreams = request.upstreams.iter().map(|upstream| &upstream.service);
+        let known = |name| specification.services.get(name);
+        if let Some(part) = request.services.iter().filter_map(known).find(|one| one.is_subset()) {
+            let (part, whole) = (&part.name, part.served_as());
+            return refuse(format!(
+                "`{part}` is a part of the service `{whole}`: let the proxy join as that, with the labels of the part (`--label`)"
+            ));
+        }
         for name in request.services.iter().chain(upstreams) {
             if !specification.services.contains_key(name) {
                 let known: Vec<_> =

@@ -52,7 +52,9 @@ impl Part {
     /// without a finding, and differ in nothing but where endpoints are, and where things are written.
     pub(super) fn differs_in_endpoints_only(&self, before: &Self) -> bool {
         let same_service = |one: &Service, other: &Service| {
-            (&one.account, &one.ports, one.mode) == (&other.account, &other.ports, other.mode)
+            (&one.account, &one.ports, one.mode, one.visibility)
+                == (&other.account, &other.ports, other.mode, other.visibility)
+                && (&one.subsets, one.served_as()) == (&other.subsets, other.served_as())
         };
         self.findings.is_empty()
             && before.findings.is_empty()

@@ -57,16 +57,13 @@ const KINDS: [(&str, &str, Read); 6] = [
     ("identity_binding", "an identity binding", identity_binding::read),
 ];
 
+/// Why there is nothing for UDP.
+pub(super) const NO_UDP: &str =
+    "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
+
 /// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
-const LATER_KINDS: [&str; 7] = [
-    "udp_route",
-    "egress",
-    "ingress_backend",
-    "retry",
-    "upstream_traffic_setting",
-    "telemetry",
-    "mesh_config",
-];
+const LATER_KINDS: [&str; 6] =
+    ["egress", "ingress_backend", "retry", "upstream_traffic_setting", "telemetry", "mesh_config"];
 
 fn read_kind(value: Value<'_>, kind: &str, what: &'static str, read: Read, part: &mut Part) {
     if value.is_table() {
@@ -90,7 +87,9 @@ fn unknown_kind(key: &str, spot: Spot) -> Finding {
     let flat = |word: &str| word.replace(['_', '-'], "").to_lowercase();
     let same = kinds.into_iter().find(|kind| flat(kind) == flat(key));
     let known = format!("the kinds are {}", list(&kinds));
-    let (code, message, help) = if LATER_KINDS.contains(&key) {
+    let (code, message, help) = if key == "udp_route" {
+        (codes::NOT_SERVED, format!("kind `{key}` is not served"), NO_UDP.to_owned())
+    } else if LATER_KINDS.contains(&key) {
         (codes::NOT_SERVED, format!("kind `{key}` is not served by this version"), known)
     } else {
         let message = format!("there is no kind `{key}`");

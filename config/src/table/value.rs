@@ -6,9 +6,9 @@ use ironmesh_catalog::{Code, Finding, Name, Spot};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::{Reader, Table, Told};
+use super::{Reader, Table, Told, list};
 use crate::codes;
-use crate::suggest::did_you_mean;
+use crate::suggest::{closest, did_you_mean};
 
 /// One value, with the key that it stands under.
 #[derive(Debug, Clone, Copy)]
@@ -125,6 +125,22 @@ impl<'a> Value<'a> {
             let message = format!("`{}` must be {what}: `{text}`", self.key);
             self.tell(self.error(codes::INVALID_VALUE, message).label("invalid"))
         })
+    }
+
+    /// One of a few words; `what` is what they are, without an article.
+    pub(crate) fn word<T: Copy>(self, what: &str, words: &[(&'static str, T)]) -> Result<T, Told> {
+        let text = self.string()?;
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
+            return Ok(*meaning);
+        }
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let message = format!("there is no {what} `{text}`");
+        let finding = self.error(codes::INVALID_VALUE, message).label(format!("unknown {what}"));
+        let flat = |text: &str| text.replace(['_', '-'], "").to_lowercase();
+        let same = known.iter().copied().find(|word| flat(word) == flat(text));
+        let near = same.or_else(|| closest(&text.to_lowercase(), known.iter().copied()));
+        let help = near.map_or_else(|| format!("it is one of {}", list(&known)), did_you_mean);
+        Err(self.tell(finding.help(help)))
     }
 
     /// A table, which is `what`, with its article.

@@ -79,6 +79,9 @@ impl Compiler {
         let mut served = Vec::new();
         for name in &proxy.record.services {
             match services.get(name) {
+                Some(service) if service.is_subset() => {
+                    compiled.findings.push(joined_as_a_part(proxy, service));
+                }
                 Some(service) => served.push(service),
                 None => compiled.findings.push(unknown_service(proxy, name)),
             }
@@ -150,7 +153,8 @@ impl Compiler {
         if port.protocol.is_http() {
             // Envoy takes a listener before it has its routes.
             compiled.needs(self.shared.inbound_routes(service, service_port));
-            return Some(inbound::http_filter_chain(&snapshot, service, service_port));
+            let protocol = port.protocol;
+            return Some(inbound::http_filter_chain(&snapshot, service, service_port, protocol));
         }
         let access = snapshot.tcp_accesses.ports.get(service_port)?;
         let authorization = self.shared.tcp_authorization(service_port, access);
@@ -226,6 +230,13 @@ fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Findi
         format!("proxy {} joined as `{name}`, which policy does not define", proxy.record.id);
     Finding::error(SERVICE_UNKNOWN, None, message)
         .help("define the service in policy; until then the proxy serves nothing for it")
+}
+
+fn joined_as_a_part(proxy: &Proxy, service: &Service) -> Finding {
+    let (id, part, whole) = (proxy.record.id, &service.name, service.served_as());
+    let message = format!("proxy {id} joined as `{part}`, which is a part of `{whole}`");
+    Finding::error(SERVICE_UNKNOWN, Some(service.spot.clone()), message)
+        .help(format!("let it join as `{whole}`, with the labels of the part (`--label`)"))
 }
 
 fn no_certificate(proxy: &Proxy, service: &Service) -> Finding {

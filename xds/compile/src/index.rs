@@ -87,9 +87,14 @@ impl PolicyIndex {
         self.splits.get(service).map(|split| &**split)
     }
 
-    /// The service ports that `account` may call: those that a target of its grants something on,
-    /// those of permissive services, and every port of an apex that it may call on a backend.
+    /// The service ports that `account` may call, of services that it may know of: those that a target of
+    /// its grants something on, those of permissive services, and every port of an apex that it may call
+    /// on a backend.
     pub(crate) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServicePort> {
+        let is_visible = |port: &ServicePort| {
+            let service = self.specification.services.get(&port.service);
+            service.is_some_and(|known| known.is_visible_in(&account.namespace))
+        };
         let mut callable = self.permissive.clone();
         for grant in self.by_source.get(account).into_iter().flatten() {
             let services = grant.destinations.iter().flat_map(|account| self.services_of(account));
@@ -99,8 +104,9 @@ impl PolicyIndex {
                 callable.extend(granted.map(|(service_port, _)| service_port));
             }
         }
+        callable.retain(is_visible);
         let of_apexes: Vec<_> = callable.iter().flat_map(|port| self.apexes_of(port)).collect();
-        callable.extend(of_apexes);
+        callable.extend(of_apexes.into_iter().filter(is_visible));
         callable
     }
 

@@ -53,9 +53,10 @@ pub(crate) fn cluster(
     let service_port = ServicePort::new(service.name.clone(), port.number);
     let server = snapshot.mesh.trust_domain.workload(&service.account);
     let may_be_plaintext = has_plaintext(snapshot, service);
-    let between_proxies = if port.protocol.is_http() { Protocol::Http2 } else { Protocol::Tcp };
+    let between_proxies = if port.protocol.is_http() { Protocol::Http2 } else { port.protocol };
     let protocol = if may_be_plaintext { port.protocol } else { between_proxies };
-    let server_name = service_port.server_name(&snapshot.mesh.domain);
+    let served_port = ServicePort::new(service.served_as().clone(), port.number);
+    let server_name = served_port.server_name(&snapshot.mesh.domain);
     Cluster {
         name: service_port.to_string(),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
@@ -78,7 +79,9 @@ pub(crate) fn cluster(
 
 /// Whether endpoints of a service may be called in plaintext.
 fn has_plaintext(snapshot: &Snapshot, service: &Service) -> bool {
-    snapshot.mode_of(service) == Mode::Permissive && service.endpoints != EndpointSource::Registered
+    let whole = snapshot.service(service.served_as());
+    snapshot.mode_of(service) == Mode::Permissive
+        && whole.is_some_and(|whole| whole.endpoints != EndpointSource::Registered)
 }
 
 /// Whether calls that go to `destination` may go in plaintext.

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_catalog::TrustDomain;
+use ironmesh_catalog::{Name, TrustDomain};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::CircuitBreakers;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget;
@@ -53,10 +53,16 @@ pub(crate) fn exact(text: impl Into<String>) -> StringMatcher {
 
 /// Every service account of the mesh: no proxy, and not the control plane.
 pub(crate) fn workload_prefix(trust_domain: &TrustDomain) -> StringMatcher {
-    StringMatcher {
-        match_pattern: Some(MatchPattern::Prefix(trust_domain.workload_prefix())),
-        ..StringMatcher::default()
-    }
+    prefix(trust_domain.workload_prefix())
+}
+
+/// Every service account of a namespace.
+pub(crate) fn namespace_prefix(trust_domain: &TrustDomain, namespace: &Name) -> StringMatcher {
+    prefix(trust_domain.namespace_prefix(namespace))
+}
+
+fn prefix(text: String) -> StringMatcher {
+    StringMatcher { match_pattern: Some(MatchPattern::Prefix(text)), ..StringMatcher::default() }
 }
 
 /// The whole of the text matches `expression`.

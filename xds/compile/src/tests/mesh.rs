@@ -10,7 +10,7 @@ use ironmesh_catalog::{
     Participation, PathRegex, PolicyRevision, Port, Protocol, Proxy, ProxyId, ProxyStatement,
     Records, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
     SpiffeId, SplitBackend, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
-    TrustBundle, TrustDomain, Upstream,
+    TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -55,6 +55,9 @@ struct ServiceShape {
     ports: Vec<usize>,
     mode: Option<Mode>,
     is_listed: bool,
+    is_private: bool,
+    /// Whether a part of it has a name of its own.
+    has_part: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -118,13 +121,10 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let mode = prop_oneof![
         4 => Just(None), 1 => Just(Some(Mode::Permissive)), 1 => Just(Some(Mode::Strict))
     ];
-    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode, any::<bool>());
-    let service = service.prop_map(|(namespace, account, ports, mode, is_listed)| ServiceShape {
-        namespace,
-        account,
-        ports,
-        mode,
-        is_listed,
+    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode, any::<[bool; 3]>());
+    let service = service.prop_map(|(namespace, account, ports, mode, flags)| {
+        let [is_listed, is_private, has_part] = flags;
+        ServiceShape { namespace, account, ports, mode, is_listed, is_private, has_part }
     });
     let sources = vec((0..NAMESPACES, 0..ACCOUNTS, way()), 0..3);
     let matches = option::of(vec(0..=MATCHES, 0..4));
@@ -180,6 +180,8 @@ impl Shape {
             ports: ports.to_vec(),
             mode: None,
             is_listed: false,
+            is_private: false,
+            has_part: false,
         };
         let proxy = |service, participates| ProxyShape {
             services: vec![service],
@@ -241,6 +243,7 @@ impl Shape {
         if takes(7) {
             for (service, other) in next.services.iter_mut().zip(&other.services) {
                 (service.mode, service.is_listed) = (other.mode, other.is_listed);
+                (service.is_private, service.has_part) = (other.is_private, other.has_part);
             }
         }
         next
@@ -298,7 +301,8 @@ impl Shape {
     }
 
     fn specification(&self, order: Order) -> MeshSpecification {
-        let services = order.of(self.services.iter().enumerate().map(|(n, s)| self.service(n, s)));
+        let wholes = self.services.iter().enumerate().map(|(n, s)| self.service(n, s));
+        let services = order.of(wholes.flat_map(|whole| with_parts(&whole)));
         let groups = order.of(&self.groups).into_iter().map(|((namespace, n), size)| {
             let (namespace, name) = (name("n", *namespace), name("g", *n));
             let matches = (0..*size).map(http_match).collect();
@@ -360,6 +364,8 @@ impl Shape {
                 EndpointSource::Registered
             },
             mode: shape.mode,
+            visibility: if shape.is_private { Visibility::Private } else { Visibility::Public },
+            subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
             spot: spot(),
         }
     }
@@ -414,6 +420,22 @@ impl TargetShape {
             spot: spot(),
         }
     }
+}
+
+/// The name of the part of a service.
+fn part_of(whole: &ServiceName) -> ServiceName {
+    let name = Name::new(&format!("{}-part", whole.name)).unwrap();
+    ServiceName::new(whole.namespace.clone(), name)
+}
+
+/// A service, and the part that it has.
+fn with_parts(whole: &Service) -> Vec<Service> {
+    let part = |name: &ServiceName| {
+        let labels = [("part", "one")].into_iter().collect();
+        let endpoints = EndpointSource::Subset { of: whole.name.clone(), labels };
+        Service { name: name.clone(), endpoints, subsets: Vec::new(), ..whole.clone() }
+    };
+    whole.subsets.iter().map(part).chain([whole.clone()]).collect()
 }
 
 fn way() -> impl Strategy<Value = Way> {

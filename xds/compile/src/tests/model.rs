@@ -23,7 +23,9 @@ impl<'a> Model<'a> {
             .filter(|target| self.is(&target.destination, &service.account))
             .filter(|target| self.grants(target, port, true))
             .flat_map(|target| &target.sources)
-            .map(|source| trust_domain.workload(&self.account(source)).to_string())
+            .map(|source| self.account(source))
+            .filter(|source| service.is_visible_in(&source.namespace))
+            .map(|source| trust_domain.workload(&source).to_string())
             .collect()
     }
 
@@ -34,6 +36,9 @@ impl<'a> Model<'a> {
         let granted = |name: &ServiceName, number: u16| {
             let Some(service) = services.get(name) else { return false };
             let Some(port) = service.port(number) else { return false };
+            if !service.is_visible_in(&account.namespace) {
+                return false;
+            }
             self.0.mode_of(service) == Mode::Permissive
                 || self.targets().any(|target| {
                     self.is(&target.destination, &service.account)
@@ -48,6 +53,7 @@ impl<'a> Model<'a> {
                 granted(&port.service, port.port)
                     || self.backends(&port.service).any(|b| granted(&b, port.port))
             })
+            .filter(|port| services[&port.service].is_visible_in(&account.namespace))
             .collect()
     }
 

@@ -150,8 +150,9 @@ fn chains_tell_withdrawals(
             let (Some(old), Some(new)) = (old, chain(new, port)) else { continue };
             let kept = match (&access.callers, &now.unwrap().callers) {
                 (_, Callers::Anyone) => true,
-                (Callers::Anyone, Callers::These(_)) => false,
-                (Callers::These(before), Callers::These(after)) => before.is_subset(after),
+                (Callers::Anyone, _) | (Callers::AnyoneIn(_), Callers::These(_)) => false,
+                (Callers::AnyoneIn(before), Callers::AnyoneIn(after)) => before == after,
+                (Callers::These(before), after) => before.iter().all(|one| after.contain(one)),
             };
             let same_service = before.service(&port.service) == after.service(&port.service);
             if kept && same_service {
