@@ -25,6 +25,7 @@ mod restart;
 mod revocation;
 mod services;
 mod show;
+mod smi;
 mod sotw;
 mod tcp;
 mod websocket;
