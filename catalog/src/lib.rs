@@ -18,6 +18,7 @@ pub mod proxy;
 pub mod service;
 pub mod snapshot;
 pub mod specification;
+pub mod splits;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
@@ -26,8 +27,8 @@ pub use finding::{Code, Finding, Severity, Spot};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, TcpRoute, TrafficSplit,
-    TrafficTarget,
+    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, SplitMatch, TcpRoute,
+    TrafficSplit, TrafficTarget,
 };
 pub use proxy::{
     CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,

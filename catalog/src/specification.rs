@@ -12,7 +12,8 @@ use crate::service::Service;
 
 /// Everything that policy says, with all references resolved and all names unique.
 ///
-/// Invariant: it passed validation. What a reference names is there.
+/// Invariant: it passed validation. What a reference names is there, but for backends of splits, which
+/// may be yet to come (SMI).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeshSpecification {
     /// Which state of the documents this is.
@@ -25,7 +26,7 @@ pub struct MeshSpecification {
     pub http_route_groups: OrdMap<(Name, Name), Arc<HttpRouteGroup>>,
     /// Ways to connect, by namespace and name.
     pub tcp_routes: OrdMap<(Name, Name), Arc<TcpRoute>>,
-    /// Splits, by namespace and name. One per service at most.
+    /// Splits, by namespace and name. Of each service one at most is about all calls.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
 }
 
