@@ -1,6 +1,7 @@
-//! References: what one object names must be defined, in whichever document.
+//! References: what one object names must be defined, in whichever document. A backend of a split may be
+//! yet to come (SMI), which is a warning.
 
-use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName};
+use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName, Severity};
 
 use super::draft::Draft;
 use super::part::{Key, Reference, Wanted};
@@ -11,6 +12,7 @@ use crate::suggest::{closest, did_you_mean};
 pub(super) fn check(draft: &mut Draft<'_>) {
     let missing = |reference: &Reference| match &reference.wanted {
         Wanted::Service(name) => service(draft, name),
+        Wanted::Backend(name) => backend(draft, name),
         Wanted::Account(account) => self::account(draft, account),
         Wanted::Group(key) => group(draft, key),
         Wanted::Match(key, name) => match_of(draft, key, name),
@@ -18,10 +20,10 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     };
     let mut findings = Vec::new();
     for reference in &draft.references {
-        findings.extend(missing(reference).map(|finding| Finding {
-            spot: Some(reference.spot.clone()),
-            ..finding.label("not found")
-        }));
+        findings.extend(
+            missing(reference)
+                .map(|finding| Finding { spot: Some(reference.spot.clone()), ..finding }),
+        );
     }
     draft.findings.extend(findings);
 }
@@ -33,6 +35,16 @@ fn service(draft: &Draft<'_>, wanted: &ServiceName) -> Option<Finding> {
     }
     let finding = not_found(&format!("there is no service {}", place(&key)));
     Some(with_advice(finding, &key, draft.services.keys()))
+}
+
+/// A backend that is not there is not an error: who begins a rollout writes the split first.
+fn backend(draft: &Draft<'_>, wanted: &ServiceName) -> Option<Finding> {
+    let finding = service(draft, wanted)?;
+    let help = "it gets its share of the calls as soon as policy defines it";
+    let help =
+        finding.help.as_ref().map_or(help.to_owned(), |near| format!("{near} If not, {help}"));
+    let finding = Finding { severity: Severity::Warning, ..finding };
+    Some(finding.label("gets no calls").help(help))
 }
 
 fn account(draft: &Draft<'_>, wanted: &ServiceAccount) -> Option<Finding> {
@@ -89,7 +101,7 @@ fn may_be_defined(draft: &Draft<'_>, name: &Name) -> bool {
 }
 
 fn not_found(message: &str) -> Finding {
-    Finding::error(codes::NOT_FOUND, None, message)
+    Finding::error(codes::NOT_FOUND, None, message).label("not found")
 }
 
 fn place((namespace, name): &Key) -> String {

@@ -165,7 +165,7 @@ fn no_matches(value: Value<'_>) -> Told {
 }
 
 /// A `kind` that has one legal value.
-fn only_kind(value: Value<'_>, kind: &str) -> Result<(), Told> {
+pub(super) fn only_kind(value: Value<'_>, kind: &str) -> Result<(), Told> {
     let text = value.string()?;
     if text == kind {
         return Ok(());
@@ -176,7 +176,7 @@ fn only_kind(value: Value<'_>, kind: &str) -> Result<(), Told> {
 }
 
 /// The items in their order, each once: what is said twice is no other policy.
-fn without_repeats<T: PartialEq>(items: Vec<T>) -> Vec<T> {
+pub(super) fn without_repeats<T: PartialEq>(items: Vec<T>) -> Vec<T> {
     let mut once = Vec::with_capacity(items.len());
     for item in items {
         if !once.contains(&item) {
