@@ -35,8 +35,11 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         part.references.extend(references);
         part.references
             .extend(service.iter().map(|(name, spot)| refer(Wanted::Service(of(name)), spot)));
-        let names = backends.iter().flat_map(|(names, _)| names);
-        part.references.extend(names.map(|(name, spot)| refer(Wanted::Backend(of(name)), spot)));
+        let named: Vec<_> = backends.iter().flat_map(|(names, _)| names).collect();
+        let all = named.iter().copied().chain(&service).map(|(name, _)| name);
+        let all: Vec<Name> = all.cloned().collect();
+        let backend = |name: &Name| Wanted::Backend(of(name), all.clone());
+        part.references.extend(named.iter().map(|(name, spot)| refer(backend(name), spot)));
         let split = match (service, backends.and_then(|(_, backends)| backends), matches) {
             (Ok((service, _)), Ok(backends), Ok(matches)) => Ok(TrafficSplit {
                 namespace: id.namespace.clone(),

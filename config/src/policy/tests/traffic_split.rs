@@ -127,16 +127,21 @@ fn a_second_split_of_all_calls_is_told_with_the_first() {
 fn a_backend_that_is_yet_to_come_is_a_warning_and_keeps_its_place() {
     let text = split("{ service = \"b\", weight = 1 }, { service = \"d\", weight = 3 }");
     let loaded = load_one(&text);
-    assert_eq!(
-        lines(&loaded),
-        [
-            "warning[IM0201]: there is no service `d` in namespace `default` (p.toml:4:56) / did you mean \
-          `a`? If not, it gets its share of the calls as soon as policy defines it"
-        ]
+    let (near, to_come) = (
+        "did you mean `c`? If not, ",
+        "it gets its share of the calls as soon as policy defines it",
     );
+    let missing =
+        "warning[IM0201]: there is no service `d` in namespace `default` (p.toml:4:56) / ";
+    assert_eq!(lines(&loaded), [format!("{missing}{near}{to_come}")]);
     let specification = loaded.specification.unwrap();
     assert_eq!(specification.traffic_splits.values().next().unwrap().backends.len(), 2);
     assert_eq!(findings(&with_service("d", &text)), [""; 0]);
+    // What the split names itself was surely not meant.
+    let text = split(
+        "{ service = \"b\", weight = 1 }, { service = \"c\", weight = 1 }, { service = \"d\", weight = 3 }",
+    );
+    assert!(finding(&text).ends_with(&format!(" / {to_come}")));
 }
 
 /// Splits from and to the named services.
