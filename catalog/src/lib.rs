@@ -19,6 +19,7 @@ pub mod proxy;
 pub mod service;
 pub mod snapshot;
 pub mod specification;
+pub mod splits;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
@@ -29,7 +30,7 @@ pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
     BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, PathRegex, RouteRule,
-    SplitBackend, Subject, TcpRoute, TrafficSplit, TrafficTarget,
+    SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
 pub use proxy::{
     CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,

@@ -12,7 +12,8 @@ use crate::service::Service;
 
 /// Everything that policy says, with all references resolved and all names unique.
 ///
-/// Invariant: it passed validation. What a reference names is there.
+/// Invariant: it passed validation. What a reference names is there, but for backends of splits, which
+/// may be yet to come (SMI).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeshSpecification {
     /// Which state of the documents this is.
@@ -27,7 +28,7 @@ pub struct MeshSpecification {
     pub tcp_routes: OrdMap<(Name, Name), Arc<TcpRoute>>,
     /// Names for identities, by namespace and name.
     pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
-    /// Splits, by namespace and name. One per service at most.
+    /// Splits, by namespace and name. Of each service one at most is about all calls.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
 }
 

@@ -36,9 +36,11 @@ pub const SPLIT_SHAPE: Code = Code(303);
 pub const EMPTY_LIST: Code = Code(304);
 /// A rule that is about no port of the services that its target is about.
 pub const IDLE_RULE: Code = Code(305);
+/// A backend of a traffic split that nobody may call, beside others that somebody may.
+pub const UNCALLED_BACKEND: Code = Code(306);
 
 /// All of them, in order.
-pub const ALL: [Code; 15] = [
+pub const ALL: [Code; 16] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -54,4 +56,5 @@ pub const ALL: [Code; 15] = [
     SPLIT_SHAPE,
     EMPTY_LIST,
     IDLE_RULE,
+    UNCALLED_BACKEND,
 ];

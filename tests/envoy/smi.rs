@@ -2,6 +2,8 @@
 //! 9091; and what Open Service Mesh asks of traffic targets and of its permissive mode. (The suite on
 //! splits is in `splits`.)
 
+mod splits;
+
 use http::Method;
 use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
 

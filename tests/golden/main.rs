@@ -19,6 +19,7 @@ mod bytes;
 mod case;
 mod certificates;
 mod envoy;
+mod examples;
 mod expectation;
 mod references;
 mod regexes;

@@ -36,7 +36,12 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 
 /// Whether the rule is about the port. TCP routes are about HTTP ports too where a target has no other
 /// rules.
-fn covers(draft: &Draft<'_>, target: &TrafficTarget, rule: &RouteRule, port: &Port) -> bool {
+pub(super) fn covers(
+    draft: &Draft<'_>,
+    target: &TrafficTarget,
+    rule: &RouteRule,
+    port: &Port,
+) -> bool {
     match rule {
         RouteRule::Http { .. } => port.protocol.is_http(),
         RouteRule::Tcp { route, .. } => {

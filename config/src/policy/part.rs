@@ -145,6 +145,8 @@ pub(super) struct Reference {
 pub(super) enum Wanted {
     /// A service.
     Service(ServiceName),
+    /// A service that may be yet to come, and what the same split names besides.
+    Backend(ServiceName, Vec<Name>),
     /// An account that some service runs as.
     Account(ServiceAccount),
     /// An HTTP route group.

@@ -1,6 +1,7 @@
-//! References: what one object names must be defined, in whichever document.
+//! References: what one object names must be defined, in whichever document. A backend of a split may be
+//! yet to come (SMI), which is a warning.
 
-use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName};
+use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName, Severity};
 
 use super::draft::Draft;
 use super::part::{Key, Reference, Wanted};
@@ -11,6 +12,7 @@ use crate::suggest::{closest, did_you_mean};
 pub(super) fn check(draft: &mut Draft<'_>) {
     let missing = |reference: &Reference| match &reference.wanted {
         Wanted::Service(name) => service(draft, name),
+        Wanted::Backend(name, besides) => backend(draft, name, besides),
         Wanted::Account(account) => self::account(draft, account),
         Wanted::Group(key) => group(draft, key),
         Wanted::Match(key, name) => match_of(draft, key, name),
@@ -19,10 +21,10 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     };
     let mut findings = Vec::new();
     for reference in &draft.references {
-        findings.extend(missing(reference).map(|finding| Finding {
-            spot: Some(reference.spot.clone()),
-            ..finding.label("not found")
-        }));
+        findings.extend(
+            missing(reference)
+                .map(|finding| Finding { spot: Some(reference.spot.clone()), ..finding }),
+        );
     }
     draft.findings.extend(findings);
 }
@@ -32,8 +34,24 @@ fn service(draft: &Draft<'_>, wanted: &ServiceName) -> Option<Finding> {
     if draft.services.spot(&key).is_some() || may_be_defined(draft, &wanted.name) {
         return None;
     }
-    let finding = not_found(&format!("there is no service {}", place(&key)));
-    Some(with_advice(finding, &key, draft.services.keys()))
+    Some(with_advice(no_service(&key), &key, draft.services.keys()))
+}
+
+fn no_service(key: &Key) -> Finding {
+    not_found(&format!("there is no service {}", place(key)))
+}
+
+/// A backend that is not there is not an error: who begins a rollout writes the split first. What its
+/// split names `besides` is near, as one version is to the next, and was not meant.
+fn backend(draft: &Draft<'_>, wanted: &ServiceName, besides: &[Name]) -> Option<Finding> {
+    service(draft, wanted)?;
+    let key = (wanted.namespace.clone(), wanted.name.clone());
+    let others = draft.services.keys().filter(|(_, name)| !besides.contains(name));
+    let Finding { help, .. } = with_advice(no_service(&key), &key, others.collect::<Vec<_>>());
+    let to_come = "it gets its share of the calls as soon as policy defines it";
+    let help = help.map_or(to_come.to_owned(), |near| format!("{near} If not, {to_come}"));
+    let finding = Finding { severity: Severity::Warning, ..no_service(&key) };
+    Some(finding.label("gets no calls").help(help))
 }
 
 fn account(draft: &Draft<'_>, wanted: &ServiceAccount) -> Option<Finding> {
@@ -98,7 +116,7 @@ fn may_be_defined(draft: &Draft<'_>, name: &Name) -> bool {
 }
 
 fn not_found(message: &str) -> Finding {
-    Finding::error(codes::NOT_FOUND, None, message)
+    Finding::error(codes::NOT_FOUND, None, message).label("not found")
 }
 
 fn place((namespace, name): &Key) -> String {

@@ -3,7 +3,9 @@
 //!
 //! What is accepted here is a subset of both languages, and small enough for Envoy when compiled.
 
+mod class;
 mod dialect;
+mod query;
 mod size;
 mod start;
 #[cfg(test)]
@@ -12,7 +14,7 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ironmesh_catalog::Finding;
+use ironmesh_catalog::{Finding, PathRegex};
 use regex_syntax::ast::{Ast, ErrorKind, parse::Parser};
 
 use self::size::Around;
@@ -32,7 +34,7 @@ pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, Told> {
 }
 
 /// Reads an expression on paths; warns of one that no path can match.
-pub(super) fn read_path(value: Value<'_>) -> Result<Arc<str>, Told> {
+pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, Told> {
     let text = value.string()?;
     let ast = parse(value, text, Around::Path)?;
     if !start::may_match_a_path(&ast) {
@@ -40,7 +42,7 @@ pub(super) fn read_path(value: Value<'_>) -> Result<Arc<str>, Told> {
         let finding = Finding::warning(codes::REGEX, Some(value.part(0..text.len())), message);
         value.tell(finding.label("matches nothing").help(format!("write `/{text}`")));
     }
-    Ok(text.into())
+    Ok(PathRegex { text: text.into(), before_query: query::before(&ast, text).map(Arc::from) })
 }
 
 /// What is wrong with an expression, and at which bytes of it.

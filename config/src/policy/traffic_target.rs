@@ -174,7 +174,7 @@ fn no_matches(value: Value<'_>) -> Told {
 }
 
 /// The items in their order, each once: what is said twice is no other policy.
-fn without_repeats<T: PartialEq>(items: Vec<T>) -> Vec<T> {
+pub(super) fn without_repeats<T: PartialEq>(items: Vec<T>) -> Vec<T> {
     let mut once = Vec::with_capacity(items.len());
     for item in items {
         if !once.contains(&item) {

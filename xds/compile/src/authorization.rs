@@ -145,8 +145,7 @@ fn allows(one: &HttpMatch) -> Permission {
     }
     for (name, expression) in &one.headers {
         conditions.push(match &**name {
-            // The host is compared in lower case and without its port.
-            "host" => header(":authority", regex(format!("(?i:{expression})(?::[0-9]+)?"))),
+            "host" => header(":authority", regex(host(expression))),
             name => header(name, regex(expression.to_string())),
         });
     }
@@ -160,6 +159,11 @@ fn allows(one: &HttpMatch) -> Permission {
             rule: Some(permission::Rule::AndRules(set(first.into_iter().chain(conditions)))),
         },
     }
+}
+
+/// An expression on the host, for a host that may be in upper case and have its port.
+pub(crate) fn host(expression: &str) -> String {
+    format!("(?i:{expression})(?::[0-9]+)?")
 }
 
 /// The path without its query, which a matcher on the `:path` header would compare as well.

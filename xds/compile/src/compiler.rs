@@ -195,7 +195,7 @@ impl Compiler {
                 Some(upstream::http_listener(proxy, &port, declared.local_port))
             } else {
                 // Nothing can be said on TCP: where nobody may call, nobody listens.
-                let to = scope.callable.get(&port);
+                let to = scope.callable.get(&port).map(|to| &**to);
                 let plaintext = to.is_some_and(|to| outbound::may_be_plaintext(&snapshot, to));
                 let listener = to.and_then(|to| {
                     upstream::tcp_listener(proxy, &port, declared.local_port, to, plaintext)

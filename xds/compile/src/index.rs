@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Grant, MeshSpecification, Mode, Port, RouteRule, ServiceAccount, ServiceName, ServicePort,
-    Snapshot, TcpRoute, TrafficSplit, TrafficTarget,
+    Snapshot, TcpRoute, TrafficTarget,
 };
+
+use crate::destination::Destination;
+use crate::splits::SplitIndex;
 
 /// The specification by service account and by apex.
 #[derive(Debug)]
@@ -15,9 +18,7 @@ pub(crate) struct PolicyIndex {
     by_source: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
     by_destination: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
-    splits: BTreeMap<ServiceName, Arc<TrafficSplit>>,
-    /// The apexes in front of a backend.
-    apexes: BTreeMap<ServiceName, Vec<ServiceName>>,
+    splits: SplitIndex,
     /// The ports of permissive services.
     permissive: BTreeSet<ServicePort>,
 }
@@ -30,8 +31,7 @@ impl PolicyIndex {
             by_source: BTreeMap::new(),
             by_destination: BTreeMap::new(),
             services: BTreeMap::new(),
-            splits: BTreeMap::new(),
-            apexes: BTreeMap::new(),
+            splits: SplitIndex::new(specification),
             permissive: BTreeSet::new(),
         };
         for grant in snapshot.grants.by_target.values() {
@@ -48,13 +48,6 @@ impl PolicyIndex {
             names.push(service.name.clone());
             if snapshot.mode_of(service) == Mode::Permissive {
                 index.permissive.extend(service.service_ports().map(|(port, _)| port));
-            }
-        }
-        for split in specification.traffic_splits.values() {
-            index.splits.insert(split.service.clone(), Arc::clone(split));
-            for backend in &split.backends {
-                let apexes = index.apexes.entry(backend.service.clone()).or_default();
-                apexes.push(split.service.clone());
             }
         }
         index
@@ -82,14 +75,14 @@ impl PolicyIndex {
         self.services.get(account).into_iter().flatten()
     }
 
-    /// The split of which `service` is the apex.
-    pub(crate) fn split_of(&self, service: &ServiceName) -> Option<&TrafficSplit> {
-        self.splits.get(service).map(|split| &**split)
+    /// Where calls of a service port go.
+    pub(crate) fn destination(&self, port: &ServicePort) -> Arc<Destination> {
+        self.splits.destination(port)
     }
 
     /// The service ports that `account` may call, of services that it may know of: those that a target of
     /// its grants something on, those of permissive services, and every port of an apex that it may call
-    /// on a backend.
+    /// on a backend, or of one in front of such an apex.
     pub(crate) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServicePort> {
         let is_visible = |port: &ServicePort| {
             let service = self.specification.services.get(&port.service);
@@ -105,8 +98,8 @@ impl PolicyIndex {
             }
         }
         callable.retain(is_visible);
-        let of_apexes: Vec<_> = callable.iter().flat_map(|port| self.apexes_of(port)).collect();
-        callable.extend(of_apexes.into_iter().filter(is_visible));
+        self.splits.add_apexes(&mut callable);
+        callable.retain(is_visible);
         callable
     }
 
@@ -135,16 +128,5 @@ impl PolicyIndex {
                 self.specification.tcp_routes.get(&key).map(|route| &**route)
             }
         })
-    }
-
-    /// The ports of the apexes in front of a service port.
-    fn apexes_of(&self, port: &ServicePort) -> impl Iterator<Item = ServicePort> {
-        let apexes = self.apexes.get(&port.service).into_iter().flatten();
-        apexes
-            .filter(|apex| {
-                let apex = self.specification.services.get(*apex);
-                apex.is_some_and(|apex| apex.port(port.port).is_some())
-            })
-            .map(|apex| ServicePort::new(apex.clone(), port.port))
     }
 }

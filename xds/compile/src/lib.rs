@@ -12,6 +12,8 @@
 
 mod authorization;
 mod compiler;
+mod condition;
+mod destination;
 pub mod handover;
 mod http;
 mod inbound;
@@ -22,6 +24,7 @@ mod plaintext;
 mod secret;
 mod shape;
 mod shared;
+mod splits;
 pub mod stand_in;
 mod tcp;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! HTTP listener that routes by `Host` (docs/concepts/traffic.md).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ironmesh_catalog::{
     EndpointSource, MeshEndpoint, Mode, Port, Protocol, Proxy, Service, ServiceAccount,
@@ -16,14 +17,10 @@ use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
-use ironmesh_xds_wire::pb::envoy::config::route::v3::{
-    RetryPolicy, RouteAction, RouteConfiguration, VirtualHost, WeightedCluster, route,
-    route_action::{ClusterSpecifier, HostRewriteSpecifier},
-    weighted_cluster::ClusterWeight,
-};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
-use crate::http::{Side, answer, connection_manager, every_request, forward, protocol_options};
-use crate::index::PolicyIndex;
+use crate::destination::Destination;
+use crate::http::{Side, answer, connection_manager, every_request, protocol_options};
 use crate::shape::{CONNECT_TIMEOUT, ads, circuit_breakers, lb_endpoint, listener, number};
 use crate::{plaintext, tls};
 
@@ -34,9 +31,6 @@ const BY_HOST: &str = "outbound-http";
 /// seconds lie between the questions.
 const KEEPALIVE_TIME: u32 = 60;
 const KEEPALIVE_INTERVAL: u32 = 15;
-
-/// Retried is only what cannot have reached an application.
-const RETRY_ON: &str = "connect-failure,refused-stream,reset-before-request";
 
 /// The cluster through which `caller` reaches a service port: mutual TLS to the proxies in front of
 /// it, which must be those of the service's account. HTTP goes as HTTP/2.
@@ -124,80 +118,6 @@ fn mesh_endpoint(endpoint: &MeshEndpoint) -> LbEndpoint {
     LbEndpoint { metadata, ..lb_endpoint(endpoint.address, endpoint.weight) }
 }
 
-/// Where calls of a service port go: itself, or the backends of its split.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Destination {
-    One(ServicePort),
-    Split(Vec<(ServicePort, u32)>),
-    /// A split none of whose backends with a weight has the port.
-    Nowhere,
-}
-
-impl Destination {
-    pub(crate) fn of(index: &PolicyIndex, port: &ServicePort) -> Self {
-        let Some(split) = index.split_of(&port.service) else { return Self::One(port.clone()) };
-        let services = &index.specification().services;
-        let is_http = |service| {
-            let port = services.get(service).and_then(|service| service.port(port.port));
-            port.map(|port| port.protocol.is_http())
-        };
-        let asked = is_http(&port.service);
-        let backends = split.backends.iter().filter(|backend| backend.weight > 0);
-        // SMI: a backend without the port is left out (config warns).
-        let backends =
-            backends.filter(|backend| asked.is_some() && is_http(&backend.service) == asked);
-        let mut backends: Vec<_> = backends
-            .map(|backend| (ServicePort::new(backend.service.clone(), port.port), backend.weight))
-            .collect();
-        backends.sort();
-        if backends.is_empty() { Self::Nowhere } else { Self::Split(backends) }
-    }
-
-    /// The clusters that it takes.
-    pub(crate) fn service_ports(&self) -> Vec<&ServicePort> {
-        match self {
-            Self::One(port) => vec![port],
-            Self::Split(backends) => backends.iter().map(|(port, _)| port).collect(),
-            Self::Nowhere => Vec::new(),
-        }
-    }
-
-    /// The action that goes there. `host` is what the request's host is rewritten to, if at all.
-    pub(crate) fn action(&self, asked: &ServicePort, host: Option<String>) -> route::Action {
-        let clusters = match self {
-            Self::One(port) => ClusterSpecifier::Cluster(port.to_string()),
-            Self::Split(backends) => ClusterSpecifier::WeightedClusters(WeightedCluster {
-                clusters: backends
-                    .iter()
-                    .map(|(port, weight)| cluster_weight(port, *weight))
-                    .collect(),
-                ..WeightedCluster::default()
-            }),
-            Self::Nowhere => {
-                return answer(
-                    503,
-                    format!("ironmesh: no backend of {} has port {}\n", asked.service, asked.port),
-                );
-            }
-        };
-        let retry = RetryPolicy {
-            retry_on: RETRY_ON.to_owned(),
-            num_retries: number(1),
-            ..RetryPolicy::default()
-        };
-        forward(RouteAction {
-            cluster_specifier: Some(clusters),
-            retry_policy: Some(retry),
-            host_rewrite_specifier: host.map(HostRewriteSpecifier::HostRewriteLiteral),
-            ..RouteAction::default()
-        })
-    }
-}
-
-fn cluster_weight(port: &ServicePort, weight: u32) -> ClusterWeight {
-    ClusterWeight { name: port.to_string(), weight: number(weight), ..ClusterWeight::default() }
-}
-
 /// The listener that routes by `Host`.
 pub(crate) fn by_host_listener(proxy: &Proxy) -> Listener {
     let manager =
@@ -214,7 +134,7 @@ pub(crate) fn by_host_listener(proxy: &Proxy) -> Listener {
 pub(crate) fn by_host_routes(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
-    callable: &BTreeMap<ServicePort, Destination>,
+    callable: &BTreeMap<ServicePort, Arc<Destination>>,
 ) -> RouteConfiguration {
     let mut virtual_hosts = Vec::new();
     for (port, destination) in callable {
@@ -223,7 +143,7 @@ pub(crate) fn by_host_routes(
         virtual_hosts.push(VirtualHost {
             name: format!("outbound|{port}"),
             domains: hosts(snapshot, caller, service, port),
-            routes: vec![every_request(destination.action(port, None))],
+            routes: destination.routes(port, None),
             ..VirtualHost::default()
         });
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use ironmesh_catalog::{Service, ServiceAccount, ServicePort, Snapshot, TcpAccess};
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
+use crate::destination::Destination;
 use crate::index::PolicyIndex;
-use crate::outbound::Destination;
 use crate::{inbound, outbound, secret, upstream};
 
 pub use update::Changes;
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
 pub(crate) struct Scope {
     pub(crate) resources: ResourceSet,
     /// What it may call, and where such calls go.
-    pub(crate) callable: BTreeMap<ServicePort, Destination>,
+    pub(crate) callable: BTreeMap<ServicePort, Arc<Destination>>,
 }
 
 /// Encodes resources, and counts them.
@@ -103,12 +103,12 @@ impl Shared {
             .callable(account)
             .into_iter()
             .map(|port| {
-                let destination = Destination::of(&self.index, &port);
+                let destination = self.index.destination(&port);
                 (port, destination)
             })
             .collect();
         let clusters: BTreeSet<_> =
-            callable.values().flat_map(Destination::service_ports).collect();
+            callable.values().flat_map(|destination| destination.service_ports()).collect();
         for service_port in clusters {
             let service = snapshot.service(&service_port.service);
             let Some((service, port)) =
@@ -188,11 +188,11 @@ impl Shared {
             return Arc::clone(resource);
         }
         let hostname = self.snapshot.mesh.domain.hostname(&port.service);
-        let action = match scope.callable.get(port) {
-            Some(to) => to.action(port, Some(format!("{hostname}:{}", port.port))),
-            None => upstream::forbidden(&self.snapshot, account, service),
+        let routes = match scope.callable.get(port) {
+            Some(to) => to.routes(port, Some(&format!("{hostname}:{}", port.port))),
+            None => vec![upstream::forbidden(&self.snapshot, account, service)],
         };
-        let resource = self.encoder.encode(&upstream::upstream_routes(port, action));
+        let resource = self.encoder.encode(&upstream::upstream_routes(port, routes));
         self.upstream_routes.insert(key, Arc::clone(&resource));
         resource
     }

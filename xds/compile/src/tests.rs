@@ -260,9 +260,8 @@ proptest! {
             let services = &snapshot.specification.services;
             let first = proxy.record.services.iter().find_map(|name| services.get(name));
             let callable = first.map(|s| model.callable(&s.account)).unwrap_or_default();
-            let backends = callable.iter().flat_map(|port| model.backends(&port.service));
-            let scope: BTreeSet<_> =
-                callable.iter().map(|port| port.service.clone()).chain(backends).collect();
+            let reached = callable.iter().flat_map(|port| model.reached(port));
+            let scope: BTreeSet<_> = reached.map(|port| port.service).collect();
 
             let clusters = compiled.resources.of(ResourceType::Cluster).keys();
             let endpoints = compiled.resources.of(ResourceType::Endpoint).keys();

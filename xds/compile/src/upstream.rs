@@ -7,10 +7,10 @@ use ironmesh_catalog::{
 };
 use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
-use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost, route};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 
+use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request};
-use crate::outbound::Destination;
 use crate::shape::listener;
 use crate::tcp;
 
@@ -148,14 +148,14 @@ fn upstream_listener(
     }
 }
 
-/// The routes of an upstream: all to `action`.
-pub(crate) fn upstream_routes(port: &ServicePort, action: route::Action) -> RouteConfiguration {
+/// The routes of an upstream.
+pub(crate) fn upstream_routes(port: &ServicePort, routes: Vec<Route>) -> RouteConfiguration {
     RouteConfiguration {
         name: name(port),
         virtual_hosts: vec![VirtualHost {
             name: "upstream".to_owned(),
             domains: vec!["*".to_owned()],
-            routes: vec![every_request(action)],
+            routes,
             ..VirtualHost::default()
         }],
         ..RouteConfiguration::default()
@@ -163,14 +163,11 @@ pub(crate) fn upstream_routes(port: &ServicePort, action: route::Action) -> Rout
 }
 
 /// A declared HTTP upstream that policy forbids keeps its listener, which says so.
-pub(crate) fn forbidden(
-    snapshot: &Snapshot,
-    caller: &ServiceAccount,
-    service: &Service,
-) -> route::Action {
+pub(crate) fn forbidden(snapshot: &Snapshot, caller: &ServiceAccount, service: &Service) -> Route {
     let caller = snapshot.mesh.trust_domain.workload(caller);
     let name = &service.name;
-    answer(403, format!("ironmesh: {caller} may not call {name}: no traffic target allows it\n"))
+    let words = format!("ironmesh: {caller} may not call {name}: no traffic target allows it\n");
+    every_request(answer(403, words))
 }
 
 fn name(port: &ServicePort) -> String {

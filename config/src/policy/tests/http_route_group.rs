@@ -37,6 +37,10 @@ fn what_is_wrong_with_a_match_is_told() {
         ("{ name = 'a' }, { name = 'a' }", "error[IM0202]: match `a` is defined twice"),
         ("{ name = 'a', methods = [] }", "error[IM0304]: `methods` is empty"),
         ("{ name = 'a', methods = ['G T'] }", "error[IM0105]: `G T` is not an HTTP method"),
+        (
+            &format!("{{ name = 'a', methods = ['{}', '{}'] }}", "A".repeat(200), "B".repeat(201)),
+            "error[IM0105]: `methods` are more than 400 characters together",
+        ),
         ("{ name = 'a', headers = [] }", "error[IM0304]: `headers` is empty"),
         ("{ name = 'a', headers = {} }", "error[IM0304]: `headers` is empty"),
         ("{ name = 'a', headers = [{}] }", "error[IM0304]: `headers` is empty"),

@@ -9,8 +9,8 @@ use ironmesh_catalog::{
     IdentityBinding, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method, Mode, Name,
     Participation, PathRegex, PolicyRevision, Port, Protocol, Proxy, ProxyId, ProxyStatement,
     Records, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
-    SpiffeId, SplitBackend, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
-    TrustBundle, TrustDomain, Upstream, Visibility,
+    SpiffeId, SplitBackend, SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit,
+    TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -43,8 +43,7 @@ pub(super) struct Shape {
     /// The ports that each TCP route names.
     routes: BTreeMap<(usize, usize), Option<Vec<usize>>>,
     targets: Vec<TargetShape>,
-    /// Apex → backends with their weights.
-    splits: BTreeMap<usize, BTreeMap<usize, u32>>,
+    splits: Vec<SplitShape>,
     proxies: Vec<ProxyShape>,
 }
 
@@ -85,6 +84,15 @@ enum RuleShape {
     /// Group and matches.
     Http(usize, Option<Vec<usize>>),
     Tcp(usize),
+}
+
+#[derive(Debug, Clone)]
+struct SplitShape {
+    apex: usize,
+    /// Groups and matches.
+    matches: Vec<(usize, Option<Vec<usize>>)>,
+    /// Backends with their weights.
+    backends: BTreeMap<usize, u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -140,8 +148,11 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         sources,
         rules,
     });
-    let backends = btree_map(0..SERVICES, 0..3_u32, 1..4);
     // A service more than there are is one that policy does not define.
+    let backends = btree_map(0..=SERVICES, 0..3_u32, 1..4);
+    let matches = vec((0..=GROUPS, option::of(vec(0..=MATCHES, 0..3))), 0..3);
+    let split = (0..SERVICES, matches, backends);
+    let split = split.prop_map(|(apex, matches, backends)| SplitShape { apex, matches, backends });
     let upstream = (0..=SERVICES, option::of(0..PORTS.len()), 15078..15084_u16);
     let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream, 0..4), any::<bool>(), any::<bool>());
     let proxy = proxy.prop_map(|(services, upstreams, participates, is_on_loopback)| ProxyShape {
@@ -151,7 +162,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         is_on_loopback,
     });
     let groups = btree_map((0..NAMESPACES, 0..GROUPS), 0..=MATCHES, 0..=NAMESPACES * GROUPS);
-    let splits = btree_map(0..SERVICES, backends, 0..3);
+    let splits = vec(split, 0..5);
     let routes = btree_map(
         (0..NAMESPACES, 0..ROUTES),
         option::of(vec(0..PORTS.len(), 1..3)),
@@ -200,13 +211,32 @@ impl Shape {
                 sources: vec![(1, 0, Way::Account)],
                 rules: vec![RuleShape::Http(0, None)],
             }],
-            splits: BTreeMap::new(),
+            splits: Vec::new(),
             proxies: [proxy(0, participates)]
                 .into_iter()
                 .chain(others(1))
                 .chain(others(2))
                 .collect(),
         }
+    }
+
+    /// This fleet with a split of its service, for requests that one of the matches matches, over two more
+    /// services. One caller has it as an upstream.
+    pub(super) fn with_split(mut self, weights: [u32; 2], a_match: usize) -> Self {
+        self.groups = [((0, 0), MATCHES)].into();
+        let behind = self.services.len()..;
+        for _ in weights {
+            self.services.extend(self.services.first().cloned());
+        }
+        self.splits.push(SplitShape {
+            apex: 0,
+            matches: vec![(0, Some(vec![a_match]))],
+            backends: behind.zip(weights).collect(),
+        });
+        if let Some(caller) = self.proxies.get_mut(1) {
+            caller.upstreams = vec![(0, None, 15079)];
+        }
+        self
     }
 
     /// This shape with some parts of another: the next moment of the mesh.
@@ -319,18 +349,10 @@ impl Shape {
         let targets = targets
             .into_iter()
             .map(|target| ((target.namespace.clone(), target.name.clone()), Arc::new(target)));
-        let splits = order.of(&self.splits).into_iter().map(|(apex, backends)| {
-            let service = self.service_name(*apex);
-            let backends = backends.iter().map(|(backend, weight)| SplitBackend {
-                service: self.service_name(*backend),
-                weight: *weight,
-                spot: spot(),
-            });
-            let (namespace, name) = (service.namespace.clone(), service.name.clone());
-            let key = (namespace.clone(), name.clone());
-            let backends = backends.collect();
-            (key, Arc::new(TrafficSplit { namespace, name, service, backends, spot: spot() }))
-        });
+        let splits = order.of(self.splits.iter().enumerate().map(|(n, s)| self.split(n, s)));
+        let splits = splits
+            .into_iter()
+            .map(|split| ((split.namespace.clone(), split.name.clone()), Arc::new(split)));
         MeshSpecification {
             revision: PolicyRevision::default(),
             services: services.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),
@@ -339,6 +361,28 @@ impl Shape {
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
             identity_bindings: order.of(bindings()).into_iter().collect(),
+        }
+    }
+
+    fn split(&self, n: usize, shape: &SplitShape) -> TrafficSplit {
+        let service = self.service_name(shape.apex);
+        let backends = shape.backends.iter().map(|(backend, weight)| SplitBackend {
+            service: self.service_name(*backend),
+            weight: *weight,
+            spot: spot(),
+        });
+        let matches = shape.matches.iter().map(|(group, matches)| SplitMatch {
+            group: name("g", *group),
+            matches: matches.as_ref().map(|all| all.iter().map(|n| name("m", *n)).collect()),
+            spot: spot(),
+        });
+        TrafficSplit {
+            namespace: service.namespace.clone(),
+            name: name("split", n),
+            service,
+            matches: matches.collect(),
+            backends: backends.collect(),
+            spot: spot(),
         }
     }
 
@@ -484,7 +528,10 @@ fn http_match(n: usize) -> HttpMatch {
     let header = ("x-tier".into(), "gold".into());
     HttpMatch {
         name: name("m", n),
-        path: only(1).then(|| PathRegex("/books/.*".into())),
+        path: only(1).then(|| PathRegex {
+            text: "/books/.*".into(),
+            before_query: Some("/books/[^?]*".into()),
+        }),
         methods: only(2).then(|| Method("GET".into())).into_iter().collect(),
         headers: only(2).then_some(header).into_iter().collect(),
         spot: spot(),

@@ -1,6 +1,8 @@
 //! Classes of characters, as the bytes that RE2 compares: Envoy has it read bytes, not characters.
 
-use regex_syntax::ast::{Ast, ClassAsciiKind, ClassPerl, ClassPerlKind, ClassSet, ClassSetItem};
+use regex_syntax::ast::{
+    Ast, ClassAsciiKind, ClassBracketed, ClassPerl, ClassPerlKind, ClassSet, ClassSetItem,
+};
 
 /// How many instructions the class `ast` takes: one for each of its ranges of bytes. Where `may_fold`,
 /// letters in both cases count once, as RE2 does it.
@@ -21,6 +23,16 @@ pub(super) fn ranges(ast: &Ast, ignores_case: bool, may_fold: bool) -> u64 {
     // Of anything there is one more: RE2 marks loops of it from which all that follows matches.
     let is_anything = class.0.iter().all(|own| *own);
     class.ranges(may_fold).max(1) + u64::from(is_anything)
+}
+
+/// The bytes that are written between the brackets, whether or not they are those that do not match, and
+/// in the case in which they are written.
+pub(super) fn written(bracketed: &ClassBracketed) -> [bool; 256] {
+    let mut class = Bytes([false; 256]);
+    if let ClassSet::Item(item) = &bracketed.kind {
+        class.add(item, false);
+    }
+    class.0
 }
 
 struct Bytes([bool; 256]);
