@@ -27,7 +27,7 @@ pub use endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
-pub use name::{Domain, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
+pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
     BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, PathRegex, RouteRule,
     SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
@@ -36,6 +36,8 @@ pub use proxy::{
     CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,
     Upstream,
 };
-pub use service::{EndpointSource, Mode, Port, Protocol, Service, StaticEndpoint, Visibility};
+pub use service::{
+    EndpointSource, External, Mode, Port, Protocol, Resolution, Service, StaticEndpoint, Visibility,
+};
 pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};

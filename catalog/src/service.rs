@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::endpoint::Labels;
 use crate::finding::Spot;
-use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
+use crate::name::{Hostname, Name, ServiceAccount, ServiceName, ServicePort};
 
 /// A logical name with ports. A service has no endpoints of its own; providers find them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Service {
     pub mode: Option<Mode>,
     /// Who knows of it.
     pub visibility: Visibility,
+    /// What it is outside of the mesh; none for a service of the mesh.
+    pub external: Option<External>,
     /// The services that are parts of this one: those whose endpoints are some of its own.
     pub subsets: Vec<ServiceName>,
     /// Where policy defines it.
@@ -38,7 +40,9 @@ impl Service {
     pub fn served_as(&self) -> &ServiceName {
         match &self.endpoints {
             EndpointSource::Subset { of, .. } => of,
-            EndpointSource::Registered | EndpointSource::Static(_) => &self.name,
+            EndpointSource::Registered | EndpointSource::Static(_) | EndpointSource::Hostname => {
+                &self.name
+            }
         }
     }
 
@@ -80,6 +84,33 @@ impl fmt::Display for Mode {
             Self::Permissive => "permissive",
         })
     }
+}
+
+/// A service outside of the mesh: no proxy serves it, and it is called as it is, without the mesh's TLS.
+/// Who may call it is decided by the caller's own proxy, and by nobody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct External {
+    /// What it is called there. Always there unless its endpoints are a list.
+    pub hostname: Option<Hostname>,
+    /// How its endpoints are found.
+    pub resolution: Resolution,
+}
+
+/// How the endpoints of an external service are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolution {
+    /// A list in policy.
+    Static,
+    /// The proxy looks its hostname up.
+    Dns,
+    /// The proxy looks up the host that the request asks for, which is below the hostname (`*.example.com`).
+    Passthrough,
+}
+
+impl Resolution {
+    /// All of them, with the words that policy uses.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("static", Self::Static), ("dns", Self::Dns), ("passthrough", Self::Passthrough)];
 }
 
 /// Who knows of a service.
@@ -181,6 +212,8 @@ pub enum EndpointSource {
     Registered,
     /// A list in policy.
     Static(Vec<StaticEndpoint>),
+    /// No endpoints that we know: proxies look up the hostname of an external service.
+    Hostname,
     /// Those of another service that have these labels. Never no labels.
     Subset {
         /// The service that it is a part of.

@@ -268,8 +268,9 @@ impl Snapshot {
             Some(record) => Some(is_shut_out(&service, endpoint, record)),
             None => misplaced(&service, mode, endpoint, &records),
         };
-        // What is wrong with the endpoints of a part is told of the whole.
-        let told = endpoints.iter().filter(|_| !service.is_subset());
+        // What is wrong with the endpoints of a part is told of the whole; outside there are no proxies.
+        let is_told = !service.is_subset() && service.external.is_none();
+        let told = endpoints.iter().filter(|_| is_told);
         let findings: Vec<_> = told.filter_map(misplaced).collect();
         if !findings.is_empty() {
             self.findings.insert(name.clone(), findings.into());
@@ -278,7 +279,8 @@ impl Snapshot {
             |endpoint: &&Endpoint| shut_out(endpoint, served, &records, &revoked).is_none();
         let endpoints: Vec<_> = endpoints.iter().filter(is_let_in).cloned().collect();
         for (service_port, port) in service.service_ports() {
-            let at = Place { port, served_as: served, mode, records: &records };
+            let takes_plaintext = mode == Mode::Permissive || service.external.is_some();
+            let at = Place { port, served_as: served, takes_plaintext, records: &records };
             self.place_port(&service_port, &at, &endpoints);
         }
     }
@@ -290,7 +292,7 @@ impl Snapshot {
 
     /// Places the endpoints of one service port: behind their proxies, or in plaintext.
     fn place_port(&mut self, service_port: &ServicePort, at: &Place<'_>, endpoints: &[Endpoint]) {
-        let Place { port, served_as, mode, records } = *at;
+        let Place { port, served_as, takes_plaintext, records } = *at;
         let served_port = ServicePort::new(served_as.clone(), port.number);
         // Proxies that serve it, with what is behind each: port of the application → weight.
         let mut behind: BTreeMap<ProxyId, (&JoinRecord, BTreeMap<u16, u32>)> = BTreeMap::new();
@@ -305,7 +307,7 @@ impl Snapshot {
                 takes_part |= has_in_force(record, &served_port);
             }
             // One that is known by its proxy alone may have an application that nobody else reaches.
-            if !takes_part && endpoint.proxy.is_none() && mode == Mode::Permissive {
+            if !takes_part && endpoint.proxy.is_none() && takes_plaintext {
                 let address = SocketAddr::new(endpoint.address, target);
                 let (_, weight) = dialled.entry(address).or_insert((Transport::Plaintext, 0));
                 *weight = weight.saturating_add(endpoint.weight);
@@ -350,7 +352,8 @@ struct Place<'a> {
     port: &'a Port,
     /// The service as which proxies serve it.
     served_as: &'a ServiceName,
-    mode: Mode,
+    /// Whether endpoints without a proxy are called in plaintext.
+    takes_plaintext: bool,
     /// The proxies that joined as that service.
     records: &'a [Arc<JoinRecord>],
 }

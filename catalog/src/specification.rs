@@ -42,6 +42,7 @@ impl MeshSpecification {
                     && ours.ports == theirs.ports
                     && ours.mode == theirs.mode
                     && ours.visibility == theirs.visibility
+                    && ours.external == theirs.external
                     && ours.subsets == theirs.subsets
                     && ours.served_as() == theirs.served_as()
             }

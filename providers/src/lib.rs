@@ -68,11 +68,12 @@ impl Discovery {
         Some(match &self.specification.services.get(name)?.endpoints {
             EndpointSource::Static(list) => fixed::endpoints(list),
             EndpointSource::Registered => self.registered.endpoints(name),
+            EndpointSource::Hostname => Vec::new(),
             EndpointSource::Subset { of, labels } => {
                 let mut endpoints = match &self.specification.services.get(of)?.endpoints {
                     EndpointSource::Static(list) => fixed::endpoints(list),
                     EndpointSource::Registered => self.registered.endpoints(of),
-                    EndpointSource::Subset { .. } => Vec::new(),
+                    EndpointSource::Hostname | EndpointSource::Subset { .. } => Vec::new(),
                 };
                 endpoints.retain(|endpoint| endpoint.labels.include(labels));
                 endpoints

@@ -9,6 +9,7 @@ mod ageing;
 mod authorization;
 mod bookstore;
 mod endpoints;
+mod external;
 mod first_light;
 mod flips;
 mod handover;

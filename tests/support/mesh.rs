@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use fs_err as fs;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -177,6 +177,9 @@ impl Mesh {
         if options.sotw {
             ask_for_sotw(&folder);
         }
+        if let Some(address) = options.name_server {
+            ask_name_server(&folder, address);
+        }
         folder
     }
 
@@ -229,6 +232,21 @@ fn ask_for_sotw(folder: &Path) {
     let sotw = delta.replace("DELTA_GRPC", "GRPC");
     assert_ne!(sotw, delta, "the bootstrap does not say DELTA_GRPC");
     fs::write(&file, sotw).unwrap();
+}
+
+fn ask_name_server(folder: &Path, address: SocketAddr) {
+    let file = folder.join("envoy.yaml");
+    let mut bootstrap: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let ip = address.ip().to_string();
+    let resolver = json!({ "socket_address": { "address": ip, "port_value": address.port() } });
+    bootstrap["typed_dns_resolver_config"] = json!({
+        "name": "envoy.network.dns_resolver.cares",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+            "resolvers": [resolver],
+        },
+    });
+    fs::write(&file, bootstrap.to_string()).unwrap();
 }
 
 fn config(folder: &Path, xds: SocketAddr, admin: SocketAddr) -> String {

@@ -34,6 +34,7 @@ fn warehouse(mode: Option<Mode>) -> Service {
         endpoints: EndpointSource::Registered,
         mode,
         visibility: Visibility::Public,
+        external: None,
         subsets: Vec::new(),
         spot: spot(),
     }

@@ -37,6 +37,7 @@ fn service(service: &str, account: &str) -> Service {
         endpoints: EndpointSource::Registered,
         mode: None,
         visibility: Visibility::Public,
+        external: None,
         subsets: Vec::new(),
         spot: spot(),
     }

@@ -25,6 +25,7 @@ fn service(name: &str) -> Service {
         endpoints: EndpointSource::Registered,
         mode: None,
         visibility: Visibility::Public,
+        external: None,
         subsets: Vec::new(),
         spot: Spot::new(&"p.toml".into(), "", 0..0),
     }

@@ -97,6 +97,7 @@ fn service(text: &str) -> Service {
         endpoints: EndpointSource::Registered,
         mode: None,
         visibility: Visibility::Public,
+        external: None,
         subsets: Vec::new(),
         spot: spot(),
     }

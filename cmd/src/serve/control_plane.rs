@@ -165,6 +165,13 @@ impl RunningControlPlane {
                 "`{part}` is a part of the service `{whole}`: let the proxy join as that, with the labels of the part (`--label`)"
             ));
         }
+        let mut services = request.services.iter().filter_map(known);
+        if let Some(external) = services.find(|one| one.external.is_some()) {
+            let name = &external.name;
+            return refuse(format!(
+                "the service `{name}` is outside of the mesh: no proxy serves it"
+            ));
+        }
         for name in request.services.iter().chain(upstreams) {
             if !specification.services.contains_key(name) {
                 let known: Vec<_> =

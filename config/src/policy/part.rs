@@ -54,7 +54,8 @@ impl Part {
         let same_service = |one: &Service, other: &Service| {
             (&one.account, &one.ports, one.mode, one.visibility)
                 == (&other.account, &other.ports, other.mode, other.visibility)
-                && (&one.subsets, one.served_as()) == (&other.subsets, other.served_as())
+                && (&one.subsets, one.served_as(), &one.external)
+                    == (&other.subsets, other.served_as(), &other.external)
         };
         self.findings.is_empty()
             && before.findings.is_empty()

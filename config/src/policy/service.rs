@@ -1,5 +1,6 @@
 //! `[[service]]`: a logical name with ports.
 
+mod external;
 mod ports;
 mod subsets;
 
@@ -20,8 +21,13 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         table.optional("visibility", |value| value.word("visibility", &Visibility::ALL));
     let endpoints =
         table.optional("endpoints", |value| endpoints::read(value, ports.as_deref().ok()));
+    let external = external::read(&mut table, &endpoints, ports.as_deref().ok());
     let namespace = id.as_ref().ok().map(|id| &id.namespace);
-    let subsets = table.optional("subsets", |value| Ok(subsets::read(value, namespace, part)));
+    let is_external = matches!(external, Ok(Some(_)));
+    let subsets = table.optional("subsets", |value| {
+        let subsets = subsets::read(value, namespace, part);
+        if is_external { Err(subsets::of_external(value)) } else { Ok(subsets) }
+    });
     if let Ok(id) = id {
         let account = account.map(|account| {
             let account = account.unwrap_or_else(|| id.name.clone());
@@ -40,13 +46,19 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let read = || {
             let mut ports = ports?;
             ports.sort_by_key(|port| port.number);
+            let external = external?;
+            let otherwise = match external {
+                Some(_) => EndpointSource::Hostname,
+                None => EndpointSource::Registered,
+            };
             Ok(Service {
                 name: name(&id),
                 account: account?,
                 ports,
-                endpoints: endpoints?.unwrap_or(EndpointSource::Registered),
+                endpoints: endpoints?.unwrap_or(otherwise),
                 mode: mode?,
                 visibility: visibility?.unwrap_or_default(),
+                external,
                 subsets: subsets.iter().map(|(id, _)| name(id)).collect(),
                 spot: id.spot.clone(),
             })

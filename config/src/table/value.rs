@@ -65,6 +65,14 @@ impl<'a> Value<'a> {
         self.inner.get_ref().as_str().ok_or_else(|| self.wrong_type("a string"))
     }
 
+    /// `true` or `false`.
+    pub(crate) fn boolean(self) -> Result<bool, Told> {
+        match self.inner.get_ref() {
+            DeValue::Boolean(boolean) => Ok(*boolean),
+            _ => Err(self.wrong_type("`true` or `false`")),
+        }
+    }
+
     /// The string, if it is one; tells nothing.
     pub(crate) fn string_if_any(self) -> Option<&'a str> {
         self.inner.get_ref().as_str()
@@ -138,7 +146,8 @@ impl<'a> Value<'a> {
         let finding = self.error(codes::INVALID_VALUE, message).label(format!("unknown {what}"));
         let flat = |text: &str| text.replace(['_', '-'], "").to_lowercase();
         let same = known.iter().copied().find(|word| flat(word) == flat(text));
-        let near = same.or_else(|| closest(&text.to_lowercase(), known.iter().copied()));
+        let only = if let [only] = known.as_slice() { Some(*only) } else { None };
+        let near = same.or(only).or_else(|| closest(&text.to_lowercase(), known.iter().copied()));
         let help = near.map_or_else(|| format!("it is one of {}", list(&known)), did_you_mean);
         Err(self.tell(finding.help(help)))
     }

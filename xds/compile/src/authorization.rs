@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use ironmesh_catalog::{
-    Grant, HttpMatch, Mode, RouteRule, Service, ServicePort, Snapshot, TrustDomain, Visibility,
+    Grant, HttpMatch, Mode, Service, ServicePort, Snapshot, TrustDomain, Visibility,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -95,19 +95,7 @@ fn policy(
         .filter(|source| service.is_visible_in(&source.namespace))
         .map(|source| authenticated(exact(trust_domain.workload(source).as_str())))
         .collect();
-    let groups = &index.specification().http_route_groups;
-    let mut permissions = Vec::new();
-    for rule in &target.rules {
-        let RouteRule::Http { group, matches, .. } = rule else { continue };
-        let Some(group) = groups.get(&(target.namespace.clone(), group.clone())) else {
-            continue;
-        };
-        let chosen = group
-            .matches
-            .iter()
-            .filter(|one| matches.as_ref().is_none_or(|names| names.contains(&one.name)));
-        permissions.extend(chosen.map(allows));
-    }
+    let mut permissions: Vec<_> = index.matches(target).map(allows).collect();
     if index.allows_all_requests(target, port.port) {
         permissions.push(everything());
     }

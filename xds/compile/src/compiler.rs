@@ -82,6 +82,9 @@ impl Compiler {
                 Some(service) if service.is_subset() => {
                     compiled.findings.push(joined_as_a_part(proxy, service));
                 }
+                Some(service) if service.external.is_some() => {
+                    compiled.findings.push(joined_as_external(proxy, service));
+                }
                 Some(service) => served.push(service),
                 None => compiled.findings.push(unknown_service(proxy, name)),
             }
@@ -93,7 +96,10 @@ impl Compiler {
         {
             let scope = self.shared.scope(account);
             compiled.resources = scope.resources.clone();
-            let listener = self.shared.encoder.encode(&outbound::by_host_listener(proxy));
+            let listener = self
+                .shared
+                .encoder
+                .encode(&outbound::by_host_listener(proxy, scope.passes_through));
             compiled.resources.insert(listener);
             self.upstreams(proxy, account, &scope, &mut compiled);
         }
@@ -192,7 +198,7 @@ impl Compiler {
             let listener = if is_http {
                 let routes = self.shared.upstream_routes(account, scope, service, &port);
                 compiled.resources.insert(routes);
-                Some(upstream::http_listener(proxy, &port, declared.local_port))
+                Some(upstream::http_listener(proxy, service, &port, declared.local_port))
             } else {
                 // Nothing can be said on TCP: where nobody may call, nobody listens.
                 let to = scope.callable.get(&port).map(|to| &**to);
@@ -237,6 +243,13 @@ fn joined_as_a_part(proxy: &Proxy, service: &Service) -> Finding {
     let message = format!("proxy {id} joined as `{part}`, which is a part of `{whole}`");
     Finding::error(SERVICE_UNKNOWN, Some(service.spot.clone()), message)
         .help(format!("let it join as `{whole}`, with the labels of the part (`--label`)"))
+}
+
+fn joined_as_external(proxy: &Proxy, service: &Service) -> Finding {
+    let (id, name) = (proxy.record.id, &service.name);
+    let message = format!("proxy {id} joined as `{name}`, which is outside of the mesh");
+    Finding::error(SERVICE_UNKNOWN, Some(service.spot.clone()), message)
+        .help("let it join as a service of the mesh, or take `external` from this one")
 }
 
 fn no_certificate(proxy: &Proxy, service: &Service) -> Finding {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Grant, MeshSpecification, Mode, Port, RouteRule, ServiceAccount, ServiceName, ServicePort,
-    Snapshot, TcpRoute, TrafficTarget,
+    Grant, HttpMatch, MeshSpecification, Mode, Port, RouteRule, Service, ServiceAccount,
+    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
 };
 
 use crate::destination::Destination;
@@ -21,6 +21,14 @@ pub(crate) struct PolicyIndex {
     splits: SplitIndex,
     /// The ports of permissive services.
     permissive: BTreeSet<ServicePort>,
+}
+
+/// What a caller may ask.
+#[derive(Debug)]
+pub(crate) enum Allowed<'a> {
+    Everything,
+    /// What one of these matches.
+    These(Vec<&'a HttpMatch>),
 }
 
 impl PolicyIndex {
@@ -56,10 +64,6 @@ impl PolicyIndex {
     /// Moves on to a specification that differs in endpoints only, and in where policy is written.
     pub(crate) fn follow(&mut self, specification: &Arc<MeshSpecification>) {
         self.specification = Arc::clone(specification);
-    }
-
-    pub(crate) fn specification(&self) -> &MeshSpecification {
-        &self.specification
     }
 
     /// What is granted on `account`.
@@ -101,6 +105,46 @@ impl PolicyIndex {
         self.splits.add_apexes(&mut callable);
         callable.retain(is_visible);
         callable
+    }
+
+    /// What `account` may ask of an HTTP port of `service`, which it may call in some way.
+    pub(crate) fn allowed(
+        &self,
+        snapshot: &Snapshot,
+        account: &ServiceAccount,
+        service: &Service,
+        port: &ServicePort,
+    ) -> Allowed<'_> {
+        if snapshot.mode_of(service) == Mode::Permissive {
+            return Allowed::Everything;
+        }
+        let grants = self.grants_on(&service.account).iter();
+        let mut matches = Vec::new();
+        for grant in grants.filter(|grant| grant.sources.contains(account)) {
+            if self.allows_all_requests(&grant.target, port.port) {
+                return Allowed::Everything;
+            }
+            matches.extend(self.matches(&grant.target));
+        }
+        Allowed::These(matches)
+    }
+
+    /// The matches that the rules of `target` name.
+    pub(crate) fn matches<'a>(
+        &'a self,
+        target: &'a TrafficTarget,
+    ) -> impl Iterator<Item = &'a HttpMatch> {
+        target.rules.iter().flat_map(|rule| {
+            let (group, names) = match rule {
+                RouteRule::Http { group, matches, .. } => (Some(group), matches.as_ref()),
+                RouteRule::Tcp { .. } => (None, None),
+            };
+            let groups = &self.specification.http_route_groups;
+            let group =
+                group.and_then(|name| groups.get(&(target.namespace.clone(), name.clone())));
+            let all = group.into_iter().flat_map(|group| &group.matches);
+            all.filter(move |one| names.is_none_or(|names| names.contains(&one.name)))
+        })
     }
 
     /// Whether `target` grants something on `port` of a service that it is about.

@@ -14,6 +14,7 @@ mod authorization;
 mod compiler;
 mod condition;
 mod destination;
+mod external;
 pub mod handover;
 mod http;
 mod inbound;

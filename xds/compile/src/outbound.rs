@@ -1,7 +1,7 @@
 //! Outbound: the clusters and endpoints of the services that an account may call, and the local
 //! HTTP listener that routes by `Host` (docs/concepts/traffic.md).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
@@ -21,8 +21,9 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, Virtua
 
 use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request, protocol_options};
+use crate::index::PolicyIndex;
 use crate::shape::{CONNECT_TIMEOUT, ads, circuit_breakers, lb_endpoint, listener, number};
-use crate::{plaintext, tls};
+use crate::{external, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
@@ -87,7 +88,7 @@ pub(crate) fn may_be_plaintext(snapshot: &Snapshot, destination: &Destination) -
 }
 
 /// Lets the system notice a machine that is gone: a connection may be silent without end.
-fn keepalive() -> UpstreamConnectionOptions {
+pub(crate) fn keepalive() -> UpstreamConnectionOptions {
     UpstreamConnectionOptions {
         tcp_keepalive: Some(TcpKeepalive {
             keepalive_time: number(KEEPALIVE_TIME),
@@ -119,9 +120,12 @@ fn mesh_endpoint(endpoint: &MeshEndpoint) -> LbEndpoint {
 }
 
 /// The listener that routes by `Host`.
-pub(crate) fn by_host_listener(proxy: &Proxy) -> Listener {
+///
+/// Where calls may go where their host says, it looks that up.
+pub(crate) fn by_host_listener(proxy: &Proxy, passes_through: bool) -> Listener {
+    let filters = passes_through.then(external::lookup).into_iter().collect();
     let manager =
-        connection_manager(Side::Outbound, "outbound".to_owned(), BY_HOST.to_owned(), Vec::new());
+        connection_manager(Side::Outbound, "outbound".to_owned(), BY_HOST.to_owned(), filters);
     Listener {
         traffic_direction: TrafficDirection::Outbound.into(),
         filter_chains: vec![FilterChain { filters: vec![manager], ..FilterChain::default() }],
@@ -132,20 +136,36 @@ pub(crate) fn by_host_listener(proxy: &Proxy) -> Listener {
 /// The routes by `Host` of `caller`: a virtual host for every service port that it may call.
 /// Anything else, forbidden or unknown, is 404: a caller learns of nothing that it may not call.
 pub(crate) fn by_host_routes(
+    index: &PolicyIndex,
     snapshot: &Snapshot,
     caller: &ServiceAccount,
     callable: &BTreeMap<ServicePort, Arc<Destination>>,
 ) -> RouteConfiguration {
+    let ports: Vec<_> = callable
+        .iter()
+        .filter_map(|(port, destination)| {
+            let service = snapshot.service(&port.service)?;
+            let domains = hosts(snapshot, caller, service, port);
+            is_http(service, port.port).then_some((port, destination, service, domains))
+        })
+        .collect();
+    let of_the_mesh = ports.iter().filter(|(_, _, service, _)| service.external.is_none());
+    let taken: BTreeSet<String> =
+        of_the_mesh.flat_map(|(_, _, _, domains)| domains).cloned().collect();
     let mut virtual_hosts = Vec::new();
-    for (port, destination) in callable {
-        let service = snapshot.specification.services.get(&port.service);
-        let Some(service) = service.filter(|service| is_http(service, port.port)) else { continue };
-        virtual_hosts.push(VirtualHost {
-            name: format!("outbound|{port}"),
-            domains: hosts(snapshot, caller, service, port),
-            routes: destination.routes(port, None),
-            ..VirtualHost::default()
-        });
+    for (port, destination, service, mut domains) in ports {
+        let routes = match &service.external {
+            None => destination.routes(port, None),
+            Some(external) => {
+                // Of a host that is there twice Envoy would refuse the whole table.
+                domains.retain(|host| !taken.contains(host));
+                external::routes(index, snapshot, caller, service, external, port)
+            }
+        };
+        if !domains.is_empty() {
+            let name = format!("outbound|{port}");
+            virtual_hosts.push(VirtualHost { name, domains, routes, ..VirtualHost::default() });
+        }
     }
     let unknown = format!(
         "ironmesh: {} may call no service by this name; see its traffic targets\n",
@@ -164,8 +184,9 @@ fn is_http(service: &Service, number: u16) -> bool {
     service.port(number).is_some_and(|port| port.protocol.is_http())
 }
 
-/// By what hosts a service port is called: three forms of its name, each with the port, and without
-/// it for port 80 or else the only HTTP port. (A wildcard domain would not match a host with a port.)
+/// By what hosts a service port is called: three forms of its name, and what it is called outside, each
+/// with the port, and without it for port 80 or else the only HTTP port. (A wildcard domain would not
+/// match a host with a port.)
 fn hosts(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -180,10 +201,14 @@ fn hosts(
     }
     let others = service.ports.iter().filter(|other| other.number != port.port);
     let is_plain = port.port == 80 || !others.into_iter().any(|other| other.protocol.is_http());
+    // What goes where its host says goes nowhere by a name of the mesh.
+    let names = if external::is_passed_through(service) { Vec::new() } else { names };
     let mut hosts: Vec<_> = names.iter().map(|name| format!("{name}:{}", port.port)).collect();
     if is_plain {
         hosts.extend(names);
     }
+    let external = service.external.iter();
+    hosts.extend(external.flat_map(|external| external::hosts(external, port, is_plain)));
     hosts.sort();
     hosts
 }

@@ -83,9 +83,9 @@ pub(crate) fn ads() -> Option<ConfigSource> {
     })
 }
 
-fn socket_address(ip: IpAddr, port: u16) -> SocketAddress {
+fn socket_address(host: String, port: u16) -> SocketAddress {
     SocketAddress {
-        address: ip.to_string(),
+        address: host,
         port_specifier: Some(PortSpecifier::PortValue(port.into())),
         ..SocketAddress::default()
     }
@@ -96,7 +96,12 @@ fn socket(address: SocketAddress) -> Option<Address> {
 }
 
 pub(crate) fn lb_endpoint(at: SocketAddr, weight: u32) -> LbEndpoint {
-    let address = socket(socket_address(at.ip(), at.port()));
+    lb_endpoint_at(at.ip().to_string(), at.port(), weight)
+}
+
+/// An endpoint at an address, or at a name that Envoy looks up.
+pub(crate) fn lb_endpoint_at(host: String, port: u16, weight: u32) -> LbEndpoint {
+    let address = socket(socket_address(host, port));
     let endpoint = Endpoint { address, ..Endpoint::default() };
     LbEndpoint {
         load_balancing_weight: number(weight),
@@ -123,7 +128,7 @@ pub(crate) fn transport_socket(config: Any) -> Option<TransportSocket> {
 pub(crate) fn listener(name: String, ip: IpAddr, port: u16) -> Listener {
     // "All addresses" of IPv6 are those of IPv4 too; Envoy would leave these out.
     let ipv4_compat = ip.is_ipv6() && ip.is_unspecified();
-    let address = socket(SocketAddress { ipv4_compat, ..socket_address(ip, port) });
+    let address = socket(SocketAddress { ipv4_compat, ..socket_address(ip.to_string(), port) });
     Listener { name, address, enable_reuse_port: no(), ..Listener::default() }
 }
 

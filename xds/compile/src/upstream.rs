@@ -12,7 +12,7 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration,
 use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request};
 use crate::shape::listener;
-use crate::tcp;
+use crate::{external, tcp};
 
 /// An upstream that names no service port.
 const UPSTREAM_UNKNOWN: Code = Code(401);
@@ -80,8 +80,15 @@ pub(crate) fn port_taken(proxy: &Proxy, upstream: &Upstream) -> Finding {
 }
 
 /// The listener of an HTTP upstream, which takes its routes from [`upstream_routes`].
-pub(crate) fn http_listener(proxy: &Proxy, port: &ServicePort, local_port: u16) -> Listener {
-    let manager = connection_manager(Side::Outbound, stat_prefix(port), name(port), Vec::new());
+pub(crate) fn http_listener(
+    proxy: &Proxy,
+    service: &Service,
+    port: &ServicePort,
+    local_port: u16,
+) -> Listener {
+    let lookup = external::is_passed_through(service).then(external::lookup);
+    let filters = lookup.into_iter().collect();
+    let manager = connection_manager(Side::Outbound, stat_prefix(port), name(port), filters);
     upstream_listener(proxy, port, local_port, manager)
 }
 
@@ -148,13 +155,19 @@ fn upstream_listener(
     }
 }
 
-/// The routes of an upstream.
-pub(crate) fn upstream_routes(port: &ServicePort, routes: Vec<Route>) -> RouteConfiguration {
+/// The routes of an upstream: for requests to any host, but for one that goes where its host says.
+pub(crate) fn upstream_routes(
+    service: &Service,
+    port: &ServicePort,
+    routes: Vec<Route>,
+) -> RouteConfiguration {
+    let external = service.external.as_ref().filter(|_| external::is_passed_through(service));
+    let any = || vec!["*".to_owned()];
     RouteConfiguration {
         name: name(port),
         virtual_hosts: vec![VirtualHost {
             name: "upstream".to_owned(),
-            domains: vec!["*".to_owned()],
+            domains: external.map_or_else(any, |external| external::hosts(external, port, true)),
             routes,
             ..VirtualHost::default()
         }],

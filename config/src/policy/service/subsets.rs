@@ -2,9 +2,16 @@
 
 use ironmesh_catalog::{Labels, Name};
 
+use crate::codes;
 use crate::policy::labels;
 use crate::policy::part::{Id, Part};
 use crate::table::{Told, Value};
+
+/// An external service has no proxies that could have labels.
+pub(super) fn of_external(value: Value<'_>) -> Told {
+    let finding = value.error(codes::INVALID_VALUE, "an external service has no subsets");
+    value.tell(finding.label("outside of the mesh").help("define several external services"))
+}
 
 /// Reads the parts of a service of `namespace`, which is `None` if it could not be read. A part whose
 /// labels could not be read is there all the same, so that nobody says that it is missing.

@@ -43,7 +43,8 @@ fn an_unknown_key_is_told_with_the_nearest_known_one() {
     assert_eq!(
         finding("[[service]]\nname = \"a\"\ncolour = \"b\"\n"),
         "error[IM0102]: a service has no key `colour` (p.toml:3:1) / its keys are `name`, \
-         `namespace`, `service_account`, `ports`, `mode`, `visibility`, `endpoints` and `subsets`"
+         `namespace`, `service_account`, `ports`, `mode`, `visibility`, \
+         `endpoints`, `external`, `hostname`, `resolution` and `subsets`"
     );
 }
 

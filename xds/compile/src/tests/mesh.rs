@@ -409,6 +409,7 @@ impl Shape {
             },
             mode: shape.mode,
             visibility: if shape.is_private { Visibility::Private } else { Visibility::Public },
+            external: None,
             subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
             spot: spot(),
         }
