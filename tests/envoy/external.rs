@@ -90,7 +90,11 @@ async fn ask(from: &Envoy, port: u16, call: (Method, &str, &str)) -> anyhow::Res
     let mut connection = Http1Connection::connect(from.socket(port)).await?;
     let answer = connection.request(method, path, &[("host", host), ("x-till", "7")]).await?;
     let host = match answer.status.as_u16() {
-        200 => answer.json()["headers"]["host"].as_str().unwrap_or_default().to_owned(),
+        200 => {
+            let asked = answer.json();
+            let host = asked.pointer("/headers/host").and_then(serde_json::Value::as_str);
+            host.unwrap_or_default().to_owned()
+        }
         _ => String::new(),
     };
     Ok((answer.status.as_u16(), host))

@@ -197,8 +197,8 @@ impl Shares {
         let count: f64 = self.0.values().copied().map(f64::from).sum();
         let names: Vec<_> = parts.iter().map(|(name, _)| *name).collect();
         assert_eq!(self.0.keys().map(String::as_str).collect::<Vec<_>>(), names, "{self:?}");
-        for (name, part) in parts {
-            let (had, expected) = (f64::from(self.0[*name]), count * part);
+        for ((name, had), (_, part)) in self.0.iter().zip(parts) {
+            let (had, expected) = (f64::from(*had), count * part);
             let deviation = (expected * (1.0 - part)).sqrt();
             assert!(
                 (had - expected).abs() <= 6.0 * deviation,

@@ -22,12 +22,20 @@ const BACKENDS: [&str; 3] = ["v1", "v2", "v3"];
 /// Splits by chance: up to three that ask for something, and one of all calls. That one stays: it is of
 /// connections too, and these have it in their listener.
 fn policy(random: &mut Random) -> String {
-    let number = |random: &mut Random, end| usize::try_from(random.below(end)).unwrap();
     let mut policy = MATCHES.to_owned();
     for _ in 0..random.below(4) {
-        let one = ["home", "get", "by-name", "nobody"][number(random, 4)];
-        let mut to = BACKENDS.map(|name| (name, u32::try_from(random.below(4)).unwrap()));
-        to[number(random, 3)].1 += 1;
+        let one = match random.below(4) {
+            0 => "home",
+            1 => "get",
+            2 => "by-name",
+            _ => "nobody",
+        };
+        let favourite = random.below(3);
+        let to = BACKENDS.into_iter().zip(0..).map(|(name, number)| {
+            let weight = random.below(4) + u64::from(number == favourite);
+            (name, u32::try_from(weight).unwrap())
+        });
+        let to: Vec<_> = to.collect();
         // What comes first is by chance too.
         let name = format!("n{}", random.below(1_000_000_000));
         policy.push_str(&split(&name, "store", &[one], &to));

@@ -96,7 +96,7 @@ fn envoy_accepts_paths_of_splits_behind_splits() {
     let mut rewritten = 0;
     while paths.len() < 400 {
         let count = 1 + paths.len() / 2;
-        let expression = if paths.len() % 3 == 0 {
+        let expression = if paths.len().is_multiple_of(3) {
             chance.scribble()
         } else {
             format!("(?:{}){{{count}}}", chance.expression(1 + paths.len() % 5))

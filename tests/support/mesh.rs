@@ -238,14 +238,15 @@ fn ask_name_server(folder: &Path, address: SocketAddr) {
     let file = folder.join("envoy.yaml");
     let mut bootstrap: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let ip = address.ip().to_string();
-    let resolver = json!({ "socket_address": { "address": ip, "port_value": address.port() } });
-    bootstrap["typed_dns_resolver_config"] = json!({
+    let address = json!({ "socket_address": { "address": ip, "port_value": address.port() } });
+    let resolver = json!({
         "name": "envoy.network.dns_resolver.cares",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
-            "resolvers": [resolver],
+            "resolvers": [address],
         },
     });
+    bootstrap.as_object_mut().unwrap().insert("typed_dns_resolver_config".to_owned(), resolver);
     fs::write(&file, bootstrap.to_string()).unwrap();
 }
 

@@ -146,6 +146,15 @@ fn a_condition_that_was_asked_already_is_not_asked_again() {
 }
 
 #[test]
+fn backends_that_ask_for_the_same_make_no_ways_that_nobody_goes() {
+    let mesh = Mesh::new(&["a", "b", "c", "d"])
+        .split("a", "a", &[], &[("b", 1), ("c", 3)])
+        .split("b", "b", &["m0"], &[("d", 1)])
+        .split("c", "c", &["m0"], &[("d", 1)]);
+    assert_eq!(mesh.ways("a", 80), ["m0 → d 4", " → b 1, c 3"]);
+}
+
+#[test]
 fn what_always_holds_is_no_condition() {
     let mut mesh = Mesh::new(&["a", "b", "c"]).split("1", "a", &["m0"], &[("b", 1)]).split(
         "2",

@@ -49,16 +49,22 @@ fn fitting<K: Ord>(mut shares: BTreeMap<K, u128>) -> Vec<(K, u32)> {
     let limit = u128::from(u32::MAX);
     if total(&shares) > limit {
         let divisor = shares.values().copied().fold(0, greatest_common_divisor);
-        shares.values_mut().for_each(|share| *share /= divisor.max(1));
+        for share in shares.values_mut() {
+            *share /= divisor.max(1);
+        }
     }
     // So that what comes next stays within 128 bits.
     while total(&shares) > 1 << 90 {
-        shares.values_mut().for_each(|share| *share = (*share >> 1).max(1));
+        for share in shares.values_mut() {
+            *share = (*share >> 1).max(1);
+        }
     }
     let (sum, number) = (total(&shares), shares.len() as u128);
     if sum > limit {
         let most = limit.saturating_sub(number);
-        shares.values_mut().for_each(|share| *share = (*share * most / sum).max(1));
+        for share in shares.values_mut() {
+            *share = (*share * most / sum).max(1);
+        }
     }
     let narrow = |share| u32::try_from(share).unwrap_or(u32::MAX);
     shares.into_iter().map(|(key, share)| (key, narrow(share))).collect()
@@ -120,7 +126,7 @@ mod tests {
         let shares = multiplied(&parts);
         assert_eq!(shares.len(), 10);
         let sum: u64 = shares.iter().map(|(_, share)| u64::from(*share)).sum();
-        assert!(sum <= u64::from(u32::MAX) && sum > u64::from(u32::MAX) - 100, "{sum}");
+        assert!(u32::try_from(sum).is_ok_and(|sum| sum > u32::MAX - 100), "{sum}");
         for (key, share) in shares {
             let expected = if primes.contains(&key) { 1 } else { u32::MAX / 5 };
             assert!(share.abs_diff(expected) < 10, "{share} instead of {expected}");

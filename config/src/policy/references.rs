@@ -49,7 +49,7 @@ fn backend(draft: &Draft<'_>, wanted: &ServiceName, besides: &[Name]) -> Option<
     let others = draft.services.keys().filter(|(_, name)| !besides.contains(name));
     let Finding { help, .. } = with_advice(no_service(&key), &key, others.collect::<Vec<_>>());
     let to_come = "it gets its share of the calls as soon as policy defines it";
-    let help = help.map_or(to_come.to_owned(), |near| format!("{near} If not, {to_come}"));
+    let help = help.map_or_else(|| to_come.to_owned(), |near| format!("{near} If not, {to_come}"));
     let finding = Finding { severity: Severity::Warning, ..no_service(&key) };
     Some(finding.label("gets no calls").help(help))
 }

@@ -7,8 +7,13 @@ use ironmesh_tests::{
     App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually, get_once,
 };
 
+use serde_json::Value;
+
 use crate::bookstore::expect;
 use crate::shop::Shares;
+
+/// The name of the routes of the upstream.
+const UPSTREAM: &str = "upstream|default/app|9091";
 
 const SERVICES: &str = r#"
 [[service]]
@@ -61,8 +66,9 @@ async fn calls(app_a: &Envoy, count: u32) -> Shares {
 /// The routes of the upstream, as Envoy has them.
 async fn upstream_routes(app_a: &Envoy) -> String {
     let dump = app_a.admin_get("/config_dump?resource=dynamic_route_configs").await.json();
-    let mut all = dump["configs"].as_array().into_iter().flatten();
-    let own = all.find(|one| one["route_config"]["name"] == "upstream|default/app|9091");
+    let all = dump.get("configs").and_then(Value::as_array).into_iter().flatten();
+    let name = |one: &Value| one.pointer("/route_config/name").cloned();
+    let own = all.into_iter().find(|one| name(one).is_some_and(|name| name == UPSTREAM));
     own.map(ToString::to_string).unwrap_or_default()
 }
 

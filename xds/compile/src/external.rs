@@ -49,7 +49,7 @@ pub(crate) fn cluster(service: &Service, external: &External, port: &Port) -> Cl
     };
     match (external.resolution, &external.hostname) {
         (Resolution::Dns, Some(hostname)) => Cluster {
-            cluster_discovery_type: custom("envoy.clusters.dns", any(&looked_up())),
+            cluster_discovery_type: Some(custom("envoy.clusters.dns", any(&looked_up()))),
             load_assignment: Some(ClusterLoadAssignment {
                 cluster_name: service_port.to_string(),
                 endpoints: vec![LocalityLbEndpoints {
@@ -69,10 +69,10 @@ pub(crate) fn cluster(service: &Service, external: &External, port: &Port) -> Cl
                 ..ClusterConfig::default()
             };
             Cluster {
-                cluster_discovery_type: custom(
+                cluster_discovery_type: Some(custom(
                     "envoy.clusters.dynamic_forward_proxy",
                     any(&config),
-                ),
+                )),
                 lb_policy: LbPolicy::ClusterProvided.into(),
                 ..plain
             }
@@ -89,9 +89,9 @@ pub(crate) fn cluster(service: &Service, external: &External, port: &Port) -> Cl
     }
 }
 
-fn custom(name: &str, config: Any) -> Option<ClusterDiscoveryType> {
+fn custom(name: &str, config: Any) -> ClusterDiscoveryType {
     let custom = CustomClusterType { name: name.to_owned(), typed_config: Some(config) };
-    Some(ClusterDiscoveryType::ClusterType(custom))
+    ClusterDiscoveryType::ClusterType(custom)
 }
 
 /// Each address is an endpoint, for as long as DNS says. IPv6 only where there is no IPv4: most machines

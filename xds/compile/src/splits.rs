@@ -23,8 +23,8 @@ impl SplitIndex {
         let ways = splits.ways().into_iter();
         let destinations = ways.map(|(port, ways)| {
             // The loader refuses too many. Were they here all the same, nobody would answer.
-            let destination =
-                ways.map_or(Destination::nowhere(), |ways| Destination::of(&ways, port.port));
+            let destination = ways
+                .map_or_else(|_| Destination::nowhere(), |ways| Destination::of(&ways, port.port));
             (port, Arc::new(destination))
         });
         let mut apexes: BTreeMap<_, Vec<_>> = BTreeMap::new();

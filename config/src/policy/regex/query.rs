@@ -117,12 +117,17 @@ fn ranges(bytes: &[bool; 256]) -> String {
         while let Some(next) = known.next_if(|next| last.checked_add(1) == Some(*next)) {
             last = next;
         }
-        written.push_str(&format!(r"\x{first:02x}"));
+        written.push_str(&escaped(first));
         if last > first {
-            written.push_str(&format!(r"-\x{last:02x}"));
+            written.push('-');
+            written.push_str(&escaped(last));
         }
     }
     written
+}
+
+fn escaped(byte: u8) -> String {
+    format!(r"\x{byte:02x}")
 }
 
 #[cfg(test)]

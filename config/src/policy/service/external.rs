@@ -18,7 +18,8 @@ pub(super) fn read(
         .optional("resolution", |value| Ok((value.word("resolution", &Resolution::ALL)?, value)));
     let (is_external, hostname, resolution) = (external?, hostname?, resolution?);
     if !is_external.unwrap_or(false) {
-        return match hostname.map(|(_, value)| value).or(resolution.map(|(_, value)| value)) {
+        return match hostname.map(|(_, value)| value).or_else(|| resolution.map(|(_, value)| value))
+        {
             None => Ok(None),
             Some(value) => Err(of_the_mesh(value)),
         };

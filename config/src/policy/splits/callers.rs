@@ -1,11 +1,12 @@
-//! Backends that nobody may call, beside others that somebody may: their share of the calls is answered
-//! 403, which is surely not meant.
+//! Backends that nobody may call, beside others that somebody may: their share of the calls is refused,
+//! which is surely not meant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::splits::{Splits, TooManyWays, Way};
 use ironmesh_catalog::{
-    Finding, Mode, Port, Service, ServiceName, ServicePort, SplitBackend, TrafficTarget,
+    Finding, Mode, Port, Service, ServiceAccount, ServiceName, ServicePort, SplitBackend,
+    TrafficTarget,
 };
 
 use super::super::coverage::covers;
@@ -24,67 +25,96 @@ pub(super) fn check(
     if draft.findings.iter().any(Finding::is_error) {
         return;
     }
+    let targets = Targets::new(draft);
     let (mut called, mut beside) = (BTreeSet::new(), BTreeMap::new());
     for (port, ways) in ways {
         let backends = ways.iter().flatten().flat_map(|way| &way.backends);
         let answering: BTreeSet<_> = backends.map(|(backend, _)| *backend).collect();
-        let who_lets_call = |name: &ServiceName| {
+        let gate = |name: &ServiceName| {
             let service = splits.service(name)?;
-            who_lets_call(draft, service, service.port(port.port)?)
+            gate(draft, &targets, service, service.port(port.port)?)
         };
         let (let_in, others): (Vec<_>, Vec<_>) = answering
             .into_iter()
-            .map(|name| (name, who_lets_call(name)))
-            .partition(|(_, who)| who.is_some());
+            .map(|name| (name, gate(name)))
+            .partition(|(_, gate)| gate.is_some());
         called.extend(let_in.iter().map(|(name, _)| *name));
-        if let Some((sibling, Some(target))) = let_in.first() {
-            beside.extend(others.into_iter().map(|(name, _)| (name, (*sibling, *target))));
+        if let Some((sibling, Some(gate))) = let_in.first() {
+            beside.extend(others.into_iter().map(|(name, _)| (name, (*sibling, *gate))));
         }
     }
     for backend in splits.iter().flat_map(|(_, own)| own).flat_map(|split| &split.backends) {
         if backend.weight > 0
             && !called.contains(&backend.service)
             && let Some(service) = splits.service(&backend.service)
-            && let Some((sibling, target)) = beside.get(&backend.service)
+            && let Some((sibling, gate)) = beside.get(&backend.service)
         {
-            findings.push(uncalled(backend, service, splits.service(sibling), *target));
+            findings.push(uncalled(backend, service, splits.service(sibling), *gate));
         }
     }
 }
 
-/// The target that lets somebody call something on a port of `service`, or none where the service lets
-/// everybody in by itself. `None` where nothing does.
-fn who_lets_call<'a>(
-    draft: &Draft<'a>,
+/// Traffic targets by their destination.
+#[derive(Debug, Default)]
+struct Targets<'a> {
+    by_account: BTreeMap<ServiceAccount, Vec<&'a TrafficTarget>>,
+    /// Those about an identity binding that selects by labels: they may be about any account.
+    by_labels: Vec<&'a TrafficTarget>,
+}
+
+impl<'a> Targets<'a> {
+    fn new(draft: &Draft<'a>) -> Self {
+        let mut targets = Self::default();
+        for target in draft.traffic_targets.iter() {
+            match draft.accounts_of(&target.destination) {
+                Some(accounts) => {
+                    for account in accounts {
+                        targets.by_account.entry(account).or_default().push(target);
+                    }
+                }
+                None => targets.by_labels.push(target),
+            }
+        }
+        targets
+    }
+}
+
+/// What lets somebody call a service.
+#[derive(Debug, Clone, Copy)]
+enum Gate<'a> {
+    Target(&'a TrafficTarget),
+    /// The service itself, which is permissive.
+    Open,
+}
+
+/// What lets somebody call something on a port of `service`.
+fn gate<'a>(
+    draft: &Draft<'_>,
+    targets: &Targets<'a>,
     service: &Service,
     port: &Port,
-) -> Option<Option<&'a TrafficTarget>> {
+) -> Option<Gate<'a>> {
     if service.mode == Some(Mode::Permissive) {
-        return Some(None);
+        return Some(Gate::Open);
     }
-    let is_about = |target: &&TrafficTarget| {
-        // A binding that selects by labels may be about it.
-        let accounts = draft.accounts_of(&target.destination);
-        accounts.is_none_or(|accounts| accounts.contains(&service.account))
-    };
-    let mut targets = draft.traffic_targets.iter().filter(is_about);
+    let of_account = targets.by_account.get(&service.account).into_iter().flatten();
+    let mut targets = of_account.chain(&targets.by_labels).copied();
     let lets_in =
         |target: &&TrafficTarget| target.rules.iter().any(|rule| covers(draft, target, rule, port));
-    targets.find(lets_in).map(Some)
+    targets.find(lets_in).map(Gate::Target)
 }
 
 fn uncalled(
     backend: &SplitBackend,
     service: &Service,
     sibling: Option<&Service>,
-    target: Option<&TrafficTarget>,
+    gate: Gate<'_>,
 ) -> Finding {
     let (name, account) = (&service.name.name, &service.account.name);
-    let message =
-        format!("nobody may call backend `{name}`: its share of the calls is answered 403");
+    let message = format!("nobody may call backend `{name}`: its share of the calls is refused");
     let mut finding =
         Finding::warning(codes::UNCALLED_BACKEND, Some(backend.spot.clone()), message)
-            .label("answers nobody")
+            .label("refuses everybody")
             .related(
                 service.spot.clone(),
                 format!("it runs as `{account}`, which no traffic target allows"),
@@ -92,7 +122,7 @@ fn uncalled(
     let mut help = format!("let a traffic target have the destination `{account}`");
     if let Some(sibling) = sibling {
         let (name, account) = (&sibling.name.name, &sibling.account.name);
-        if let Some(target) = target {
+        if let Gate::Target(target) = gate {
             finding =
                 finding.related(target.spot.clone(), format!("this allows calls of `{name}`"));
         }

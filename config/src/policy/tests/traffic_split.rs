@@ -251,7 +251,7 @@ fn a_backend_that_nobody_may_call_is_told_beside_one_that_somebody_may() {
     assert_eq!(told.len(), 1, "{told:#?}");
     assert!(
         told[0].starts_with(
-            "warning[IM0306]: nobody may call backend `v2`: its share of the calls is answered 403"
+            "warning[IM0306]: nobody may call backend `v2`: its share of the calls is refused"
         ) && told[0].ends_with("or give the service `service_account = \"v1\"`, as `v1` has"),
         "{told:#?}"
     );
