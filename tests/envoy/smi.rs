@@ -4,6 +4,8 @@
 
 mod splits;
 
+use std::collections::BTreeSet;
+
 use http::Method;
 use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
 
@@ -196,4 +198,55 @@ async fn permissive_and_policy_take_over_from_each_other_without_a_denied_reques
         expect(&connection.get("/", "app-b").await.unwrap(), 200).unwrap();
     }
     suite.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_split_holds_in_permissive_mode_and_each_backend_is_still_reached() {
+    let Some(suite) = Suite::open("mode = \"permissive\"\n").await else { return };
+    let split = "[[traffic_split]]\nname = \"b\"\nservice = \"app-b\"\n\
+                 backends = [{ service = \"app-b\", weight = 1 }, { service = \"app-c\", weight = 1 }]\n";
+    suite.mesh.write_policy("split.toml", split);
+    let mut connection = Http1Connection::connect(suite.a.socket(15080)).await.unwrap();
+    eventually("both to answer", async || {
+        let mut apps = BTreeSet::new();
+        for _ in 0..40 {
+            let answer = connection.get("/", "app-b").await?;
+            expect(&answer, 200)?;
+            apps.extend(answer.header("x-app").map(str::to_owned));
+        }
+        anyhow::ensure!(apps.iter().eq(["b", "c"]), "{apps:?}");
+        Ok(())
+    })
+    .await;
+    suite.get(&suite.a, "app-c", "/", 200).await;
+    suite.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_several_accounts_and_replicas_reach_one_server() {
+    let Some(programs) = Programs::find() else { return };
+    let clients: Vec<String> = (1..=3).map(|n| format!("client-{n}")).collect();
+    let sources: Vec<String> =
+        clients.iter().map(|name| format!("{{ name = \"{name}\" }}")).collect();
+    let services = clients.iter().map(|name| format!("[[service]]\nname = \"{name}\"\n"));
+    let policy = services.collect::<String>()
+        + SERVICES
+        + "[[tcp_route]]\nname = \"all\"\n"
+        + &target("b", "app-b", "app-a", "kind = \"TCPRoute\", name = \"all\"")
+            .replace("{ name = \"app-a\" }", &sources.join(", "));
+    let mesh = Mesh::start(&programs, &[("policy.toml", &policy)]).await;
+    let _app = App::http1("b", mesh.loopback().socket(22, 9091)).await;
+    let server = mesh.envoy(&ProxyOptions::new("default/app-b", 22)).await;
+    let mut envoys = Vec::new();
+    for (name, host) in clients.iter().chain(&clients).zip(31..) {
+        envoys.push(mesh.envoy(&ProxyOptions::new(&format!("default/{name}"), host)).await);
+    }
+    for envoy in &envoys {
+        eventually("the server to answer", async || {
+            let mut connection = Http1Connection::connect(envoy.socket(15080)).await?;
+            expect(&connection.get("/", "app-b").await?, 200)
+        })
+        .await;
+    }
+    server.assert_calm().await;
 }
