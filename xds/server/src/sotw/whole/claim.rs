@@ -27,7 +27,7 @@ impl Whole {
         self.knows_base.then(|| InForce {
             state: self.in_force.clone(),
             version: self.in_force_version.clone(),
-            in_doubt: self.in_doubt.clone(),
+            in_doubt: self.doubts.names.clone(),
         })
     }
 
@@ -59,7 +59,8 @@ impl Whole {
             self.acked.remove(name);
         }
         self.sent = Some(state.clone());
-        (self.in_force, self.in_force_version, self.in_doubt) = (state, version, in_doubt);
+        (self.in_force, self.in_force_version) = (state, version);
+        self.doubts.names = in_doubt;
         // "The server may skip resending only if no new names are subscribed" (R12). Who has never
         // named anything has never dropped anything either.
         let subscription = &self.exchange.subscription;
