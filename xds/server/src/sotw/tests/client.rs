@@ -29,7 +29,7 @@ impl Dialect for SotwStream {
             // An answer that came too late the server has not heard. To a client that comes with a
             // version that it does not know, it sends all, also what was refused.
             let version = client.versions.get(&of).map(Version::to_string).unwrap_or_default();
-            if kept.get(&of).is_none_or(|kept| kept.version != version) {
+            if kept.get(&of).is_none_or(|kept| !kept.knows(&version)) {
                 client.refused.retain(|(refused, _), _| *refused != of);
                 client.ever_refused.retain(|(refused, _), _| *refused != of);
             }

@@ -25,6 +25,12 @@ impl Doubts {
         self.names.extend(differing);
     }
 
+    /// The same of a client that has another state in force than that from which they were told: each of
+    /// these names it may have let go since.
+    pub(super) fn of_any_base(self) -> Self {
+        Self { gone: self.names.clone(), names: self.names }
+    }
+
     /// Keeps those for which `is_wanted`.
     pub(super) fn retain(&mut self, is_wanted: impl Fn(&Arc<str>) -> bool) {
         self.names.retain(&is_wanted);
