@@ -120,6 +120,25 @@ fn a_push_whose_version_a_client_brings_along_it_has() {
     assert_eq!(client.stream.acked(Cluster).get("a"), Some(cluster("a", 2).version()));
 }
 
+/// The same where the client has dropped something meanwhile: that its version does not say.
+#[test]
+fn a_push_of_which_something_was_dropped_a_client_has_not() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.ask(Cluster, &["a", "b"]);
+    client.give(&set([cluster("a", 1), cluster("b", 1)]));
+    client.versions.insert(Cluster, client.open[0].version.unwrap());
+    client.has.insert((Cluster, "b".into()), cluster("b", 1));
+    client.saw();
+    client.reconnect();
+    client.give(&set([cluster("a", 1), cluster("b", 1), route_to("r", 1, &["a"])]));
+    client.come_back(Cluster);
+    client.wants(Route, &["r"]);
+    assert_eq!(client.saw(), ["CDS +a", "RDS"]);
+    client.take(Route);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["RDS +r"]);
+}
+
 /// Rule 5, R12: a version that was taken too late is known again by what the client is to have, and what it
 /// refused after that may have taken something of it away.
 #[test]

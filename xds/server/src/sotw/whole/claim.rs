@@ -21,17 +21,19 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// Whether it is known what a client has in force that names `version`.
-    pub(in crate::sotw) fn knows(&self, version: &str) -> bool {
+    /// Whether it is known what a client has in force that names `version`. One that `has_named` something
+    /// may have dropped something while a push was under way, and kept the version.
+    pub(in crate::sotw) fn knows(&self, version: &str, has_named: bool) -> bool {
         let is_it = |push: &ResourceMap| Version::of_all(push.values()).to_string() == *version;
-        self.version == version || self.under_way.as_ref().is_some_and(is_it)
+        let is_under_way = || !has_named && self.under_way.as_ref().is_some_and(is_it);
+        self.version == version || is_under_way()
     }
 
     /// What a client has in force that names `version`, if that is known; and in what it may differ from
     /// that, or from anything else.
-    fn recall(mut self, version: &str) -> (Option<ResourceMap>, Doubts) {
+    fn recall(mut self, version: &str, has_named: bool) -> (Option<ResourceMap>, Doubts) {
         let is_state = self.version == version;
-        if !is_state && self.knows(version) {
+        if !is_state && self.knows(version, has_named) {
             return (self.under_way, self.doubts.of_any_base());
         }
         if let Some(push) = &self.under_way {
@@ -56,7 +58,10 @@ impl Whole {
     /// what it has, if there are any.
     pub(crate) fn settle_claim(&mut self, target: &ResourceSet) -> Option<Taken> {
         let claimed = self.claimed.take()?;
-        let kept = self.kept.take().map(|kept| kept.recall(&claimed)).unwrap_or_default();
+        // Who names something may have dropped something, and kept the version.
+        let has_named = self.exchange.subscription.has_named;
+        let kept = self.kept.take().map(|kept| kept.recall(&claimed, has_named));
+        let kept = kept.unwrap_or_default();
         let (state, doubts) = match kept {
             (Some(state), doubts) => (state, doubts),
             // It has never taken anything.
@@ -65,8 +70,6 @@ impl Whole {
                 // What it had in the place of what it refused is not known, so that is tried again.
                 self.refused.clear();
                 let goal = self.goal(target);
-                // Who names something may have dropped something, and kept the version.
-                let has_named = self.exchange.subscription.has_named;
                 if has_named || Version::of_all(goal.values()).to_string() != claimed {
                     self.knows_base = false;
                     return None;
