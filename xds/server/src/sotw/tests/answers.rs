@@ -185,3 +185,19 @@ fn what_a_client_had_before_it_refused_lifts_no_refusal() {
     client.give(&set([route("r", 2)]));
     assert_eq!(client.saw(), ["RDS +r", "RDS +r"]);
 }
+
+/// R19: on a new stream the server does not know that the client takes what it has had all the time.
+#[test]
+fn what_is_refused_stays_so_when_the_version_of_before_is_taken_again() {
+    let (good, bad) = (set([route("r", 1)]), set([route("r", 2)]));
+    let mut client = Client::settled(&good);
+    client.reconnect();
+    client.give(&bad);
+    client.come_back(Route);
+    client.refuse(Route, "bad");
+    client.give(&good);
+    assert_eq!(client.saw(), ["RDS +r", "RDS refused: r (bad)", "RDS +r"]);
+    client.take(Route);
+    client.give(&bad);
+    assert!(client.saw().is_empty(), "it is refused still");
+}
