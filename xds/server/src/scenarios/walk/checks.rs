@@ -76,8 +76,9 @@ impl<V: Dialect> Walk<V> {
         let client = &self.client;
         for cluster in self.published.of(Cluster).values() {
             let key = (Cluster, Arc::clone(cluster.name()));
+            // (What was refused once may be so still to a server that heard too late of another version.)
             let is_to_have = client.covers(Cluster, cluster.name())
-                && client.refused.get(&key) != Some(&cluster.version())
+                && !V::may_lack(client, &key, cluster.version())
                 && !client.stream.is_stuck(Cluster);
             if is_to_have && resource.has_text(|text| text == &**cluster.name()) {
                 assert!(client.has.contains_key(&key), "{resource:?} names {cluster:?}");
