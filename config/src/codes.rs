@@ -22,6 +22,10 @@ pub const INVALID_NAME: Code = Code(106);
 pub const UNREADABLE_FILE: Code = Code(107);
 /// Something that Ironmesh knows of and that this version does not serve.
 pub const NOT_SERVED: Code = Code(108);
+/// More policy than is taken.
+pub const TOO_LARGE: Code = Code(113);
+/// More findings than are told.
+pub const TOO_MANY_FINDINGS: Code = Code(114);
 /// A reference to something that is not there.
 pub const NOT_FOUND: Code = Code(201);
 /// Two things that must differ are called the same.
@@ -38,7 +42,7 @@ pub const EMPTY_LIST: Code = Code(304);
 pub const IDLE_RULE: Code = Code(305);
 
 /// All of them, in order.
-pub const ALL: [Code; 15] = [
+pub const ALL: [Code; 17] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -47,6 +51,8 @@ pub const ALL: [Code; 15] = [
     INVALID_NAME,
     UNREADABLE_FILE,
     NOT_SERVED,
+    TOO_LARGE,
+    TOO_MANY_FINDINGS,
     NOT_FOUND,
     DUPLICATE_NAME,
     WEIGHTS,

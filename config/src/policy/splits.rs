@@ -46,15 +46,18 @@ fn second_of_a_service(split: &TrafficSplit, first: &TrafficSplit) -> Finding {
 fn cycles<'a>(splits: &Splits<'a>, findings: &mut Vec<Finding>) -> BTreeSet<&'a ServiceName> {
     let mut done: BTreeSet<&ServiceName> = BTreeSet::new();
     let mut cyclic = BTreeSet::new();
+    let most = findings.len() + MOST_CYCLES;
     for start in splits.keys() {
         // A walk with its own stack: the depth is the user's to choose. Each entry is a service of
         // the path from `start`, with how many of its backends have been followed.
         let mut path: Vec<(&'a ServiceName, usize)> = vec![(start, 0)];
+        let mut on_path = BTreeSet::<&ServiceName>::from([*start]);
         while let Some((service, followed)) = path.last_mut() {
             let service: &'a ServiceName = service;
             let next = splits.get(service).filter(|_| !done.contains(service));
             let Some(backend) = next.and_then(|split| split.backends.get(*followed)) else {
                 done.insert(service);
+                on_path.remove(service);
                 path.pop();
                 continue;
             };
@@ -62,23 +65,32 @@ fn cycles<'a>(splits: &Splits<'a>, findings: &mut Vec<Finding>) -> BTreeSet<&'a 
             if backend.service == *service || !splits.contains_key(&backend.service) {
                 continue;
             }
-            match path.iter().position(|(before, _)| **before == backend.service) {
-                Some(at) => {
-                    let members: Vec<&ServiceName> =
-                        path.iter().skip(at).map(|(service, _)| *service).collect();
-                    findings.push(cycle(&members, backend));
-                    cyclic.extend(members);
-                }
-                None => path.push((&backend.service, 0)),
+            if on_path.insert(&backend.service) {
+                path.push((&backend.service, 0));
+            } else if findings.len() < most {
+                let ahead = path.iter().map(|(service, _)| *service);
+                let members: Vec<_> =
+                    ahead.skip_while(|service| **service != backend.service).collect();
+                findings.push(cycle(&members, backend));
+                cyclic.extend(members);
             }
         }
     }
     cyclic
 }
 
+/// So many cycles are told at most.
+const MOST_CYCLES: usize = 100;
+
+/// So many members of a cycle are named at most.
+const MOST_OF_A_CYCLE: usize = 10;
+
 fn cycle(members: &[&ServiceName], back: &SplitBackend) -> Finding {
     let names = members.iter().copied().chain([&back.service]).map(|service| service.name.as_str());
-    let way: Vec<&str> = names.collect();
+    let mut way: Vec<&str> = names.collect();
+    if way.len() > MOST_OF_A_CYCLE {
+        way.splice(MOST_OF_A_CYCLE / 2..way.len() - MOST_OF_A_CYCLE / 2, ["…"]);
+    }
     let message = format!("traffic splits lead round in a circle: {}", way.join(" → "));
     Finding::error(codes::SPLIT_SHAPE, Some(back.spot.clone()), message)
         .label("leads back")

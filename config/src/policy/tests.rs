@@ -4,6 +4,7 @@
 mod across;
 mod again;
 mod http_route_group;
+mod large;
 mod service;
 mod syntax;
 mod tcp_route;

@@ -1,5 +1,7 @@
 //! `[[traffic_target]]`: these sources may call this destination in these ways.
 
+use std::collections::BTreeSet;
+
 use ironmesh_catalog::{Finding, Name, RouteRule, ServiceAccount, Spot, TrafficTarget};
 
 use super::part::{Id, Part, Reference, Wanted};
@@ -176,12 +178,8 @@ fn only_kind(value: Value<'_>, kind: &str) -> Result<(), Told> {
 }
 
 /// The items in their order, each once: what is said twice is no other policy.
-fn without_repeats<T: PartialEq>(items: Vec<T>) -> Vec<T> {
-    let mut once = Vec::with_capacity(items.len());
-    for item in items {
-        if !once.contains(&item) {
-            once.push(item);
-        }
-    }
-    once
+fn without_repeats<T: Ord + Clone>(mut items: Vec<T>) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    items.retain(|item| seen.insert(item.clone()));
+    items
 }
