@@ -102,6 +102,8 @@ fn an_expression_that_is_too_long_is_not_even_parsed() {
     );
     // What is shorter is judged by what it means: by its size for Envoy, and by how deep it is.
     assert!(finding(&group(&"(?:a|b)".repeat(1000))).contains("compiled it has about"));
-    assert!(finding(&group(&"((((a{1,1000}){1,1000}){1,1000}){1,1000})")).contains("1000 repetitions"));
+    assert!(
+        finding(&group("((((a{1,1000}){1,1000}){1,1000}){1,1000})")).contains("1000 repetitions")
+    );
     assert!(finding(&group(&"(".repeat(8000))).starts_with("error[IM0302]"));
 }
