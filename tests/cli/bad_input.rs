@@ -1,6 +1,7 @@
 //! Policy that is broken in ways that no one means: it is told, `serve` goes on with the last that was
 //! good (invariant 1), and takes the next good one.
 
+use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
 
 use fs_err as fs;
@@ -15,7 +16,7 @@ const GOOD: &str = "[[service]]\nname = \"store\"\nports = [{ port = 80, protoco
 fn services(bytes: usize) -> String {
     let mut text = String::new();
     for number in 0.. {
-        text += &format!("[[service]]\nname = \"s{number}\"\n");
+        writeln!(text, "[[service]]\nname = \"s{number}\"").unwrap();
         if text.len() >= bytes {
             break;
         }
@@ -23,8 +24,10 @@ fn services(bytes: usize) -> String {
     text
 }
 
-/// What is put into a policy folder, and what is told of it.
-const BAD: [(&str, fn(&Place), &str); 11] = [
+/// What it is, how it is put into a policy folder, and what is told of it.
+type Bad = (&'static str, fn(&Place), &'static str);
+
+const BAD: [Bad; 11] = [
     ("10 MB of good policy", |place| place.write("policy/x.toml", &services(10_000_000)), "IM0107"),
     ("words", |place| place.write("policy/x.toml", &"word\n".repeat(100_000)), "IM0114"),
     ("deep arrays", |place| place.write("policy/x.toml", &nested("[")), "IM0101"),
@@ -34,7 +37,7 @@ const BAD: [(&str, fn(&Place), &str); 11] = [
         "bytes that are no text",
         |place| {
             fs::write(place.path().join("policy/x.toml"), b"[[service]]\nname = \"\xff\xfe\"\n")
-                .unwrap()
+                .unwrap();
         },
         "IM0107",
     ),
@@ -49,7 +52,7 @@ const BAD: [(&str, fn(&Place), &str); 11] = [
             place.write(
                 "policy/x.toml",
                 "[[service]]\nname = \"a/sa/../b\"\nservice_account = \"ü%2f\"\n",
-            )
+            );
         },
         "IM0106",
     ),

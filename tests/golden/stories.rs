@@ -12,5 +12,5 @@ fn the_kept_stories_of_policy_keep_the_rules() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/policy");
     let entries = fs::read_dir(&folder).unwrap();
     let count = entries.map(|entry| story::tell(&fs::read(entry.unwrap().path()).unwrap())).count();
-    assert!(count >= 20, "{count} inputs in {}", folder.display());
+    assert!(count > 20, "{count} inputs in {}", folder.display());
 }
