@@ -55,7 +55,7 @@ bench: envoy ## Measure with simulated Envoys, beside the floor; ARGS="--shape 1
 	@cargo build --release --package ironmesh --package ironmesh-bench
 	@"$(target_dir)/release/ironmesh-bench" run --ironmesh "$(target_dir)/release/ironmesh" $(ARGS)
 
-fuzz: prerequisites ## Fuzz what strangers' bytes reach first; ARGS="60 deframer" for how long and what (fuzz/run)
+fuzz: prerequisites ## Fuzz what strangers' bytes reach first, and policy; ARGS="60 deframer" for how long and what (fuzz/run)
 	@fuzz/run $(ARGS)
 
 # What is fuzzed is a workspace of its own, which a change of the crates' dependencies leaves behind.

@@ -30,7 +30,7 @@ pub struct TrafficTarget {
 }
 
 /// Whom a [`TrafficTarget`] is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// `kind = "ServiceAccount"`: all that runs as this account.
     Account(ServiceAccount),

@@ -22,6 +22,10 @@ pub const INVALID_NAME: Code = Code(106);
 pub const UNREADABLE_FILE: Code = Code(107);
 /// Something that Ironmesh knows of and that this version does not serve.
 pub const NOT_SERVED: Code = Code(108);
+/// More policy than is taken.
+pub const TOO_LARGE: Code = Code(113);
+/// More findings than are told.
+pub const TOO_MANY_FINDINGS: Code = Code(114);
 /// A reference to something that is not there.
 pub const NOT_FOUND: Code = Code(201);
 /// Two things that must differ are called the same.
@@ -40,7 +44,7 @@ pub const IDLE_RULE: Code = Code(305);
 pub const UNCALLED_BACKEND: Code = Code(306);
 
 /// All of them, in order.
-pub const ALL: [Code; 16] = [
+pub const ALL: [Code; 18] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -49,6 +53,8 @@ pub const ALL: [Code; 16] = [
     INVALID_NAME,
     UNREADABLE_FILE,
     NOT_SERVED,
+    TOO_LARGE,
+    TOO_MANY_FINDINGS,
     NOT_FOUND,
     DUPLICATE_NAME,
     WEIGHTS,

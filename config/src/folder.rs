@@ -67,14 +67,6 @@ pub enum FolderError {
         #[source]
         source: io::Error,
     },
-    /// There is more than anyone means to put there.
-    #[error("there are more than {most} documents below `{path}`: name the policy folder itself")]
-    TooLarge {
-        /// The path.
-        path: PathBuf,
-        /// How many are read at most.
-        most: usize,
-    },
     /// Anything else.
     #[error("the policy folder `{path}` could not be read")]
     Io {

@@ -14,6 +14,8 @@ pub mod policy;
 pub mod settings;
 
 mod document;
+mod findings;
+mod limits;
 mod mode;
 mod render;
 mod suggest;

@@ -130,9 +130,7 @@ impl Default for Certificates {
 }
 
 fn in_order(reader: Reader<'_>) -> Vec<Finding> {
-    let mut findings = reader.into_findings();
-    findings.sort_by(Finding::order);
-    findings
+    reader.into_findings().in_order()
 }
 
 fn read(table: &mut Table<'_>) -> Result<Settings, Told> {

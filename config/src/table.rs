@@ -12,6 +12,8 @@ use toml::de::DeTable;
 
 use crate::codes;
 use crate::document::{Document, Source};
+use crate::findings::Findings;
+use crate::limits::FINDINGS_OF_ONE;
 use crate::suggest::{closest, did_you_mean};
 
 pub(crate) use value::Value;
@@ -24,13 +26,14 @@ pub(crate) struct Told;
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     source: Source<'a>,
-    findings: RefCell<Vec<Finding>>,
+    findings: RefCell<Findings>,
 }
 
 impl<'a> Reader<'a> {
     /// A reader of `document`.
     pub(crate) fn new(document: &'a Document) -> Self {
-        Self { source: Source::new(document), findings: RefCell::default() }
+        let findings = RefCell::new(Findings::at_most(FINDINGS_OF_ONE));
+        Self { source: Source::new(document), findings }
     }
 
     /// The text that is read.
@@ -49,8 +52,8 @@ impl<'a> Reader<'a> {
         Told
     }
 
-    /// All findings that were told.
-    pub(crate) fn into_findings(self) -> Vec<Finding> {
+    /// The findings that were told.
+    pub(crate) fn into_findings(self) -> Findings {
         self.findings.into_inner()
     }
 }

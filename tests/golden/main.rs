@@ -24,3 +24,5 @@ mod expectation;
 mod references;
 mod regexes;
 mod rendering;
+mod scale;
+mod stories;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use crate::limits::{DOCUMENTS, ENTRIES, FOLDERS};
+
 /// What is below one folder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
@@ -22,8 +24,12 @@ pub(super) struct Listing {
     pub(super) targets: BTreeSet<PathBuf>,
     /// What could not be looked at, relative to the folder, and why.
     pub(super) problems: BTreeMap<PathBuf, String>,
-    /// Whether there is more than [`MOST_DOCUMENTS`]; the listing stops there.
-    pub(super) is_too_large: bool,
+    /// Of what there is more than is listed: the listing stops there.
+    pub(super) is_too_large: Option<(usize, &'static str)>,
+    /// How much was looked at.
+    entries: usize,
+    /// How many folders were looked into. (Few folders may be many: links lead from each of them to others.)
+    visits: usize,
 }
 
 /// Tells a file from another that takes its path.
@@ -41,8 +47,6 @@ impl FileId {
     }
 }
 
-/// How many documents are read at most: a bound against `policy = "/"`.
-pub(super) const MOST_DOCUMENTS: usize = 10_000;
 /// How deep folders are looked into.
 const MOST_DEPTH: usize = 32;
 
@@ -80,13 +84,21 @@ impl Listing {
                 return;
             }
         };
+        self.visits += 1;
         entries.sort_by_key(fs::DirEntry::file_name);
         above.push(folder.to_owned());
         for entry in entries {
-            if self.documents.len() >= MOST_DOCUMENTS || self.folders.len() >= MOST_DOCUMENTS {
-                self.is_too_large = true;
+            if self.entries >= ENTRIES {
+                self.is_too_large = Some((ENTRIES, "files"));
+            } else if self.documents.len() > DOCUMENTS {
+                self.is_too_large = Some((DOCUMENTS, "documents"));
+            } else if self.visits > FOLDERS {
+                self.is_too_large = Some((FOLDERS, "folders"));
+            }
+            if self.is_too_large.is_some() {
                 break;
             }
+            self.entries += 1;
             let name = entry.file_name();
             self.entry(&relative.join(&name), &entry.path(), &name, above);
         }

@@ -91,8 +91,43 @@ fn a_file_that_is_not_text_is_a_finding_and_the_others_are_read() {
 fn a_file_beyond_the_limit_is_a_finding() {
     let folder = folder(&[]);
     let file = fs::File::create(folder.path().join("big.toml")).unwrap();
-    file.set_len(16 * 1024 * 1024 + 1).unwrap();
-    assert_eq!(problems(folder.path()), ["`big.toml` cannot be read: it is larger than 16 MiB"]);
+    file.set_len(4 * 1024 * 1024 + 1).unwrap();
+    assert_eq!(problems(folder.path()), ["`big.toml` cannot be read: it is larger than 4 MiB"]);
+}
+
+#[test]
+fn what_is_no_regular_file_is_a_finding_and_nobody_waits_for_it() {
+    let folder = folder(&[("a.toml", b"")]);
+    let at = |name: &str| folder.path().join(name);
+    // Reading a pipe would wait for who writes to it; reading a device may never end.
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe.toml"), mode).unwrap();
+    symlink("pipe.toml", at("link-to-pipe.toml")).unwrap();
+    symlink("/dev/zero", at("device.toml")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket.toml")).unwrap();
+    let told = problems(folder.path());
+    assert_eq!(
+        told,
+        ["device", "link-to-pipe", "pipe", "socket"]
+            .map(|name| format!("`{name}.toml` cannot be read: it is not a regular file"))
+    );
+}
+
+/// Each folder leads to the next in two ways, so that there are as many ways as 2 to the power of 30.
+#[test]
+fn folders_that_are_found_on_many_ways_are_too_many() {
+    let folder = folder(&[]);
+    for n in 0..30 {
+        let inner = folder.path().join(format!("{n}"));
+        fs::create_dir(&inner).unwrap();
+        for link in ["a", "b"] {
+            symlink(format!("../{}", n + 1), inner.join(link)).unwrap();
+        }
+    }
+    fs::create_dir(folder.path().join("30")).unwrap();
+    let told: Vec<_> =
+        read_folder(folder.path()).unwrap().findings.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["error[IM0113]: there are more than 10000 folders in the policy folder"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `[[http_route_group]]`: named ways to call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{Finding, HttpMatch, HttpRouteGroup, Method, Name, Spot};
@@ -67,14 +67,10 @@ fn read_methods(value: Value<'_>) -> Result<Vec<Method>, Told> {
         let finding = value.error(codes::INVALID_VALUE, message).label("too long");
         return Err(value.tell(finding.help("divide them among several matches")));
     }
-    let mut methods = Vec::with_capacity(read.len());
-    for method in read {
-        match method {
-            None => return Ok(Vec::new()),
-            Some(method) if methods.contains(&method) => {}
-            Some(method) => methods.push(method),
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let methods: Option<Vec<Method>> = read.into_iter().collect();
+    let mut methods = methods.unwrap_or_default();
+    methods.retain(|method| seen.insert(method.clone()));
     Ok(methods)
 }
 

@@ -9,6 +9,7 @@ use super::draft::Draft;
 use super::part::Part;
 use super::{Loaded, coverage, outside, reading, references, revision, splits};
 use crate::document::Document;
+use crate::limits;
 
 /// Loads one state of the documents after the other. What comes out is the same as if each were loaded
 /// by itself; but a document that is as it was is not parsed again, what others cannot tell from what it
@@ -46,8 +47,13 @@ impl Loader {
     pub(crate) fn load(
         &mut self,
         mut documents: Vec<Document>,
-        unreadable: Vec<Finding>,
+        mut unreadable: Vec<Finding>,
     ) -> Loaded {
+        let bytes = documents.iter().map(|document| document.text.len()).sum();
+        if let Some(finding) = limits::excess(documents.len(), bytes) {
+            documents.clear();
+            unreadable.push(finding);
+        }
         documents.sort();
         let revision = revision(&documents, &unreadable);
         let edited = self.read(&documents);
@@ -92,7 +98,7 @@ impl Loader {
 
         let mut findings = std::mem::take(&mut draft.findings);
         findings.extend(unreadable);
-        findings.sort_by(Finding::order);
+        let findings = findings.in_order();
         let valid = !findings.iter().any(Finding::is_error);
         let specification =
             valid.then(|| draft.into_specification(revision.clone(), &self.specification));

@@ -19,6 +19,8 @@ pub(super) type Key = (Name, Name);
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) findings: Vec<Finding>,
+    /// Whether there are more than these.
+    pub(super) has_more: bool,
     pub(super) services: Definitions<Service>,
     pub(super) traffic_targets: Definitions<TrafficTarget>,
     pub(super) http_route_groups: Definitions<HttpRouteGroup>,

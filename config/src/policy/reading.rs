@@ -10,6 +10,8 @@ use super::{
 };
 use crate::codes;
 use crate::document::Document;
+use crate::findings::Findings;
+use crate::limits::FINDINGS_OF_ONE;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{Reader, Table, Value, list};
 
@@ -18,7 +20,7 @@ pub(super) fn read(document: &Document) -> Part {
     let (root, errors) = DeTable::parse_recoverable(&document.text);
     let reader = Reader::new(document);
     let end = document.text.len();
-    let (mut starts, mut broken) = (Vec::new(), Vec::new());
+    let (mut starts, mut broken) = (Vec::new(), Findings::at_most(FINDINGS_OF_ONE));
     for error in errors {
         let span = error.span().unwrap_or(end..end);
         starts.push(span.start);
@@ -35,12 +37,14 @@ pub(super) fn read(document: &Document) -> Part {
             remember_names(value, &mut part);
         }
     }
-    part.findings = reader.into_findings();
+    (part.findings, part.has_more) = reader.into_findings().into_parts();
     if !starts.is_empty() {
         // A damaged part may have been meant to define what it seems not to.
         part.may_be_defined.extend(damage::names(&document.text));
         part.damaged(&Damage::new(&document.text, &starts));
-        part.findings.splice(0..0, broken);
+        let (broken, has_more) = broken.into_parts();
+        part.findings.extend(broken);
+        part.has_more = has_more;
     }
     part
 }

@@ -1,29 +1,36 @@
 //! References: what one object names must be defined, in whichever document. A backend of a split may be
 //! yet to come (SMI), which is a warning.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName, Severity};
 
 use super::draft::Draft;
-use super::part::{Key, Reference, Wanted};
+use super::part::{Key, Wanted};
 use crate::codes;
+use crate::limits::FINDINGS;
 use crate::suggest::{closest, did_you_mean};
 
 /// Tells every reference of `draft` to something that nothing defines.
 pub(super) fn check(draft: &mut Draft<'_>) {
-    let missing = |reference: &Reference| match &reference.wanted {
-        Wanted::Service(name) => service(draft, name),
-        Wanted::Backend(name, besides) => backend(draft, name, besides),
-        Wanted::Account(account) => self::account(draft, account),
-        Wanted::Group(key) => group(draft, key),
-        Wanted::Match(key, name) => match_of(draft, key, name),
-        Wanted::TcpRoute(key) => tcp_route(draft, key),
-        Wanted::Binding(key) => binding(draft, key),
-    };
+    let mut matches = Matches::new();
     let mut findings = Vec::new();
     for reference in &draft.references {
+        // (Nobody will read more, and each takes a look at the names that there are, for advice.)
+        if findings.len() > FINDINGS {
+            break;
+        }
+        let missing = match &reference.wanted {
+            Wanted::Service(name) => service(draft, name),
+            Wanted::Backend(name, besides) => backend(draft, name, besides),
+            Wanted::Account(account) => self::account(draft, account),
+            Wanted::Group(key) => group(draft, key),
+            Wanted::Match(key, name) => match_of(draft, key, name, &mut matches),
+            Wanted::TcpRoute(key) => tcp_route(draft, key),
+            Wanted::Binding(key) => binding(draft, key),
+        };
         findings.extend(
-            missing(reference)
-                .map(|finding| Finding { spot: Some(reference.spot.clone()), ..finding }),
+            missing.map(|finding| Finding { spot: Some(reference.spot.clone()), ..finding }),
         );
     }
     draft.findings.extend(findings);
@@ -67,8 +74,8 @@ fn account(draft: &Draft<'_>, wanted: &ServiceAccount) -> Option<Finding> {
             wanted.name
         )));
     }
-    let keys: Vec<Key> =
-        draft.accounts.iter().map(|a| (a.namespace.clone(), a.name.clone())).collect();
+    let accounts = draft.accounts.iter().take(MOST_CANDIDATES);
+    let keys: Vec<Key> = accounts.map(|a| (a.namespace.clone(), a.name.clone())).collect();
     Some(with_advice(finding, &key, &keys))
 }
 
@@ -96,16 +103,24 @@ fn binding(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
     Some(with_advice(finding, wanted, draft.identity_bindings.keys()))
 }
 
+/// The names of the matches of the groups that were asked for.
+type Matches<'a> = BTreeMap<&'a Key, BTreeSet<&'a str>>;
+
 /// A match of a group that could be read; of the others nothing can be said.
-fn match_of(draft: &Draft<'_>, group: &Key, wanted: &Name) -> Option<Finding> {
+fn match_of<'a>(
+    draft: &Draft<'a>,
+    group: &'a Key,
+    wanted: &Name,
+    matches: &mut Matches<'a>,
+) -> Option<Finding> {
     let found = draft.http_route_groups.get(group)?;
     let names = || found.matches.iter().map(|one| one.name.as_str());
-    if names().any(|name| name == wanted.as_str()) {
+    if matches.entry(group).or_insert_with(|| names().collect()).contains(wanted.as_str()) {
         return None;
     }
     let message = format!("HTTP route group `{}` has no match `{wanted}`", group.1);
     let finding = not_found(&message).related(found.spot.clone(), "the group is defined here");
-    Some(match closest(wanted.as_str(), names()) {
+    Some(match closest(wanted.as_str(), names().take(MOST_CANDIDATES)) {
         Some(near) => finding.help(did_you_mean(near)),
         None => finding,
     })
@@ -123,17 +138,21 @@ fn place((namespace, name): &Key) -> String {
     format!("`{name}` in namespace `{namespace}`")
 }
 
+/// So many names are looked at for advice, at most.
+const MOST_CANDIDATES: usize = 10_000;
+
 /// Says where else the name exists, or else which name may have been meant.
 fn with_advice<'a>(
     finding: Finding,
     (namespace, name): &Key,
-    keys: impl IntoIterator<Item = &'a Key> + Clone,
+    keys: impl IntoIterator<Item = &'a Key, IntoIter: Clone>,
 ) -> Finding {
-    let elsewhere = keys.clone().into_iter().find(|(_, other)| other == name);
+    let keys = keys.into_iter().take(MOST_CANDIDATES);
+    let elsewhere = keys.clone().find(|(_, other)| other == name);
     if let Some((other, _)) = elsewhere {
         return finding.help(format!("there is one in namespace `{other}`"));
     }
-    let here = keys.into_iter().filter(|(other, _)| other == namespace);
+    let here = keys.filter(|(other, _)| other == namespace);
     match closest(name.as_str(), here.map(|(_, name)| name.as_str())) {
         Some(near) => finding.help(did_you_mean(near)),
         None => finding,

@@ -45,6 +45,9 @@ pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, Told> {
     Ok(PathRegex { text: text.into(), before_query: query::before(&ast, text).map(Arc::from) })
 }
 
+/// The longest expression that is looked at: what is longer is larger for Envoy, too, or padded.
+const MOST_BYTES: usize = 8192;
+
 /// What is wrong with an expression, and at which bytes of it.
 #[derive(Debug, PartialEq, Eq)]
 struct Problem {
@@ -54,6 +57,11 @@ struct Problem {
 }
 
 fn parse(value: Value<'_>, text: &str, around: Around) -> Result<Ast, Told> {
+    if text.len() > MOST_BYTES {
+        let message = format!("an expression of more than {MOST_BYTES} bytes");
+        let finding = value.error(codes::REGEX, message).label("too long");
+        return Err(value.tell(finding.help("split it into several matches")));
+    }
     let (ast, problems) = match Parser::new().parse(text) {
         Ok(ast) => {
             let mut problems = dialect::problems(&ast, text);

@@ -19,7 +19,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         draft.http_route_groups.iter(),
         draft.traffic_splits.iter(),
     );
-    findings.extend(splits.circles().iter().map(circle));
+    findings.extend(splits.circles().iter().take(MOST_CYCLES).map(circle));
     for (_, of_service) in splits.iter() {
         let mut of_all_calls = of_service.iter().filter(|split| !split.is_conditional());
         let first = of_all_calls.next();
@@ -58,9 +58,18 @@ fn second_of_all_calls(split: &TrafficSplit, first: &TrafficSplit) -> Finding {
         .help("put all backends into one split, or give one of them `matches`")
 }
 
+/// So many cycles are told at most.
+const MOST_CYCLES: usize = 100;
+
+/// So many members of a cycle are named at most.
+const MOST_OF_A_CYCLE: usize = 10;
+
 fn circle(circle: &Circle<'_>) -> Finding {
     let names = circle.services.iter().copied().chain([&circle.back.service]);
-    let way: Vec<&str> = names.map(|service| service.name.as_str()).collect();
+    let mut way: Vec<&str> = names.map(|service| service.name.as_str()).collect();
+    if way.len() > MOST_OF_A_CYCLE {
+        way.splice(MOST_OF_A_CYCLE / 2..way.len() - MOST_OF_A_CYCLE / 2, ["…"]);
+    }
     let message = format!("traffic splits lead round in a circle: {}", way.join(" → "));
     Finding::error(codes::SPLIT_SHAPE, Some(circle.back.spot.clone()), message)
         .label("leads back")

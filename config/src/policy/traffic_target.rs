@@ -1,5 +1,7 @@
 //! `[[traffic_target]]`: these sources may call this destination in these ways.
 
+use std::collections::BTreeSet;
+
 use ironmesh_catalog::{Name, RouteRule, ServiceAccount, Spot, Subject, TrafficTarget};
 
 use super::part::{Id, Part, Reference, Wanted};
@@ -174,12 +176,8 @@ fn no_matches(value: Value<'_>) -> Told {
 }
 
 /// The items in their order, each once: what is said twice is no other policy.
-pub(super) fn without_repeats<T: PartialEq>(items: Vec<T>) -> Vec<T> {
-    let mut once = Vec::with_capacity(items.len());
-    for item in items {
-        if !once.contains(&item) {
-            once.push(item);
-        }
-    }
-    once
+pub(super) fn without_repeats<T: Ord + Clone>(mut items: Vec<T>) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    items.retain(|item| seen.insert(item.clone()));
+    items
 }

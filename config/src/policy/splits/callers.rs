@@ -22,7 +22,7 @@ pub(super) fn check(
     findings: &mut Vec<Finding>,
 ) {
     // What is wrong may have been meant to allow what nothing seems to.
-    if draft.findings.iter().any(Finding::is_error) {
+    if draft.findings.has_errors() {
         return;
     }
     let targets = Targets::new(draft);
