@@ -22,6 +22,10 @@ pub const INVALID_NAME: Code = Code(106);
 pub const UNREADABLE_FILE: Code = Code(107);
 /// Something that Ironmesh knows of and that this version does not serve.
 pub const NOT_SERVED: Code = Code(108);
+/// The file is not YAML, or YAML that says things in ways that are refused.
+pub const YAML_SYNTAX: Code = Code(111);
+/// A resource in YAML that is no policy, or of an API version that does not exist.
+pub const UNKNOWN_RESOURCE: Code = Code(112);
 /// A reference to something that is not there.
 pub const NOT_FOUND: Code = Code(201);
 /// Two things that must differ are called the same.
@@ -38,7 +42,7 @@ pub const EMPTY_LIST: Code = Code(304);
 pub const IDLE_RULE: Code = Code(305);
 
 /// All of them, in order.
-pub const ALL: [Code; 15] = [
+pub const ALL: [Code; 17] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -47,6 +51,8 @@ pub const ALL: [Code; 15] = [
     INVALID_NAME,
     UNREADABLE_FILE,
     NOT_SERVED,
+    YAML_SYNTAX,
+    UNKNOWN_RESOURCE,
     NOT_FOUND,
     DUPLICATE_NAME,
     WEIGHTS,

@@ -18,6 +18,7 @@ mod mode;
 mod render;
 mod suggest;
 mod table;
+mod yaml;
 
 pub use document::Document;
 pub use folder::{
