@@ -80,8 +80,16 @@ pub fn import(
     let mut tables = Vec::new();
     let mut unclear = Vec::new();
     for (reader, parsed) in sources() {
-        let outcomes = mapper.map(reader, parsed);
-        remarks.add_source(reader.text(), &outcomes, &reader.take_findings());
+        let mut outcomes = mapper.map(reader, parsed);
+        let findings = reader.take_findings();
+        for outcome in &mut outcomes {
+            let told = findings.get(outcome.findings.clone()).unwrap_or_default();
+            // What an unknown key would have narrowed must not become wider without it.
+            if told.iter().any(|finding| finding.code == codes::UNKNOWN_KEY) {
+                outcome.mapped = None;
+            }
+        }
+        remarks.add_source(reader.text(), &outcomes, &findings);
         for Outcome { mapped, namespace, name, differences, .. } in outcomes {
             unclear.extend(differences.into_iter().map(|one| (one.spot, one.what)));
             tables.extend(mapped.map(|mapped| (mapped, namespace, name)));

@@ -20,6 +20,7 @@ mod case;
 mod certificates;
 mod envoy;
 mod expectation;
+mod importing;
 mod references;
 mod regexes;
 mod rendering;

@@ -44,14 +44,20 @@ pub(crate) fn parse<'a>(reader: &'a Reader<'a>) -> Parsed<'a> {
     // The parser ends at its first error. It begins again at the next document, so that the mistakes
     // of all documents are told.
     while let Err(Stopped { at }) = builder.documents(base) {
-        let rest = text.get(at..).unwrap_or("");
-        match rest.find("\n---") {
-            Some(next) if builder.parsed.findings.len() < MOST_FINDINGS => base = at + next + 1,
+        // It may have stumbled over the very line that begins the next.
+        let from = at.saturating_sub(1);
+        let next = text.as_bytes().get(from..).and_then(|rest| find(rest, b"\n---"));
+        match next {
+            Some(next) if builder.parsed.findings.len() < MOST_FINDINGS => base = from + next + 1,
             _ => break,
         }
     }
     let weights = quantity::weights(&builder.parsed.documents);
     Parsed { weights, ..builder.parsed }
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
 }
 
 /// The parser can go no further: something is wrong at this byte, and has been told.

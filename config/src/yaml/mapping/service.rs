@@ -89,12 +89,12 @@ fn port<'a>(
     if let Some(transport) = table.get("protocol")
         && transport.string_if_any() != Some("TCP")
     {
-        let message = "only ports of protocol TCP are served";
+        let message = format!("only ports of protocol TCP are served{}", which(&made));
         let finding = transport.error(codes::NOT_SERVED, message).label("not served");
         transport.tell(finding.help("take the port out"));
         return Ok(None);
     }
-    let Some((at, protocol)) = protocol(&mut table, context) else { return Ok(None) };
+    let Some((at, protocol)) = protocol(&made, &mut table, context) else { return Ok(None) };
     made.put("protocol", at.unwrap_or_else(|| item.written().span()), protocol);
     target(&mut made, &mut table, workloads);
     Ok(Some(made))
@@ -103,6 +103,7 @@ fn port<'a>(
 /// The protocol as Open Service Mesh finds it: `appProtocol`, else the beginning of the port's name (that
 /// of `tcp-server-first-` is `tcp-`, too), else HTTP. None, and told, if it is not served.
 fn protocol<'a>(
+    made: &Made<'a>,
     table: &mut Table<'a>,
     context: &Context<'_, 'a>,
 ) -> Option<(Option<std::ops::Range<usize>>, DeValue<'a>)> {
@@ -114,9 +115,9 @@ fn protocol<'a>(
             "grpc" => "grpc",
             "tcp" | "tcp-server-first" => "tcp",
             other => {
-                let message = format!("`appProtocol` `{other}` is not served");
+                let message = format!("`appProtocol` `{other}` is not served{}", which(made));
                 let finding = value.error(codes::NOT_SERVED, message).label("not served");
-                let help = "`tcp` carries any bytes, TLS of the application among them";
+                let help = "say `tcp`, which carries any bytes, TLS of the application among them";
                 value.tell(finding.help(help));
                 return None;
             }
@@ -133,6 +134,11 @@ fn protocol<'a>(
         );
     }
     Some((None, DeValue::String(protocol.into())))
+}
+
+/// Which port it is about, at the end of a sentence.
+fn which(made: &Made<'_>) -> String {
+    made.number("port").map_or(String::new(), |number| format!(": port `{number}`"))
 }
 
 /// Where the application listens, unless that is what callers say.

@@ -97,9 +97,10 @@ fn read_rule<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Option<Ma
     table.finish();
     let kind = item.string_below("kind");
     if kind == Some("UDPRoute") {
-        let message = "rules of kind `UDPRoute` are not served";
+        let name = item.string_below("name").unwrap_or("");
+        let message = format!("rules of kind `UDPRoute` are not served: `{name}`");
         let finding = item.error(codes::NOT_SERVED, message).label("not served");
-        item.tell(finding.help("the mesh carries HTTP and TCP: take the rule out"));
+        item.tell(finding.help("take the rule out: the mesh carries HTTP and TCP"));
         return Ok(None);
     }
     let names_none = !rule.has("matches") || rule.is_empty_list("matches");

@@ -144,7 +144,9 @@ fn a_rule_of_udp_is_told() {
     let rule = "  - kind: UDPRoute\n    name: udp\n";
     let told = finding(&format!("{SERVICES}{TARGET}{rule}{GROUP}"));
     assert!(
-        told.starts_with("error[IM0108]: rules of kind `UDPRoute` are not served (p.yaml:35:5)"),
+        told.starts_with(
+            "error[IM0108]: rules of kind `UDPRoute` are not served: `udp` (p.yaml:35:5)"
+        ),
         "{told}"
     );
 }
@@ -203,8 +205,14 @@ fn ports_of_services_have_a_protocol_as_open_service_mesh_finds_it() {
         assert_eq!(service.ports[0].protocol, expected, "{port}");
     }
     for (port, expected) in [
-        ("protocol: UDP", "error[IM0108]: only ports of protocol TCP are served (p.yaml:10:27)"),
-        ("appProtocol: https", "error[IM0108]: `appProtocol` `https` is not served (p.yaml:10:30)"),
+        (
+            "protocol: UDP",
+            "error[IM0108]: only ports of protocol TCP are served: port `80` (p.yaml:10:27)",
+        ),
+        (
+            "appProtocol: https",
+            "error[IM0108]: `appProtocol` `https` is not served: port `80` (p.yaml:10:30)",
+        ),
         (
             "targetPort: web",
             "error[IM0105]: `targetPort` `web` is the name of a port of pods (p.yaml:10:29)",
