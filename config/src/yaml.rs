@@ -1,7 +1,7 @@
 //! SMI resources in YAML, read as if they were written in TOML.
 //!
 //! YAML becomes trees of the type that TOML is parsed to, whose spans are bytes of the YAML text
-//! ([`parse`]). Resources are found in the trees ([`resource`]), and each becomes the table that the
+//! ([`parse`](mod@parse)). Resources are found in the trees ([`resource`]), and each becomes the table that the
 //! policy language has for it ([`mapping`]). From there on nobody knows what was YAML: the same
 //! readers read the tables, and their findings point at lines of YAML.
 //!

@@ -108,3 +108,16 @@ fn what_is_imported_is_policy_that_is_taken_but_for_what_the_input_does_not_have
         assert_eq!(loaded.specification.is_some(), is_whole, "{name}");
     }
 }
+
+#[test]
+fn the_guide_shows_what_goes_in_and_what_comes_out() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = fs::read_to_string(root.join("../docs/guides/from-osm.md")).unwrap();
+    let import = read_import(root.join("golden/imports/osm-guide"));
+    let imported = import.result.unwrap();
+    assert!(guide.contains(&format!("```yaml\n{}```", import.documents[0].text)));
+    assert!(guide.contains(&format!("```toml\n{}```", imported.toml)));
+    for Remark { resource, text, .. } in &imported.left_out {
+        assert!(guide.contains(&format!("left out: {resource}")) && guide.contains(text), "{text}");
+    }
+}

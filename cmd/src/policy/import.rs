@@ -31,7 +31,7 @@ pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Res
     };
     match ironmesh_config::import(&documents, origin, &path) {
         Ok(imported) => written(&imported, &path, arguments.out.as_deref(), output),
-        Err(NotImported::Broken(findings)) => Err(broken(&findings, &documents, output)),
+        Err(NotImported::Broken(findings)) => broken(&findings, &documents, output),
         Err(NotImported::Unclear(places)) => Err(unclear(&places)),
     }
 }
@@ -57,7 +57,7 @@ fn text(name: &str, input: impl Read) -> anyhow::Result<Document> {
     Ok(Document::new(name, text))
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the command's result")]
+#[expect(clippy::print_stderr, reason = "stdout is the policy")]
 fn written(
     imported: &Imported,
     path: &str,
@@ -74,21 +74,19 @@ fn written(
         Output::Json => {
             let remarks = |list: &[Remark]| list.iter().map(view).collect::<Vec<_>>();
             let findings: Vec<_> = findings.iter().map(FindingView::from).collect();
-            println!(
-                "{:#}",
-                json!({
-                    "toml": toml,
-                    "carried": carried,
-                    "left_out": remarks(left_out),
-                    "changed": remarks(changed),
-                    "missing": missing,
-                    "findings": findings,
-                })
-            );
+            let all = json!({
+                "toml": toml,
+                "carried": carried,
+                "left_out": remarks(left_out),
+                "changed": remarks(changed),
+                "missing": missing,
+                "findings": findings,
+            });
+            print(&format!("{all:#}\n"))?;
         }
         Output::Text => {
             if out.is_none() {
-                print!("{toml}");
+                print(toml)?;
             }
             draw(findings, &[Document::new(path, toml.as_str())]);
             for Remark { spot, resource, text } in left_out {
@@ -119,17 +117,22 @@ fn view(remark: &Remark) -> Value {
     json!({ "file": &*spot.file, "line": spot.line, "resource": resource, "text": text })
 }
 
-#[expect(clippy::print_stdout, reason = "findings are the result of a run with nothing to write")]
-fn broken(findings: &[Finding], documents: &[Document], output: Output) -> anyhow::Error {
+/// Tells why nothing is written.
+fn broken(findings: &[Finding], documents: &[Document], output: Output) -> anyhow::Result<()> {
     match output {
         Output::Json => {
             let findings: Vec<_> = findings.iter().map(FindingView::from).collect();
-            println!("{:#}", json!({ "toml": null, "findings": findings }));
+            print(&format!("{:#}\n", json!({ "toml": null, "findings": findings })))?;
         }
         Output::Text => draw(findings, documents),
     }
     let errors = counted(findings.len(), "error");
-    Found(format!("nothing is imported: {errors} in the input")).into()
+    anyhow::bail!(Found(format!("nothing is imported: {errors} in the input")))
+}
+
+/// Prints the result. Whoever reads it may have had enough: that is an error, and no panic.
+fn print(text: &str) -> anyhow::Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("stdout cannot be written")
 }
 
 /// Draws findings beside the result: stdout is the policy.

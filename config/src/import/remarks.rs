@@ -1,6 +1,7 @@
 //! What is told of the resources: beside the tables that they became, or in the place of these.
 
 use std::mem;
+use std::ops::Range;
 
 use ironmesh_catalog::Finding;
 
@@ -60,8 +61,8 @@ impl Remarks {
             let reasons: Vec<_> = findings.iter().map(sentence).collect();
             let remark = remark(reasons.join(" "));
             self.left_out.push(remark.clone());
-            let said = text.get(outcome.span.clone()).filter(|_| outcome.is_of_mesh);
-            self.without_table.push((remark, said.map(str::to_owned)));
+            let said = outcome.is_of_mesh.then(|| unindented(text, outcome.span.clone()));
+            self.without_table.push((remark, said));
             return;
         }
         // What is doubtful is in the policy all the same.
@@ -99,6 +100,18 @@ impl Remarks {
             comment(toml, &format!("Passed over, being no policy: {}.", inert.join(", ")));
         }
     }
+}
+
+/// What is written at `span`, without the indentation of its first line: in a list, that is what the
+/// others have too.
+fn unindented(text: &str, span: Range<usize>) -> String {
+    let before = text.get(..span.start).unwrap_or("");
+    let indentation = before.len() - before.rfind('\n').map_or(0, |at| at + 1);
+    let lines = text.get(span).unwrap_or("").lines().enumerate().map(|(n, line)| {
+        let spaces = line.len() - line.trim_start_matches(' ').len();
+        line.get(if n == 0 { 0 } else { spaces.min(indentation) }..).unwrap_or("")
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// A finding as a sentence.

@@ -318,7 +318,8 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, Told> {
         let finding = Finding::error(codes::NOT_SERVED, Some(resource.spot()), message);
         return Err(reader.tell(finding.label("not served").help("take it out of the policy")));
     }
-    if INERT.contains(&group) {
+    let is_misspelt = closest(kind, kinds_of(group)).is_some();
+    if INERT.contains(&group) && !is_misspelt {
         if !workload::is_one(group, kind) {
             let message = format!("{kind} is no policy: it is passed over");
             let finding = Finding::warning(codes::UNKNOWN_RESOURCE, Some(resource.spot()), message);
@@ -332,10 +333,13 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, Told> {
     Err(reader.tell(finding.label("unknown kind").help(advice(group, kind))))
 }
 
+fn kinds_of(group: &str) -> impl Iterator<Item = &'static str> {
+    APIS.iter().filter(move |api| api.group == group).map(|api| api.kind)
+}
+
 /// Which kind may have been meant by one that is unknown.
 fn advice(group: &str, kind: &str) -> String {
-    let of_group = || APIS.iter().filter(|api| api.group == group).map(|api| api.kind);
-    if let Some(near) = closest(kind, of_group()) {
+    if let Some(near) = closest(kind, kinds_of(group)) {
         return did_you_mean(near);
     }
     if let Some(api) = APIS.iter().find(|api| api.kind == kind) {

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::made::{Made, number};
-use super::workload::Workload;
+use super::workload::{Workload, strings};
 use super::{Context, Resource, Told};
 use crate::codes;
 use crate::table::{Table, Value};
@@ -30,13 +30,12 @@ pub(super) fn read<'a>(
         let finding = kind.error(codes::NOT_SERVED, message).label("outside of the mesh");
         return Err(kind.tell(finding.help("take it out of the policy")));
     }
-    let selector = resource.below(&["spec", "selector"]);
+    let selector = resource.below(&["spec", "selector"]).map(strings).unwrap_or_default();
+    let namespace = resource.namespace();
     let workloads: Vec<_> = context
         .workloads
         .iter()
-        .filter(|workload| {
-            selector.is_some_and(|selector| workload.is_behind(resource.namespace(), selector))
-        })
+        .filter(|workload| workload.is_behind(namespace, &selector))
         .collect();
     account(made, resource, &workloads, context);
     spec.optional("ports", |value| {

@@ -65,8 +65,7 @@ impl<'a> Workload<'a> {
     }
 
     /// Whether a service in `namespace` with this selector is in front of it.
-    pub(super) fn is_behind(&self, namespace: &str, selector: &DeTable<'_>) -> bool {
-        let selector = strings(selector);
+    pub(super) fn is_behind(&self, namespace: &str, selector: &BTreeMap<&str, &str>) -> bool {
         // A service without a selector has endpoints that somebody else lists.
         self.namespace == namespace
             && !selector.is_empty()
@@ -74,7 +73,8 @@ impl<'a> Workload<'a> {
     }
 }
 
-fn strings<'t>(table: &'t DeTable<'_>) -> BTreeMap<&'t str, &'t str> {
+/// The strings of a table.
+pub(super) fn strings<'t>(table: &'t DeTable<'_>) -> BTreeMap<&'t str, &'t str> {
     let entries = table.iter();
     entries.filter_map(|(key, value)| Some((&**key.get_ref(), value.get_ref().as_str()?))).collect()
 }

@@ -25,7 +25,7 @@ fn what_is_not_yaml_is_told_where_the_parser_stumbled() {
 #[test]
 fn the_mistakes_of_all_documents_are_told_and_the_others_are_read() {
     let text = format!(
-        "a: 'x\n---\nb: [\n{SERVICES}---\nc: &a 1\nd: *a\n---\nkind: Srvice\napiVersion: v1\n"
+        "a: 'x\n---\nb: [\n{SERVICES}---\nc: &a 1\nd: *a\n---\nkind: ConfigMap\napiVersion: v1\n"
     );
     let told = findings(&text);
     let codes: Vec<_> = told.iter().map(|line| &line[..15]).collect();

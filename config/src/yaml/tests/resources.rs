@@ -93,6 +93,11 @@ fn kinds_and_versions_that_do_not_exist_are_told_with_those_that_do() {
              handshake in which to judge a caller",
         ),
         (
+            of("v1", "Servce"),
+            "error[IM0112]: there is no kind `Servce` of `v1` in policy (p.yaml:3:1) / did you mean \
+             `Service`?",
+        ),
+        (
             of("v1", "ServiceAccount"),
             "warning[IM0112]: ServiceAccount is no policy: it is passed over (p.yaml:3:1) / take it out of \
              the policy folder",
