@@ -109,15 +109,15 @@ pub(crate) struct ImportArguments {
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// By whose rules the resources were enforced so far; asked for only where that matters
-    #[arg(long, value_enum)]
-    pub(crate) from: Option<From>,
+    #[arg(long, value_enum, value_name = "MESH")]
+    pub(crate) from: Option<Rules>,
     /// The file to write, which must not be there yet [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum From {
+pub(crate) enum Rules {
     /// The SMI specification: `pathRegex` is anchored at the beginning; a rule without `matches`
     /// allows all of its group
     Smi,

@@ -11,7 +11,7 @@ use ironmesh_config::{Document, Imported, NotImported, Origin, Remark, render};
 use serde_json::{Value, json};
 
 use super::counted;
-use crate::cli::{From, ImportArguments, Output};
+use crate::cli::{ImportArguments, Output, Rules};
 use crate::exit::{Found, Unsaid};
 
 /// The largest input, in bytes: as large as a file of the policy folder may be.
@@ -22,8 +22,8 @@ pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Res
     let documents =
         arguments.files.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let origin = arguments.from.map(|from| match from {
-        From::Smi => Origin::Smi,
-        From::Osm => Origin::Osm,
+        Rules::Smi => Origin::Smi,
+        Rules::Osm => Origin::Osm,
     });
     let path = match &arguments.out {
         Some(out) => out.display().to_string(),

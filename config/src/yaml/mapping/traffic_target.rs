@@ -67,13 +67,22 @@ fn read_rules<'a>(
     value: Value<'a>,
     context: &Context<'_, 'a>,
 ) -> Result<(), Told> {
-    let mut kinds = BTreeSet::new();
+    // Of the rules that are taken, and of those that are left out.
+    let (mut kinds, mut without) = (BTreeSet::new(), BTreeSet::new());
     made.put_list("rules", value, |item| {
         let made = read_rule(item, context)?;
-        kinds.extend(made.is_some().then(|| item.string_below("kind")));
+        let kinds = if made.is_some() { &mut kinds } else { &mut without };
+        kinds.insert(item.string_below("kind"));
         Ok(made)
     })?;
-    if context.is_of_osm() && kinds == [Some("TCPRoute")].into() {
+    let is_tcp_alone = kinds == [Some("TCPRoute")].into();
+    if is_tcp_alone && without.contains(&Some("HTTPRouteGroup")) {
+        let message = "a rule without `matches` allowed nothing, and without the rule all requests \
+                       would be allowed on the HTTP ports that the TCP routes cover";
+        let finding = value.error(codes::EMPTY_LIST, message).label("TCP routes alone");
+        return Err(value.tell(finding.help("name the matches that are allowed")));
+    }
+    if context.is_of_osm() && is_tcp_alone {
         context.change(
             "On an HTTP port, Open Service Mesh answered 404 to what is allowed by TCP routes alone; \
              here all requests are allowed on the HTTP ports that the routes cover.",
