@@ -94,6 +94,35 @@ pub(crate) struct DemoCaretakerArguments {
 pub(crate) enum PolicyCommand {
     /// Tell all that is wrong with a policy folder; exits with 3 if it would be refused
     Check(CheckArguments),
+    /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
+    ///
+    /// What cannot be carried over is a comment there, with the reason, and is told on stderr.
+    /// Exits with 0 if the policy is good or lacks but what the input does not have, with 2 if the
+    /// input means two things and `--from` does not say which, and with 3 if it is no YAML, or the
+    /// policy would be refused.
+    Import(ImportArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    /// Files of YAML; `-` is stdin
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// By whose rules the resources were enforced so far; asked for only where that matters
+    #[arg(long, value_enum, value_name = "MESH")]
+    pub(crate) from: Option<Rules>,
+    /// The file to write, which must not be there yet [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rules {
+    /// The SMI specification: `pathRegex` is anchored at the beginning; a rule without `matches`
+    /// allows all of its group
+    Smi,
+    /// Open Service Mesh: `pathRegex` matches the whole path; a rule without `matches` allows nothing
+    Osm,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,11 @@ use ironmesh_admin::ClientError;
 #[error("{0}")]
 pub(crate) struct Found(pub(crate) String);
 
+/// The command line does not say what must be said, which only its input shows.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unsaid(pub(crate) String);
+
 /// The exit code of a run, after its failure is told on stderr.
 #[expect(clippy::print_stderr, reason = "this is where failures are told")]
 pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
@@ -17,6 +22,9 @@ pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     eprintln!("ironmesh: {}", chain(error.as_ref()));
     if error.is::<Found>() {
         return ExitCode::from(3);
+    }
+    if error.is::<Unsaid>() {
+        return ExitCode::from(2);
     }
     match error.downcast_ref() {
         Some(ClientError::Unreachable { .. }) => ExitCode::from(4),

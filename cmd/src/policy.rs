@@ -1,5 +1,7 @@
 //! `ironmesh policy …`
 
+mod import;
+
 use std::io::IsTerminal;
 
 use ironmesh_admin::FindingView;
@@ -9,6 +11,8 @@ use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};
 use crate::exit::Found;
+
+pub(crate) use import::import;
 
 /// Tells all that is wrong with a policy.
 #[expect(clippy::print_stdout, reason = "findings are this command's result")]

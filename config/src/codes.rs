@@ -22,6 +22,10 @@ pub const INVALID_NAME: Code = Code(106);
 pub const UNREADABLE_FILE: Code = Code(107);
 /// Something that Ironmesh knows of and that this version does not serve.
 pub const NOT_SERVED: Code = Code(108);
+/// The file is not YAML, or YAML that says things in ways that are refused.
+pub const YAML_SYNTAX: Code = Code(111);
+/// A resource in YAML that is no policy, or of an API version that does not exist.
+pub const UNKNOWN_RESOURCE: Code = Code(112);
 /// More policy than is taken.
 pub const TOO_LARGE: Code = Code(113);
 /// More findings than are told.
@@ -44,7 +48,7 @@ pub const IDLE_RULE: Code = Code(305);
 pub const UNCALLED_BACKEND: Code = Code(306);
 
 /// All of them, in order.
-pub const ALL: [Code; 18] = [
+pub const ALL: [Code; 20] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -53,6 +57,8 @@ pub const ALL: [Code; 18] = [
     INVALID_NAME,
     UNREADABLE_FILE,
     NOT_SERVED,
+    YAML_SYNTAX,
+    UNKNOWN_RESOURCE,
     TOO_LARGE,
     TOO_MANY_FINDINGS,
     NOT_FOUND,

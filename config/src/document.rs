@@ -2,6 +2,7 @@
 //! a policy of thousands of rules asks for tens of thousands of spots.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use ironmesh_catalog::Spot;
@@ -20,13 +21,23 @@ impl Document {
     pub fn new(path: impl Into<Arc<str>>, text: impl Into<Arc<str>>) -> Self {
         Self { path: path.into(), text: text.into() }
     }
+
+    /// Whether it is YAML, as the end of its name says; else it is TOML.
+    pub(crate) fn is_yaml(&self) -> bool {
+        let end = Path::new(&*self.path).extension();
+        end.is_some_and(|end| YAML_EXTENSIONS.iter().any(|known| end == *known))
+    }
 }
+
+/// The ends of names of YAML documents.
+pub(crate) const YAML_EXTENSIONS: [&str; 2] = ["yaml", "yml"];
 
 /// A document with an index of its lines, and of long ones within.
 #[derive(Debug)]
 pub(crate) struct Source<'a> {
     document: &'a Document,
     marks: Vec<Mark>,
+    is_yaml: bool,
 }
 
 /// A place of which it is known in which line and column it is.
@@ -61,12 +72,22 @@ impl<'a> Source<'a> {
         if document.text.is_empty() || document.text.ends_with('\n') {
             marks.push(mark);
         }
-        Self { document, marks }
+        Self { document, marks, is_yaml: document.is_yaml() }
+    }
+
+    /// The same of a document that is YAML whatever it is called.
+    pub(crate) fn yaml(document: &'a Document) -> Self {
+        Self { is_yaml: true, ..Self::new(document) }
     }
 
     /// The text.
     pub(crate) fn text(&self) -> &'a str {
         &self.document.text
+    }
+
+    /// Whether the document is YAML.
+    pub(crate) fn is_yaml(&self) -> bool {
+        self.is_yaml
     }
 
     /// The spot of `bytes`; the same as [`Spot::new`] says, without reading the text up to there.

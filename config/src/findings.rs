@@ -6,28 +6,29 @@ use ironmesh_catalog::Finding;
 use crate::codes;
 use crate::limits::{FINDINGS, MESSAGE_BYTES};
 
-/// A bounded number of findings.
+/// A bounded number of findings, as they came.
 #[derive(Debug)]
 pub(crate) struct Findings {
     most: usize,
-    errors: Vec<Finding>,
-    warnings: Vec<Finding>,
+    kept: Vec<Finding>,
+    errors: usize,
     has_more: bool,
 }
 
 impl Findings {
     /// None yet, and `most` of each severity.
     pub(crate) fn at_most(most: usize) -> Self {
-        Self { most, errors: Vec::new(), warnings: Vec::new(), has_more: false }
+        Self { most, kept: Vec::new(), errors: 0, has_more: false }
     }
 
     /// Takes a finding. There is always an error among those that are told if one was taken.
     pub(crate) fn push(&mut self, mut finding: Finding) {
-        let kept = if finding.is_error() { &mut self.errors } else { &mut self.warnings };
-        if kept.len() < self.most {
+        let like = if finding.is_error() { self.errors } else { self.kept.len() - self.errors };
+        if like < self.most {
+            self.errors += usize::from(finding.is_error());
             shorten(&mut finding.message);
             finding.help.as_mut().map(shorten);
-            kept.push(finding);
+            self.kept.push(finding);
         } else {
             self.has_more = true;
         }
@@ -38,14 +39,32 @@ impl Findings {
         self.has_more |= more;
     }
 
+    /// How many are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Forgets those that came behind the first `count`.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        self.kept.truncate(count);
+        self.errors = self.kept.iter().filter(|finding| finding.is_error()).count();
+    }
+
     /// Whether the input is refused because of one of them.
     pub(crate) fn has_errors(&self) -> bool {
-        !self.errors.is_empty()
+        self.errors > 0
+    }
+
+    /// Those that are kept, as they came.
+    pub(crate) fn into_vec(self) -> Vec<Finding> {
+        self.kept
     }
 
     /// Those that are told, errors first, and whether there are more.
     pub(crate) fn into_parts(self) -> (Vec<Finding>, bool) {
-        (self.errors.into_iter().chain(self.warnings).collect(), self.has_more)
+        let (errors, warnings): (Vec<_>, Vec<_>) =
+            self.kept.into_iter().partition(Finding::is_error);
+        (errors.into_iter().chain(warnings).collect(), self.has_more)
     }
 
     /// Those that are told, in order: as many as are kept of one severity, errors before warnings. Behind

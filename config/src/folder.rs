@@ -53,7 +53,7 @@ pub enum FolderError {
         path: PathBuf,
     },
     /// There is something else at the path.
-    #[error("`{path}` is neither a folder nor a `.toml` file: name one of these")]
+    #[error("`{path}` is neither a folder nor a `.toml` or `.yaml` file: name one of these")]
     NotAFolder {
         /// The path.
         path: PathBuf,

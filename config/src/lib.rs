@@ -10,6 +10,7 @@
 
 pub mod codes;
 pub mod folder;
+pub mod import;
 pub mod policy;
 pub mod settings;
 
@@ -20,11 +21,13 @@ mod mode;
 mod render;
 mod suggest;
 mod table;
+mod yaml;
 
 pub use document::Document;
 pub use folder::{
     Folder, FolderError, FolderWatch, WatchError, load_folder, read_folder, watch_folder,
 };
+pub use import::{Imported, NotImported, Origin, Remark, import};
 pub use policy::{Loaded, Loader, load_documents};
 pub use render::render;
 pub use settings::{Certificates, Listen, Settings, Xds, load_settings};

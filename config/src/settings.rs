@@ -82,12 +82,12 @@ pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
             let spot = Some(reader.spot(span));
             reader.tell(Finding::error(codes::SYNTAX, spot, error.message()).label("here"));
         }
-        return Err(in_order(reader));
+        return Err(in_order(&reader));
     }
     let mut table = Table::new(&reader, root.get_ref(), 0..0, "the settings file");
     let settings = read(&mut table);
     table.finish();
-    let findings = in_order(reader);
+    let findings = in_order(&reader);
     match settings {
         Ok(settings) if findings.is_empty() => Ok(settings),
         _ => Err(findings),
@@ -129,8 +129,8 @@ impl Default for Certificates {
     }
 }
 
-fn in_order(reader: Reader<'_>) -> Vec<Finding> {
-    reader.into_findings().in_order()
+fn in_order(reader: &Reader<'_>) -> Vec<Finding> {
+    reader.take_findings().in_order()
 }
 
 fn read(table: &mut Table<'_>) -> Result<Settings, Told> {

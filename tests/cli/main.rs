@@ -13,6 +13,7 @@ mod check;
 mod codes;
 mod command;
 mod first_start;
+mod import;
 mod many;
 mod metrics;
 mod open_files;

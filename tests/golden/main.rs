@@ -21,6 +21,7 @@ mod certificates;
 mod envoy;
 mod examples;
 mod expectation;
+mod importing;
 mod references;
 mod regexes;
 mod rendering;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use crate::document::YAML_EXTENSIONS;
 use crate::limits::{DOCUMENTS, ENTRIES, FOLDERS};
 
 /// What is below one folder.
@@ -119,7 +120,7 @@ impl Listing {
         if name.as_encoded_bytes().starts_with(b".") {
             return;
         }
-        let is_document = Path::new(name).extension().is_some_and(|extension| extension == "toml");
+        let is_document = is_document(Path::new(name));
         let is_symlink = own.is_symlink();
         let end = if is_symlink {
             fs::metadata(path).and_then(|end| Ok((end, fs::canonicalize(path)?)))
@@ -142,6 +143,12 @@ impl Listing {
             Ok(_) | Err(_) => {}
         }
     }
+}
+
+/// Whether a file is policy, by the end of its name.
+pub(super) fn is_document(path: &Path) -> bool {
+    let is_known = |end: &OsStr| end == "toml" || YAML_EXTENSIONS.iter().any(|known| end == *known);
+    path.extension().is_some_and(is_known)
 }
 
 /// What went wrong, without the path, which the finding has.

@@ -7,14 +7,14 @@ use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use ironmesh_catalog::{Finding, Spot};
 
-use super::listing::{Listing, reason};
+use super::listing::{Listing, is_document, reason};
 use super::{Folder, FolderError};
 use crate::codes;
 use crate::document::Document;
 use crate::limits::{self, DOCUMENT_BYTES};
 
-/// Reads all `*.toml` files below the folder at `path`, hidden ones left out and symbolic links
-/// followed. `path` may be a `.toml` file too. A file that cannot be read is a finding; an empty
+/// Reads all `*.toml`, `*.yaml` and `*.yml` files below the folder at `path`, hidden ones left out and
+/// symbolic links followed. `path` may be such a file too. A file that cannot be read is a finding; an empty
 /// folder is legal.
 pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
     let error = |source| FolderError::new(path, source);
@@ -43,7 +43,7 @@ fn list(path: &Path, resolved: &Path) -> Result<Listing, FolderError> {
 }
 
 fn read_file(path: &Path, resolved: &Path) -> Result<Folder, FolderError> {
-    let name = path.file_name().filter(|_| path.extension().is_some_and(|end| end == "toml"));
+    let name = path.file_name().filter(|_| is_document(path));
     let Some(name) = name else {
         return Err(FolderError::NotAFolder { path: path.to_owned() });
     };

@@ -27,17 +27,21 @@ fn problems(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn all_toml_files_are_read_in_order_but_for_hidden_ones() {
+fn all_files_of_policy_are_read_in_order_but_for_hidden_ones() {
     let folder = folder(&[
         ("b.toml", b"# b"),
+        ("c.yaml", b"# c"),
+        ("a/c.yml", b""),
+        ("d.yaml.orig", b""),
+        (".hidden.yaml", b""),
         ("a/z.toml", b""),
         ("a.toml", b""),
         ("notes.md", b""),
         (".hidden.toml", b""),
         (".git/config.toml", b""),
     ]);
-    assert_eq!(paths(folder.path()), ["a.toml", "a/z.toml", "b.toml"]);
-    assert_eq!(&*read_folder(folder.path()).unwrap().documents[2].text, "# b");
+    assert_eq!(paths(folder.path()), ["a.toml", "a/c.yml", "a/z.toml", "b.toml", "c.yaml"]);
+    assert_eq!(&*read_folder(folder.path()).unwrap().documents[3].text, "# b");
 }
 
 #[test]
@@ -46,6 +50,21 @@ fn an_empty_folder_and_a_single_file_are_legal() {
     assert!(paths(&folder.path().join("empty")).is_empty());
     assert_eq!(paths(&folder.path().join("a.toml")), ["a.toml"]);
     assert!(load_folder(folder.path()).unwrap().specification.is_some());
+}
+
+#[test]
+fn a_single_file_of_yaml_is_a_policy_too() {
+    let text = b"apiVersion: v1\nkind: Service\nmetadata: { name: a }\n";
+    let folder = folder(&[("a.yaml", text), ("b.yml", text)]);
+    for file in ["a.yaml", "b.yml"] {
+        let loaded = load_folder(&folder.path().join(file)).unwrap();
+        assert_eq!(loaded.specification.unwrap().services.len(), 1, "{file}");
+    }
+    assert!(load_folder(folder.path()).unwrap().specification.is_none(), "defined twice");
+    let wrong = folder.path().join("c.yaml");
+    fs::write(&wrong, b"name: \xff\n").unwrap();
+    let message = &read_folder(&wrong).unwrap().findings[0].message;
+    assert_eq!(message, "`c.yaml` cannot be read: it is not UTF-8 from byte 6 on");
 }
 
 #[test]

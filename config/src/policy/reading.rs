@@ -14,9 +14,14 @@ use crate::findings::Findings;
 use crate::limits::FINDINGS_OF_ONE;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{Reader, Table, Value, list};
+use crate::yaml;
 
 /// What `document` says.
 pub(super) fn read(document: &Document) -> Part {
+    if document.is_yaml() { read_yaml(document) } else { read_toml(document) }
+}
+
+fn read_toml(document: &Document) -> Part {
     let (root, errors) = DeTable::parse_recoverable(&document.text);
     let reader = Reader::new(document);
     let end = document.text.len();
@@ -27,17 +32,8 @@ pub(super) fn read(document: &Document) -> Part {
         let finding = Finding::error(codes::SYNTAX, Some(reader.spot(span)), error.message());
         broken.push(finding.label("here"));
     }
-    let mut part = Part::default();
-    for (spot, value) in Table::new(&reader, root.get_ref(), 0..0, "a policy document").entries() {
-        let known = KINDS.iter().find(|(kind, _, _)| *kind == value.key());
-        if let Some((kind, what, read)) = known {
-            read_kind(value, kind, what, *read, &mut part);
-        } else {
-            value.tell(unknown_kind(value.key(), spot));
-            remember_names(value, &mut part);
-        }
-    }
-    (part.findings, part.has_more) = reader.into_findings().into_parts();
+    let mut part = read_tables(&reader, root.get_ref());
+    (part.findings, part.has_more) = reader.take_findings().into_parts();
     if !starts.is_empty() {
         // A damaged part may have been meant to define what it seems not to.
         part.may_be_defined.extend(damage::names(&document.text));
@@ -45,6 +41,33 @@ pub(super) fn read(document: &Document) -> Part {
         let (broken, has_more) = broken.into_parts();
         part.findings.extend(broken);
         part.has_more = has_more;
+    }
+    part
+}
+
+/// A document in YAML, by the tables that its resources stand for.
+fn read_yaml(document: &Document) -> Part {
+    let reader = Reader::new(document);
+    let parsed = yaml::parse(&reader);
+    let yaml::Tree { root, broken, may_be_defined } = yaml::tree(&reader, &parsed);
+    let mut part = read_tables(&reader, &root);
+    (part.findings, part.has_more) = reader.take_findings().into_parts();
+    part.findings.extend(broken);
+    part.may_be_defined.extend(may_be_defined);
+    part
+}
+
+/// What the tables of `root` say.
+fn read_tables<'a>(reader: &'a Reader<'a>, root: &'a DeTable<'a>) -> Part {
+    let mut part = Part::default();
+    for (spot, value) in Table::new(reader, root, 0..0, "a policy document").entries() {
+        let known = KINDS.iter().find(|(kind, _, _)| *kind == value.key());
+        if let Some((kind, what, read)) = known {
+            read_kind(value, kind, what, *read, &mut part);
+        } else {
+            value.tell(unknown_kind(value.key(), spot));
+            remember_names(value, &mut part);
+        }
     }
     part
 }

@@ -33,6 +33,11 @@ impl<'a> Value<'a> {
         self.key
     }
 
+    /// It, as it is written.
+    pub(crate) fn written(self) -> &'a Spanned<DeValue<'a>> {
+        self.inner
+    }
+
     /// Where it is written.
     pub(crate) fn spot(self) -> Spot {
         self.reader.spot(self.inner.span())
@@ -76,6 +81,11 @@ impl<'a> Value<'a> {
     /// The string, if it is one; tells nothing.
     pub(crate) fn string_if_any(self) -> Option<&'a str> {
         self.inner.get_ref().as_str()
+    }
+
+    /// The string under `key`, if it is a table that has one; tells nothing.
+    pub(crate) fn string_below(self, key: &str) -> Option<&'a str> {
+        self.inner.get_ref().as_table()?.get(key)?.get_ref().as_str()
     }
 
     /// The tables, if it is one or a list of them; tells nothing.
@@ -165,6 +175,21 @@ impl<'a> Value<'a> {
     /// Whether it is a table.
     pub(crate) fn is_table(self) -> bool {
         self.inner.get_ref().is_table()
+    }
+
+    /// Whether it is an array.
+    pub(crate) fn is_list(self) -> bool {
+        self.inner.get_ref().is_array()
+    }
+
+    /// The one string that may stand here.
+    pub(crate) fn equal_to(self, legal: &str) -> Result<(), Told> {
+        let text = self.string()?;
+        if text == legal {
+            return Ok(());
+        }
+        let message = format!("`{}` must be `{legal}` here: `{text}`", self.key);
+        Err(self.tell(self.error(codes::INVALID_VALUE, message).label("another")))
     }
 
     /// An array. Each item stands under the array's key.
