@@ -14,6 +14,7 @@ pub mod finding;
 pub mod identity;
 pub mod name;
 pub mod policy;
+pub mod policy_record;
 pub mod proxy;
 pub mod service;
 pub mod snapshot;
@@ -29,6 +30,7 @@ pub use policy::{
     HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, TcpRoute, TrafficSplit,
     TrafficTarget,
 };
+pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{
     CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,
     Upstream,

@@ -37,7 +37,7 @@ use crate::places::Places;
 pub(crate) use admission::OLDEST_ENVOY;
 use admission::ProxyAdmission;
 use control_plane::RunningControlPlane;
-use policy_source::PolicySource;
+use policy_source::{PolicySource, Source};
 use reconciler::Reconciler;
 use register::Register;
 
@@ -79,7 +79,8 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let certificates = ServiceCertificates::open(certificate_store)?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let authority = Arc::new(Mutex::new(authority));
-    let (policy_source, policy) = PolicySource::open(places.policy.clone(), Arc::clone(&store))?;
+    let source = Source::folder(places.policy.clone());
+    let (policy_source, policy) = PolicySource::open(source, Arc::clone(&store)).await?;
     let hub = Arc::new(Hub::default());
     let (reconciler, outlook) = Reconciler::new(
         mesh.clone(),

@@ -42,12 +42,9 @@ impl Loader {
     }
 
     /// As [`Loader::load_documents`], with what was found while the documents were read from their
-    /// source.
-    pub(crate) fn load(
-        &mut self,
-        mut documents: Vec<Document>,
-        unreadable: Vec<Finding>,
-    ) -> Loaded {
+    /// source. What they hold decides whether they have changed, and no time stamp, which a checkout or a
+    /// copy may have set.
+    pub fn load(&mut self, mut documents: Vec<Document>, unreadable: Vec<Finding>) -> Loaded {
         documents.sort();
         let revision = revision(&documents, &unreadable);
         let edited = self.read(&documents);
