@@ -22,6 +22,8 @@ pub const INVALID_NAME: Code = Code(106);
 pub const UNREADABLE_FILE: Code = Code(107);
 /// Something that Ironmesh knows of and that this version does not serve.
 pub const NOT_SERVED: Code = Code(108);
+/// What is in etcd is not what a push put there.
+pub const DAMAGED_PUSH: Code = Code(109);
 /// A reference to something that is not there.
 pub const NOT_FOUND: Code = Code(201);
 /// Two things that must differ are called the same.
@@ -38,7 +40,7 @@ pub const EMPTY_LIST: Code = Code(304);
 pub const IDLE_RULE: Code = Code(305);
 
 /// All of them, in order.
-pub const ALL: [Code; 15] = [
+pub const ALL: [Code; 16] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -47,6 +49,7 @@ pub const ALL: [Code; 15] = [
     INVALID_NAME,
     UNREADABLE_FILE,
     NOT_SERVED,
+    DAMAGED_PUSH,
     NOT_FOUND,
     DUPLICATE_NAME,
     WEIGHTS,

@@ -2,6 +2,7 @@
 //!
 //! It never says what the documents mean, and never decides when they come into force.
 
+mod commit;
 mod layout;
 mod listing;
 mod reading;
@@ -17,6 +18,7 @@ use ironmesh_catalog::Finding;
 use crate::document::Document;
 use crate::policy::{Loaded, Loader};
 
+pub use commit::{CommitError, commit_of};
 pub use reading::read_folder;
 pub use watch::{FolderWatch, WatchError, watch_folder};
 
