@@ -1,22 +1,34 @@
 //! Policy from its source: the newest that passes the check is in force, and the last such one is
 //! kept in the store for a start with a broken source (invariant 1).
 
+mod commits;
 mod keeper;
+mod rollback;
 mod source;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ironmesh_admin::{FindingView, PolicyView};
-use ironmesh_catalog::{Finding, MeshSpecification, PolicyRecord, PolicyRevision};
-use ironmesh_config::{Document, Folder, Loader, load_documents, render};
+use ironmesh_catalog::{Finding, MeshSpecification, PolicyPin, PolicyRecord, PolicyRevision};
+use ironmesh_config::{Document, Loader, load_documents, render};
 use ironmesh_store::Store;
 use jiff::Timestamp;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use commits::Commits;
 use keeper::Keeper;
+use rollback::Rollback;
+pub(crate) use rollback::Rollbacks;
+use source::Reading;
 pub(crate) use source::Source;
+
+use crate::exit::chain;
+
+/// How long a start waits for its source, before it goes by what was good last.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
 
 /// The policy as it stands.
 #[derive(Debug, Clone, Default)]
@@ -33,8 +45,14 @@ pub(crate) struct PolicySource {
     loader: Loader,
     store: Arc<Store>,
     keeper: Keeper,
+    commits: Commits,
+    rollbacks: mpsc::Receiver<Rollback>,
     /// What the source held when it was last read, if it could be read.
     seen: Option<PolicyRevision>,
+    /// What was rolled back to, and is in force in place of what the folder holds.
+    pin: Option<PolicyPin>,
+    /// The documents of what is in force.
+    documents: Arc<[Document]>,
     state: watch::Sender<PolicyState>,
 }
 
@@ -44,24 +62,39 @@ impl PolicySource {
     pub(crate) async fn open(
         source: Source,
         store: Arc<Store>,
-    ) -> anyhow::Result<(Self, watch::Receiver<PolicyState>)> {
+    ) -> anyhow::Result<(Self, Rollbacks, watch::Receiver<PolicyState>)> {
         let view = PolicyView { source: source.name(), ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
+        let (asked, rollbacks) = mpsc::channel(1);
+        let pin = match &source {
+            Source::Folder(_) => store.policy_pin()?,
+            Source::Etcd(_) => None,
+        };
         let mut source = Self {
-            source,
             loader: Loader::default(),
             keeper: Keeper::new(Arc::clone(&store)),
+            commits: Commits::new(source.path()),
+            source,
             store,
+            rollbacks,
             seen: None,
+            pin,
+            documents: Vec::new().into(),
             state,
         };
-        let reading = source.source.next().await;
-        source.take(reading);
+        if source.pin.is_some() {
+            // It is the newest that is kept.
+            source.fall_back()?;
+        }
+        let first = timeout(FIRST_LOOK, source.source.next()).await;
+        source.take(first.unwrap_or_else(|_| {
+            Err(format!("no answer within {} s; it is asked on", FIRST_LOOK.as_secs()))
+        }));
         if source.state.borrow().specification.is_none() {
             source.fall_back()?;
         }
-        Ok((source, receiver))
+        Ok((source, Rollbacks(asked), receiver))
     }
 
     /// Follows the source until `shutdown`.
@@ -71,6 +104,10 @@ impl PolicySource {
             tokio::select! {
                 reading = self.source.next() => {
                     tokio::task::block_in_place(|| self.take(reading));
+                }
+                (revision, commit) = self.commits.found() => self.name_commit(&revision, commit),
+                Some(rollback) = self.rollbacks.recv() => {
+                    tokio::task::block_in_place(|| self.answer(rollback));
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     tokio::task::block_in_place(|| self.keeper.keep());
@@ -84,43 +121,66 @@ impl PolicySource {
     }
 
     /// Puts into force what was read, if it passes.
-    fn take(&mut self, reading: Result<Folder, String>) {
-        let folder = match reading {
-            Ok(folder) => folder,
+    fn take(&mut self, reading: Result<Reading, String>) {
+        let Reading { documents, findings, pushed } = match reading {
+            Ok(reading) => reading,
             Err(problem) => return self.unreadable(&problem),
         };
-        let loaded = self.loader.load(folder.documents, folder.findings);
+        let loaded = self.loader.load(documents, findings);
+        // The same documents may have been committed meanwhile.
+        self.commits.search(loaded.revision.clone());
         if self.seen.as_ref() == Some(&loaded.revision) {
-            return;
+            return self.name_push(pushed);
         }
         self.seen = Some(loaded.revision.clone());
-        let drawn = render(&loaded.findings, &loaded.documents, false);
         if !loaded.findings.is_empty() {
+            let drawn = render(&loaded.findings, &loaded.documents, false);
             tracing::warn!(
                 "policy in `{}` has findings:\n{}",
                 self.source.name(),
                 drawn.trim_end()
             );
         }
+        if let Some(pin) = &mut self.pin
+            && pin.folder.get_or_insert_with(|| loaded.revision.clone()) == &loaded.revision
+        {
+            self.state.send_modify(|state| {
+                state.view.findings = loaded.findings.iter().map(FindingView::from).collect();
+            });
+            return self.tell_of_pin();
+        }
         let Some(specification) = &loaded.specification else {
-            self.refuse(&loaded.findings, drawn);
+            self.refuse(&loaded.findings, render(&loaded.findings, &loaded.documents, false));
             self.keeper.keep();
             return;
         };
-        self.put_in_force(specification, &loaded.findings, drawn);
-        let record = PolicyRecord {
-            revision: loaded.revision,
+        self.end_pin();
+        let record = pushed.unwrap_or_else(|| PolicyRecord {
+            revision: loaded.revision.clone(),
             at: Timestamp::now(),
             commit: None,
             by: None,
             message: None,
-        };
-        self.keeper.put(record, loaded.documents);
+        });
+        self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
+    }
+
+    /// The folder holds something else by now, and that passes.
+    fn end_pin(&mut self) {
+        let Some(pin) = self.pin.take() else { return };
+        let revision = pin.record.revision;
+        tracing::info!(%revision, "the policy folder has changed: the rollback is over");
+        if let Err(error) = self.store.put_policy_pin(None) {
+            // The next start finds out for itself: the folder is not what it was then.
+            tracing::error!(error = chain(&error), "cannot keep that the rollback is over");
+        }
+        self.tell_of_pin();
     }
 
     /// Puts the policy that was last kept into force, beside what is wrong with the source.
-    fn fall_back(&self) -> anyhow::Result<()> {
+    fn fall_back(&mut self) -> anyhow::Result<()> {
         let Some(kept) = self.store.last_good_policy()? else { return Ok(()) };
+        let record = self.store.policies()?.into_iter().next();
         let documents = kept.into_iter().map(|(path, text)| Document::new(path, text));
         let loaded = load_documents(documents);
         let Some(specification) = loaded.specification else {
@@ -129,21 +189,26 @@ impl PolicySource {
             return Ok(());
         };
         tracing::warn!(revision = %specification.revision, "serving the last good policy instead");
+        self.documents = loaded.documents;
         self.state.send_modify(|state| {
             state.view.revision = Some(specification.revision.to_string());
+            state.view.in_force = record;
             state.specification = Some(specification);
         });
         Ok(())
     }
 
+    /// Publishes a policy that passed, and has it kept behind that: proxies do not wait for the disk.
     fn put_in_force(
-        &self,
+        &mut self,
         specification: &Arc<MeshSpecification>,
+        record: &PolicyRecord,
+        documents: &Arc<[Document]>,
         findings: &[Finding],
-        drawn: String,
     ) {
         tracing::info!(
             revision = %specification.revision,
+            by = record.by,
             services = specification.services.len(),
             traffic_targets = specification.traffic_targets.len(),
             "policy is in force"
@@ -155,13 +220,42 @@ impl PolicySource {
                 "policy defines nothing any more: nothing is allowed from now on"
             );
         }
+        let drawn = render(findings, documents, false);
         self.state.send_modify(|state| {
             state.specification = Some(Arc::clone(specification));
             state.view.revision = Some(specification.revision.to_string());
+            state.view.in_force = Some(record.clone());
             state.view.stale_since = None;
             state.view.findings = findings.iter().map(FindingView::from).collect();
             state.view.drawn = drawn;
         });
+        self.documents = Arc::clone(documents);
+        self.keeper.put(record.clone(), Arc::clone(documents));
+    }
+
+    /// Shows who pushed what is in force, where somebody else has pushed the same again.
+    fn name_push(&mut self, pushed: Option<PolicyRecord>) {
+        let Some(pushed) = pushed else { return };
+        let in_force = self.state.borrow().view.in_force.clone();
+        if in_force.is_some_and(|old| old.revision == pushed.revision && old != pushed) {
+            self.keeper.put(pushed.clone(), Arc::clone(&self.documents));
+            self.state.send_modify(|state| state.view.in_force = Some(pushed));
+        }
+    }
+
+    /// Shows of which commit the policy in force is, where it is what the folder holds.
+    fn name_commit(&mut self, revision: &PolicyRevision, commit: Option<String>) {
+        let in_force = self.state.borrow().view.in_force.clone();
+        let Some(mut record) = in_force.filter(|record| record.revision == *revision) else {
+            return;
+        };
+        if record.commit == commit || self.seen.as_ref() != Some(revision) {
+            return;
+        }
+        tracing::info!(%revision, commit, "policy is of this commit");
+        record.commit = commit;
+        self.keeper.put(record.clone(), Arc::clone(&self.documents));
+        self.state.send_modify(|state| state.view.in_force = Some(record));
     }
 
     /// What was in force stays in force.
@@ -196,7 +290,7 @@ mod tests {
     use std::path::Path;
 
     use fs_err as fs;
-    use ironmesh_config::read_folder;
+    use ironmesh_config::{Folder, read_folder};
     use ironmesh_store::KeyEncryptionKey;
 
     use super::*;
@@ -230,10 +324,13 @@ mod tests {
         let write = |text: &str| fs::write(folder.join("a.toml"), text).unwrap();
         let kept = || Some(store.last_good_policy().unwrap()?.into_iter().next()?.1);
         // Changes are told by this test, and not by the folder.
-        let read = || Ok(read_folder(&folder).unwrap());
+        let read = || {
+            let Folder { documents, findings } = read_folder(&folder).unwrap();
+            Ok(Reading { documents, findings, pushed: None })
+        };
         write("# 0");
         let opened = PolicySource::open(Source::folder(folder.clone()), Arc::clone(&store));
-        let (mut source, state) = opened.await.unwrap();
+        let (mut source, _, state) = opened.await.unwrap();
         source.keeper.keep();
         assert_eq!(kept().as_deref(), Some("# 0"));
         for number in 1..10 {

@@ -24,7 +24,9 @@ fn revisions(store: &Store) -> Vec<String> {
 
 fn text_of(store: &Store, revision: &str) -> Option<String> {
     let documents = store.policy(&PolicyRevision(revision.into())).unwrap()?;
-    Some(documents.into_iter().map(|(path, text)| format!("{path}={text};")).collect())
+    let parts: Vec<_> =
+        documents.into_iter().map(|(path, text)| format!("{path}={text}")).collect();
+    Some(parts.join(" "))
 }
 
 /// How many texts are kept.
@@ -71,7 +73,7 @@ fn the_last_policies_are_kept_each_once_and_the_newest_first() {
     let expected: Vec<_> = std::iter::once(10).chain(others).map(|n| n.to_string()).collect();
     assert_eq!(revisions(&store), expected);
     assert_eq!(store.policies().unwrap()[0].commit.as_deref(), Some("abc"));
-    assert_eq!(text_of(&store, "7").as_deref(), Some("a.toml=# 7;b=;"));
+    assert_eq!(text_of(&store, "7").as_deref(), Some("a.toml=# 7 b="));
     assert_eq!(text_of(&store, "4"), None);
     assert_eq!(texts(&store), MOST_POLICIES + 1, "and none of those that are gone");
 }
