@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ironmesh_admin::{FindingView, PolicyView};
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyPin, PolicyRecord, PolicyRevision};
-use ironmesh_config::{Document, Loader, load_documents, render};
+use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
 use ironmesh_store::Store;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
@@ -120,15 +120,21 @@ impl PolicySource {
         }
     }
 
-    /// Puts into force what was read, if it passes.
+    /// Takes what was read, or that it cannot be.
     fn take(&mut self, reading: Result<Reading, String>) {
-        let Reading { documents, findings, pushed } = match reading {
-            Ok(reading) => reading,
-            Err(problem) => return self.unreadable(&problem),
-        };
-        let loaded = self.loader.load(documents, findings);
-        // The same documents may have been committed meanwhile.
-        self.commits.search(loaded.revision.clone());
+        match reading {
+            Ok(Reading { documents, findings, pushed }) => {
+                let loaded = self.loader.load(documents, findings);
+                self.check(&loaded, pushed);
+                // Each time: the same documents may have been committed meanwhile.
+                self.commits.search(loaded.revision);
+            }
+            Err(problem) => self.unreadable(&problem),
+        }
+    }
+
+    /// Puts into force what was loaded, if it passes.
+    fn check(&mut self, loaded: &Loaded, pushed: Option<PolicyRecord>) {
         if self.seen.as_ref() == Some(&loaded.revision) {
             return self.name_push(pushed);
         }
@@ -208,6 +214,7 @@ impl PolicySource {
     ) {
         tracing::info!(
             revision = %specification.revision,
+            commit = record.commit,
             by = record.by,
             services = specification.services.len(),
             traffic_targets = specification.traffic_targets.len(),

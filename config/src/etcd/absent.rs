@@ -1,6 +1,12 @@
 //! In place of `session.rs` where this is built without etcd: there are no credentials, so there is no
 //! session.
 
+#![expect(
+    clippy::unused_async,
+    clippy::needless_pass_by_ref_mut,
+    reason = "the same signatures as where there is a session"
+)]
+
 use super::error::{EtcdError, SessionError};
 use crate::settings::EtcdSettings;
 
@@ -22,7 +28,6 @@ impl Credentials {
     }
 }
 
-#[expect(clippy::unused_async, reason = "as where there is a session")]
 impl Session {
     pub(super) async fn open(_: &str, credentials: Credentials) -> Result<Self, SessionError> {
         match credentials {}
@@ -75,7 +80,6 @@ impl Session {
     }
 }
 
-#[expect(clippy::unused_async, reason = "as where there is a session")]
 impl Watch {
     pub(super) async fn told(&mut self) -> bool {
         match *self {}

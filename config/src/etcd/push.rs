@@ -41,7 +41,7 @@ fn conflict(current: Option<&PolicyRecord>) -> String {
     let by = current.by.as_deref().unwrap_or("somebody");
     let why = current.message.as_ref().map(|text| format!(" (\"{text}\")")).unwrap_or_default();
     format!(
-        "not pushed: {by} has pushed the revision {} at {}{why}; `ironmesh policy pull` fetches it",
+        "not pushed: {by} has pushed the revision {} at {:.0}{why}; `ironmesh policy pull` fetches it",
         current.revision, current.at
     )
 }
@@ -71,14 +71,17 @@ impl EtcdPolicy {
         documents: &[Document],
         expected: Option<&str>,
     ) -> Result<(), PushError> {
+        let most = CHUNK * MOST_CHUNKS;
+        let check = |bytes| {
+            if bytes > most { Err(PushError::TooLarge { bytes, most }) } else { Ok(()) }
+        };
+        // It is not less when it is encoded.
+        check(documents.iter().map(|document| document.text.len()).sum())?;
         let bytes = layout::encode(documents).map_err(|error| EtcdError::Refused {
             endpoint: self.endpoint().to_owned(),
             problem: error.to_string(),
         })?;
-        let most = CHUNK * MOST_CHUNKS;
-        if bytes.len() > most {
-            return Err(PushError::TooLarge { bytes: bytes.len(), most });
-        }
+        check(bytes.len())?;
         let (seen, current) = self.insist(pointer).await?;
         let is_expected = |expected: &str| {
             current.as_ref().is_some_and(|current| current.record.revision.0.starts_with(expected))
@@ -162,4 +165,39 @@ async fn sweep(session: &mut Session, layout: &Layout) -> Result<(), SessionErro
         session.remove(&layout.manifest(&old.push), &layout.chunks(&old.push)).await?;
     }
     Ok(())
+}
+
+#[cfg(all(test, feature = "etcd"))]
+mod tests {
+    use std::sync::Arc;
+
+    use ironmesh_catalog::PolicyRevision;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::settings::EtcdSettings;
+
+    #[tokio::test]
+    async fn what_is_larger_than_etcd_takes_is_refused_before_anything_is_written() {
+        let settings = EtcdSettings {
+            // Nobody listens there.
+            endpoints: vec!["http://127.0.0.1:9".to_owned()],
+            prefix: "/p".to_owned(),
+            ca: None,
+            identity: None,
+            user: None,
+        };
+        let revision = PolicyRevision("1".into());
+        let at = Timestamp::UNIX_EPOCH;
+        let record = PolicyRecord { revision, at, commit: None, by: None, message: None };
+        let mut etcd = EtcdPolicy::open(settings).unwrap();
+        let text: Arc<str> = "x".repeat(10 * 1024 * 1024).into();
+        let document = |path: &str| Document { path: path.into(), text: Arc::clone(&text) };
+        let documents = ["a", "b", "c", "d", "e", "f"].map(document);
+        let told = etcd.push(&record, &documents, None).await.unwrap_err().to_string();
+        let expected = "the policy has 62914560 bytes, and at most 52428800 can be pushed to etcd";
+        assert_eq!(told, expected);
+        let told = etcd.push(&record, &[], None).await.unwrap_err();
+        assert!(matches!(told, PushError::Etcd(EtcdError::Endpoint { .. })), "{told}");
+    }
 }

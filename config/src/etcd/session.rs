@@ -278,5 +278,11 @@ fn causes(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
+    // What TLS is about, the settings say.
+    if text.contains("invalid peer certificate") {
+        text.push_str("; look at `ca` in the settings");
+    } else if text.contains("fatal alert") {
+        text.push_str("; look at `certificate` and `key` in the settings");
+    }
     text
 }

@@ -121,7 +121,7 @@ impl PolicySource {
             None => (String::new(), String::new()),
         };
         let words = format!(
-            "{by} rolled back to {revision} at {at}{why}: what `{}` holds{holds} is not in force, until it \
+            "{by} rolled back to {revision} at {at:.0}{why}: what `{}` holds{holds} is not in force, until it \
              holds something else that passes{or}\n",
             self.source.name(),
         );
