@@ -17,6 +17,7 @@ mod metrics;
 mod open_files;
 mod permissions;
 mod proxies;
+mod rollback;
 mod serve;
 mod server;
 mod storms;
