@@ -40,5 +40,7 @@ fn who() -> String {
     // Of those who became root, who they were.
     let name = set("SUDO_USER").or_else(|| set("USER")).or_else(|| set("LOGNAME"));
     let name = name.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
-    format!("{name}@{}", rustix::system::uname().nodename().to_string_lossy())
+    let who = format!("{name}@{}", rustix::system::uname().nodename().to_string_lossy());
+    // It is shown to others, in a line.
+    who.chars().filter(|c| !c.is_control()).take(100).collect()
 }

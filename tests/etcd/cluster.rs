@@ -157,7 +157,7 @@ impl Etcd {
         }
         let [ca, certificate, key] =
             ["ca.pem".to_owned(), format!("{user}.pem"), format!("{user}.key")]
-                .map(|name| self.file(&name));
+                .map(|name| self.file(&name).display().to_string());
         format!("{settings}ca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\n")
     }
 

@@ -10,12 +10,9 @@ pub(crate) fn service(name: &str) -> String {
 /// Writes a policy of `count` documents to the folder `folder`, all of which have the word `mark`; together
 /// they are larger than what etcd takes in one transaction.
 pub(crate) fn write_large(place: &Place, folder: &str, mark: &str, count: usize) {
-    let filler = "x".repeat(100);
+    let filler = format!("# {}\n", "x".repeat(100)).repeat(200);
     for number in 0..count {
-        let mut text = format!("# {mark}\n{}", service(&format!("s{number}")));
-        for _ in 0..200 {
-            text.push_str(&format!("# {filler}\n"));
-        }
+        let text = format!("# {mark}\n{}{filler}", service(&format!("s{number}")));
         place.write(&format!("{folder}/part-{}/{number}.toml", number % 7), &text);
     }
 }

@@ -2,6 +2,7 @@
 //! is away, says no, or holds what nobody pushed.
 
 #![expect(
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -94,9 +94,9 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal> {
-        let text = request.message.as_deref().unwrap_or_default();
-        if text.len() > MAX_REASON || text.contains(char::is_control) {
-            let words = format!("a message is one line of at most {MAX_REASON} bytes");
+        let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
+        if ![&request.message, &request.by].into_iter().flatten().all(is_line) {
+            let words = format!("a message and a name are one line of at most {MAX_REASON} bytes");
             return Err(Refusal::Request(words));
         }
         self.rollbacks.ask(request)

@@ -115,6 +115,11 @@ impl Manifest {
         if manifest.chunks > MOST_CHUNKS || manifest.chunks != manifest.bytes.div_ceil(CHUNK) {
             return Err(format!("names {} chunks, which cannot be", manifest.chunks));
         }
+        let PolicyRecord { revision, commit, by, message, .. } = &manifest.record;
+        let words = [commit, by, message].into_iter().flatten().map(String::as_str);
+        if words.chain([&*revision.0, &manifest.push]).any(|text| !is_line(text)) {
+            return Err("has words that are no line of text".to_owned());
+        }
         Ok(manifest)
     }
 
@@ -138,6 +143,14 @@ fn is_below_a_folder(path: &str) -> bool {
         && !path.contains('\0')
         && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
+
+/// Whether a text may be shown to people as it is: nothing in it moves their cursors, or fills their screens.
+fn is_line(text: &str) -> bool {
+    text.len() <= MOST_WORDS && !text.contains(char::is_control)
+}
+
+/// How many bytes somebody's words have at most.
+const MOST_WORDS: usize = 1000;
 
 fn hash(bytes: &[u8]) -> String {
     format!("{:032x}", xxh3_128(bytes))
@@ -185,6 +198,10 @@ mod tests {
         }
         assert!(told(&text.replace("\"format\":1", "\"format\":2")).contains("has format 2"));
         assert!(told(&text.replace("\"chunks\":1", "\"chunks\":101")).contains("101 chunks"));
+        for by in ["\\u001b[2J", "x\\ny", &"x".repeat(1001)] {
+            let told = told(&text.replace("\"by\":\"me\"", &format!("\"by\":\"{by}\"")));
+            assert_eq!(told, "has words that are no line of text");
+        }
         let told = manifest.documents(b"[]").unwrap_err();
         assert!(told.starts_with("do not have the content"), "{told}");
         for path in ["", "/etc/passwd", "../a.toml", "a/../../b", "./a", "a\0"] {
