@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use ironmesh_catalog::Code;
+
 use super::ALL;
 use crate::{Document, load_documents};
 
@@ -21,7 +23,8 @@ fn every_code_has_its_page_and_every_page_its_code() {
 
 #[test]
 fn a_page_is_titled_by_its_code_and_shows_a_bad_and_a_mended_example() {
-    for code in ALL {
+    // What is in etcd is no document, so there is none to show.
+    for code in ALL.into_iter().filter(|code| *code != super::DAMAGED_PUSH) {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/errors/{code}.md"));
         let text = fs_err::read_to_string(page).unwrap();
         assert!(text.starts_with(&format!("# {code}: ")), "{code}");
@@ -31,8 +34,9 @@ fn a_page_is_titled_by_its_code_and_shows_a_bad_and_a_mended_example() {
 
 #[test]
 fn the_bad_example_of_a_page_has_its_code_and_the_mended_one_has_not() {
-    // An example is text, and what IM0107 is about is not.
-    for code in ALL.into_iter().filter(|code| *code != super::UNREADABLE_FILE) {
+    // An example is text, and what IM0107 and IM0109 are about is not.
+    let is_text = |code: &Code| ![super::UNREADABLE_FILE, super::DAMAGED_PUSH].contains(code);
+    for code in ALL.into_iter().filter(is_text) {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/errors/{code}.md"));
         let text = fs_err::read_to_string(page).unwrap();
         let has_code = text.split("```toml\n").skip(1).map(|part| {
