@@ -15,6 +15,7 @@ pub mod grants;
 pub mod identity;
 pub mod name;
 pub mod policy;
+pub mod policy_record;
 pub mod proxy;
 pub mod service;
 pub mod snapshot;
@@ -32,6 +33,7 @@ pub use policy::{
     BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, PathRegex, RouteRule,
     SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
+pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{
     CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,
     Upstream,

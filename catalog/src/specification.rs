@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
+use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, ServiceName};
 use crate::policy::{HttpRouteGroup, IdentityBinding, TcpRoute, TrafficSplit, TrafficTarget};
@@ -58,7 +59,8 @@ impl MeshSpecification {
 }
 
 /// Names one state of the documents: a short hash of their content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct PolicyRevision(pub Arc<str>);
 
 impl Default for PolicyRevision {

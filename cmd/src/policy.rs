@@ -1,62 +1,48 @@
 //! `ironmesh policy …`
 
+mod check;
 mod import;
+mod pull;
+mod push;
+mod revisions;
+mod rollback;
 
-use std::io::IsTerminal;
+use anyhow::bail;
+use ironmesh_config::{EtcdPolicy, PolicyPlace};
 
-use ironmesh_admin::FindingView;
-use ironmesh_catalog::Finding;
-use ironmesh_config::{load_folder, render};
-use serde_json::json;
+use crate::cli::{ConfigArgument, Output, PolicyCommand};
+use crate::places::Places;
 
-use crate::cli::{CheckArguments, Output};
-use crate::exit::Found;
-
-pub(crate) use import::import;
-
-/// Tells all that is wrong with a policy.
-#[expect(clippy::print_stdout, reason = "findings are this command's result")]
-pub(crate) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
-    let loaded = load_folder(&arguments.path)?;
-    let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
-    let warnings = loaded.findings.len() - errors;
-    match output {
-        Output::Json => {
-            let findings: Vec<_> = loaded.findings.iter().map(FindingView::from).collect();
-            let revision = loaded.revision.to_string();
-            println!(
-                "{:#}",
-                json!({ "revision": revision, "accepted": errors == 0, "findings": findings })
-            );
-        }
-        Output::Text => {
-            let color = std::io::stdout().is_terminal();
-            if !loaded.findings.is_empty() {
-                println!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end());
-            }
-            if let Some(specification) = &loaded.specification {
-                println!(
-                    "revision {}: {}, {}, {}, {}, {}; {}",
-                    loaded.revision,
-                    counted(specification.services.len(), "service"),
-                    counted(specification.traffic_targets.len(), "traffic target"),
-                    counted(specification.http_route_groups.len(), "route group"),
-                    counted(specification.tcp_routes.len(), "TCP route"),
-                    counted(specification.traffic_splits.len(), "traffic split"),
-                    counted(warnings, "warning"),
-                );
-            }
-        }
+pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Result<()> {
+    match command {
+        PolicyCommand::Check(arguments) => check::check(&arguments, output),
+        PolicyCommand::Import(arguments) => import::import(&arguments, output),
+        PolicyCommand::Push(arguments) => push::push(arguments, output).await,
+        PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
+        PolicyCommand::Revisions(arguments) => revisions::revisions(&arguments, output).await,
+        PolicyCommand::Rollback(arguments) => Box::pin(rollback::rollback(arguments, output)).await,
     }
-    if loaded.findings.iter().any(Finding::is_error) {
-        let path = arguments.path.display();
-        let (errors, warnings) = (counted(errors, "error"), counted(warnings, "warning"));
-        anyhow::bail!(Found(format!("`{path}` is refused: {errors}, {warnings}")));
-    }
-    Ok(())
 }
 
-fn counted(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
+/// The policy in etcd that the settings name.
+fn in_etcd(config: &ConfigArgument) -> anyhow::Result<EtcdPolicy> {
+    match Places::find(config)?.policy {
+        PolicyPlace::Etcd(etcd) => Ok(EtcdPolicy::open(etcd)?),
+        PolicyPlace::Folder(folder) => bail!(
+            "policy comes from the folder `{}`: to keep it in etcd, set `[policy.etcd] endpoints` in the \
+             settings in place of it, and name these with --config",
+            folder.display()
+        ),
+    }
+}
+
+/// Who runs this command, as far as the machine says: `name@host`.
+fn who() -> String {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    // Of those who became root, who they were.
+    let name = set("SUDO_USER").or_else(|| set("USER")).or_else(|| set("LOGNAME"));
+    let name = name.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+    let who = format!("{name}@{}", rustix::system::uname().nodename().to_string_lossy());
+    // It is shown to others, in a line.
+    who.chars().filter(|c| !c.is_control()).take(100).collect()
 }

@@ -22,6 +22,8 @@ pub const INVALID_NAME: Code = Code(106);
 pub const UNREADABLE_FILE: Code = Code(107);
 /// Something that Ironmesh knows of and that this version does not serve.
 pub const NOT_SERVED: Code = Code(108);
+/// What is in etcd is not what a push put there.
+pub const DAMAGED_PUSH: Code = Code(109);
 /// The file is not YAML, or YAML that says things in ways that are refused.
 pub const YAML_SYNTAX: Code = Code(111);
 /// A resource in YAML that is no policy, or of an API version that does not exist.
@@ -48,7 +50,7 @@ pub const IDLE_RULE: Code = Code(305);
 pub const UNCALLED_BACKEND: Code = Code(306);
 
 /// All of them, in order.
-pub const ALL: [Code; 20] = [
+pub const ALL: [Code; 21] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -57,6 +59,7 @@ pub const ALL: [Code; 20] = [
     INVALID_NAME,
     UNREADABLE_FILE,
     NOT_SERVED,
+    DAMAGED_PUSH,
     YAML_SYNTAX,
     UNKNOWN_RESOURCE,
     TOO_LARGE,

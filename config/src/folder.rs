@@ -2,6 +2,7 @@
 //!
 //! It never says what the documents mean, and never decides when they come into force.
 
+mod commit;
 mod layout;
 mod listing;
 mod reading;
@@ -17,6 +18,7 @@ use ironmesh_catalog::Finding;
 use crate::document::Document;
 use crate::policy::{Loaded, Loader};
 
+pub use commit::{CommitError, commit_of};
 pub use reading::read_folder;
 pub use watch::{FolderWatch, WatchError, watch_folder};
 
@@ -31,16 +33,8 @@ pub struct Folder {
 
 /// Reads and checks all documents of the folder at `path`, or the one document there.
 pub fn load_folder(path: &Path) -> Result<Loaded, FolderError> {
-    Loader::default().load_folder(path)
-}
-
-impl Loader {
-    /// As [`load_folder`], after what was loaded before. All documents are read: what they hold decides
-    /// whether they have changed, and no time stamp, which a checkout or a copy may have set.
-    pub fn load_folder(&mut self, path: &Path) -> Result<Loaded, FolderError> {
-        let Folder { documents, findings } = read_folder(path)?;
-        Ok(self.load(documents, findings))
-    }
+    let Folder { documents, findings } = read_folder(path)?;
+    Ok(Loader::default().load(documents, findings))
 }
 
 /// Why a policy folder could not be read at all.

@@ -1,6 +1,7 @@
 //! The command line as an operator meets it: what it prints, where, and with which exit code.
 
 #![expect(
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     clippy::print_stderr,
     reason = "test code: a panic is a failed test, and what it prints belongs to its report"
@@ -19,6 +20,7 @@ mod metrics;
 mod open_files;
 mod permissions;
 mod proxies;
+mod rollback;
 mod serve;
 mod server;
 mod storms;

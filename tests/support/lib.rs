@@ -43,5 +43,5 @@ pub use eventually::eventually;
 pub use ledger::{Ledger, TcpConnection};
 pub use load::{Load, LoadReport};
 pub use mesh::Mesh;
-pub use programs::{Programs, require_bench, require_ironmesh};
+pub use programs::{Programs, require_bench, require_etcd, require_ironmesh};
 pub use proxy_options::ProxyOptions;

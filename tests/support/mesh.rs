@@ -281,7 +281,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!((settings.listen.xds, settings.listen.admin), (xds, admin));
-        assert_eq!(settings.policy.as_deref(), Some(Path::new("/mesh/policy")));
+        let policy = ironmesh_config::PolicyPlace::Folder("/mesh/policy".into());
+        assert_eq!(settings.policy, Some(policy));
         assert_eq!(settings.advertise, [(xds.ip().to_string(), xds.port())]);
     }
 }

@@ -10,7 +10,7 @@ use ironmesh_catalog::Finding;
 use ironmesh_config::{Document, Imported, NotImported, Origin, Remark, render};
 use serde_json::{Value, json};
 
-use super::counted;
+use super::check::counted;
 use crate::cli::{ImportArguments, Output, Rules};
 use crate::exit::{Found, Unsaid};
 

@@ -43,12 +43,9 @@ impl Loader {
     }
 
     /// As [`Loader::load_documents`], with what was found while the documents were read from their
-    /// source.
-    pub(crate) fn load(
-        &mut self,
-        mut documents: Vec<Document>,
-        mut unreadable: Vec<Finding>,
-    ) -> Loaded {
+    /// source. What they hold decides whether they have changed, and no time stamp, which a checkout or a
+    /// copy may have set.
+    pub fn load(&mut self, mut documents: Vec<Document>, mut unreadable: Vec<Finding>) -> Loaded {
         let bytes = documents.iter().map(|document| document.text.len()).sum();
         if let Some(finding) = limits::excess(documents.len(), bytes) {
             documents.clear();

@@ -14,11 +14,14 @@ pub(crate) struct NewFolder {
     part: PathBuf,
     /// The folders above that were missing, the deepest first.
     made: Vec<PathBuf>,
+    mode: u32,
     is_finished: bool,
 }
 
 impl NewFolder {
-    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
+    /// Begins one at `path`, where nothing is yet; who may see into it is said by `mode`, less what the
+    /// process's mask takes away.
+    pub(crate) fn create(path: &Path, mode: u32) -> anyhow::Result<Self> {
         let path = std::path::absolute(path)?;
         let shown = path.display();
         let name = path.file_name().with_context(|| format!("`{shown}` names no folder"))?;
@@ -40,14 +43,14 @@ impl NewFolder {
         if let Some(parent) = path.parent() {
             fs_err::create_dir_all(parent)?;
         }
-        let folder = Self { path, part, made, is_finished: false };
-        make(&folder.part)?;
+        let folder = Self { path, part, made, mode, is_finished: false };
+        make(&folder.part, mode)?;
         Ok(folder)
     }
 
-    /// Makes a folder in it.
-    pub(crate) fn make(&self, name: &str) -> anyhow::Result<()> {
-        make(&self.part.join(name))
+    /// Makes a folder in it; the one above is there.
+    pub(crate) fn make(&self, name: &Path) -> anyhow::Result<()> {
+        make(&self.part.join(name), self.mode)
     }
 
     /// Takes a folder out of it again, with all that is in there.
@@ -85,7 +88,7 @@ impl Drop for NewFolder {
     }
 }
 
-fn make(folder: &Path) -> anyhow::Result<()> {
-    let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
+fn make(folder: &Path, mode: u32) -> anyhow::Result<()> {
+    let made = std::fs::DirBuilder::new().mode(mode).create(folder);
     made.with_context(|| format!("cannot make `{}`", folder.display()))
 }
