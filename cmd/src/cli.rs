@@ -94,6 +94,8 @@ pub(crate) struct DemoCaretakerArguments {
 pub(crate) enum PolicyCommand {
     /// Tell all that is wrong with a policy folder; exits with 3 if it would be refused
     Check(CheckArguments),
+    /// Print the JSON schema of policy files, by which editors complete and check them
+    Schema,
 }
 
 #[derive(Debug, Args)]

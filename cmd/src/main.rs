@@ -34,6 +34,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
         Command::Policy(PolicyCommand::Check(arguments)) => policy::check(&arguments, cli.output),
+        Command::Policy(PolicyCommand::Schema) => {
+            policy::schema();
+            Ok(())
+        }
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(arguments, cli.output))
         }

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 
 use ironmesh_admin::FindingView;
 use ironmesh_catalog::Finding;
+use ironmesh_config::schema::json_schema;
 use ironmesh_config::{load_folder, render};
 use serde_json::json;
 
@@ -50,6 +51,12 @@ pub(crate) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Resul
         anyhow::bail!(Found(format!("`{path}` is refused: {errors}, {warnings}")));
     }
     Ok(())
+}
+
+/// Prints the JSON schema of policy files.
+#[expect(clippy::print_stdout, reason = "the schema is this command's result")]
+pub(crate) fn schema() {
+    println!("{:#}", json_schema());
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -11,6 +11,7 @@
 pub mod codes;
 pub mod folder;
 pub mod policy;
+pub mod schema;
 pub mod settings;
 
 mod document;

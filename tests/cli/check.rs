@@ -1,5 +1,7 @@
 //! `ironmesh policy check`.
 
+use std::path::Path;
+
 use crate::command::Place;
 
 const GOOD: &str = r#"
@@ -101,4 +103,14 @@ fn a_wrong_command_line_exits_with_2() {
         "x",
     ]);
     assert_eq!(run.code, 2, "{run:?}");
+}
+
+#[test]
+fn the_json_schema_that_is_printed_is_the_one_that_is_published() {
+    let Some(place) = Place::open() else { return };
+    let run = place.run(&["policy", "schema"]);
+    assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
+    let published =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/policy.schema.json");
+    assert!(run.stdout == fs_err::read_to_string(published).unwrap(), "run `cargo xtask docs`");
 }
