@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_catalog::{ProxyId, ServiceName, Upstream};
 
+use crate::explain::{self, Explained};
+
 /// A service mesh for machines: Envoy sidecars on VMs and bare metal, under policy from TOML files.
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh", version, arg_required_else_help = true)]
@@ -46,6 +48,8 @@ pub(crate) enum Command {
     /// Work on proxies
     #[command(subcommand)]
     Proxy(ProxyCommand),
+    /// Tell what a code of findings means, such as IM0101, and what to do
+    Explain(ExplainArguments),
 }
 
 /// The variable that names the settings file.
@@ -102,6 +106,13 @@ pub(crate) enum PolicyCommand {
 pub(crate) struct CheckArguments {
     /// The policy folder, or one file
     pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArguments {
+    /// The code; the letters and leading zeros may be left out
+    #[arg(value_name = "CODE", value_parser = explain::code)]
+    pub(crate) code: Explained,
 }
 
 #[derive(Debug, Subcommand)]

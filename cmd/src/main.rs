@@ -6,6 +6,7 @@
 mod cli;
 mod demo;
 mod exit;
+mod explain;
 mod places;
 mod policy;
 mod proxy;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, PolicyCommand, ProxyCommand};
+use cli::{Cli, Command, ProxyCommand};
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -33,9 +34,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(arguments) => runtime.block_on(demo::demo(&arguments, cli.output)),
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
-        Command::Policy(PolicyCommand::Check(arguments)) => policy::check(&arguments, cli.output),
-        Command::Policy(PolicyCommand::Schema) => {
-            policy::schema();
+        Command::Policy(command) => policy::run(&command, cli.output),
+        Command::Explain(arguments) => {
+            explain::explain(&arguments, cli.output);
             Ok(())
         }
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {

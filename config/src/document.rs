@@ -43,18 +43,21 @@ impl<'a> Source<'a> {
 
     /// The spot of `bytes`; the same as [`Spot::new`] says, without reading the text up to there.
     pub(crate) fn spot(&self, bytes: Range<usize>) -> Spot {
-        let text = self.text();
-        let start = bytes.start.min(text.len());
-        let line = self.line_starts.partition_point(|line_start| *line_start <= start);
+        let length = self.text().len();
+        let start = bytes.start.min(length);
+        let end = bytes.end.clamp(start, length);
+        let (line, column) = self.line_and_column(start);
+        let (end_line, end_column) = self.line_and_column(end);
+        let file = Arc::clone(&self.document.path);
+        Spot { file, line, column, bytes: (start, end), end_line, end_column }
+    }
+
+    fn line_and_column(&self, at: usize) -> (u32, u32) {
+        let line = self.line_starts.partition_point(|line_start| *line_start <= at);
         let line_start = self.line_starts.get(line.saturating_sub(1)).copied().unwrap_or(0);
-        let before = text.get(line_start..start).unwrap_or("");
+        let before = self.text().get(line_start..at).unwrap_or("");
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Spot {
-            file: Arc::clone(&self.document.path),
-            line: count(line),
-            column: count(before.chars().count() + 1),
-            bytes: (start, bytes.end.clamp(start, text.len())),
-        }
+        (count(line), count(before.chars().count() + 1))
     }
 }
 

@@ -11,6 +11,7 @@ mod bootstrap;
 mod check;
 mod codes;
 mod command;
+mod explain;
 mod first_start;
 mod many;
 mod metrics;

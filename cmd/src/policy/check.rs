@@ -1,0 +1,92 @@
+//! `ironmesh policy check`: all that is wrong with a policy.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+
+use anyhow::bail;
+use ironmesh_admin::FindingView;
+use ironmesh_catalog::Finding;
+use ironmesh_config::{Loaded, load_folder, render};
+use serde_json::json;
+
+use crate::cli::{CheckArguments, Output};
+use crate::exit::Found;
+
+/// Tells all that is wrong with a policy folder.
+#[expect(clippy::print_stdout, reason = "findings are this command's result")]
+pub(super) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
+    let loaded = load_folder(&arguments.path)?;
+    match output {
+        Output::Json => {
+            let accepted = loaded.specification.is_some();
+            let (revision, findings) = (loaded.revision.to_string(), views(&loaded));
+            println!(
+                "{:#}",
+                json!({ "revision": revision, "accepted": accepted, "findings": findings })
+            );
+        }
+        Output::Text => {
+            print_findings(&loaded);
+            if let Some(specification) = &loaded.specification {
+                println!(
+                    "revision {}: {}, {}, {}, {}, {}",
+                    loaded.revision,
+                    counted(specification.services.len(), "service"),
+                    counted(specification.traffic_targets.len(), "traffic target"),
+                    counted(specification.http_route_groups.len(), "route group"),
+                    counted(specification.tcp_routes.len(), "TCP route"),
+                    counted(specification.traffic_splits.len(), "traffic split"),
+                );
+            }
+            println!("{}", summary(&loaded));
+        }
+    }
+    refused(&loaded, &format!("`{}`", arguments.path.display()))
+}
+
+/// What is wrong with a policy, for machines.
+pub(super) fn views(loaded: &Loaded) -> Vec<FindingView> {
+    loaded.findings.iter().map(FindingView::from).collect()
+}
+
+/// What is wrong with a policy, for people; and where more is said about it.
+#[expect(clippy::print_stdout, reason = "findings are a result")]
+pub(super) fn print_findings(loaded: &Loaded) {
+    let color = std::io::stdout().is_terminal();
+    if loaded.findings.is_empty() {
+        return;
+    }
+    println!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end());
+    let codes: BTreeSet<_> = loaded.findings.iter().map(|finding| finding.code).collect();
+    let commands: Vec<_> = codes.iter().map(|code| format!("`ironmesh explain {code}`")).collect();
+    println!("more about these: {}", commands.join(", "));
+}
+
+/// How much was found, and in how many files.
+fn summary(loaded: &Loaded) -> String {
+    let files = counted(loaded.documents.len(), "file");
+    if loaded.findings.is_empty() {
+        return format!("no findings in {files}");
+    }
+    let named = loaded.findings.iter().filter_map(|finding| finding.spot.as_ref());
+    let named: BTreeSet<_> = named.map(|spot| &spot.file).collect();
+    format!("{} in {} of {files}", how_many(&loaded.findings), named.len())
+}
+
+/// The failure of a command that was to work on `what`, where a finding is an error.
+pub(super) fn refused(loaded: &Loaded, what: &str) -> anyhow::Result<()> {
+    if loaded.findings.iter().any(Finding::is_error) {
+        bail!(Found(format!("{what} is refused: {}", how_many(&loaded.findings))));
+    }
+    Ok(())
+}
+
+fn how_many(findings: &[Finding]) -> String {
+    let errors = findings.iter().filter(|finding| finding.is_error()).count();
+    format!("{}, {}", counted(errors, "error"), counted(findings.len() - errors, "warning"))
+}
+
+pub(super) fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
