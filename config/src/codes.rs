@@ -36,9 +36,15 @@ pub const SPLIT_SHAPE: Code = Code(303);
 pub const EMPTY_LIST: Code = Code(304);
 /// A rule that is about no port of the services that its target is about.
 pub const IDLE_RULE: Code = Code(305);
+/// A rule that grants nothing which another does not grant already.
+pub const SHADOWED_RULE: Code = Code(307);
+/// Services that nobody may call.
+pub const UNREACHABLE: Code = Code(308);
+/// A traffic target behind which there is nothing to call.
+pub const NOTHING_TO_CALL: Code = Code(309);
 
 /// All of them, in order.
-pub const ALL: [Code; 15] = [
+pub const ALL: [Code; 18] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -54,4 +60,7 @@ pub const ALL: [Code; 15] = [
     SPLIT_SHAPE,
     EMPTY_LIST,
     IDLE_RULE,
+    SHADOWED_RULE,
+    UNREACHABLE,
+    NOTHING_TO_CALL,
 ];

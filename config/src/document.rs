@@ -70,10 +70,11 @@ mod tests {
         let document = Document::new("a.toml", "first\nsäcond\n\nlast");
         let source = Source::new(&document);
         let text = &document.text;
-        for start in (0..=text.len() + 2).filter(|at| text.is_char_boundary((*at).min(text.len())))
-        {
-            let expected = Spot::new(&document.path, text, start..start + 1);
-            assert_eq!(source.spot(start..start + 1), expected);
+        let is_boundary = |at: &usize| text.is_char_boundary((*at).min(text.len()));
+        let boundaries: Vec<usize> = (0..=text.len() + 2).filter(is_boundary).collect();
+        for (start, end) in boundaries.iter().zip(&boundaries[1..]) {
+            let expected = Spot::new(&document.path, text, *start..*end);
+            assert_eq!(source.spot(*start..*end), expected);
         }
     }
 }

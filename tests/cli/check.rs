@@ -99,7 +99,7 @@ fn machines_get_findings_as_json() {
             {
                 "code": "IM0106",
                 "severity": "error",
-                "message": "`name` has a character that is not `a-z`, `0-9` or `-`: `a\nb`",
+                "message": "`name` may only have `a-z`, `0-9` and `-`: `a\nb`",
                 "file": "split.toml", "line": 2, "column": 8, "end_line": 3, "end_column": 5,
                 "label": "not a name",
                 "related": [],

@@ -5,6 +5,7 @@ mod across;
 mod again;
 mod http_route_group;
 mod identity_binding;
+mod needless;
 mod service;
 mod syntax;
 mod tcp_route;
