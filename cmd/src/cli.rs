@@ -106,6 +106,9 @@ pub(crate) enum PolicyCommand {
 pub(crate) struct CheckArguments {
     /// The policy folder, or one file
     pub(crate) path: PathBuf,
+    /// Let this Envoy read what the policy compiles to, too; it runs nothing
+    #[arg(long, value_name = "BIN")]
+    pub(crate) envoy: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

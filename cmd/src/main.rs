@@ -34,7 +34,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(arguments) => runtime.block_on(demo::demo(&arguments, cli.output)),
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
-        Command::Policy(command) => policy::run(&command, cli.output),
+        Command::Policy(command) => runtime.block_on(policy::run(command, cli.output)),
         Command::Explain(arguments) => {
             explain::explain(&arguments, cli.output);
             Ok(())

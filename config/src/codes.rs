@@ -42,9 +42,11 @@ pub const SHADOWED_RULE: Code = Code(307);
 pub const UNREACHABLE: Code = Code(308);
 /// A traffic target behind which there is nothing to call.
 pub const NOTHING_TO_CALL: Code = Code(309);
+/// A real Envoy, which was asked, refuses what the policy compiles to.
+pub const REFUSED_BY_ENVOY: Code = Code(310);
 
 /// All of them, in order.
-pub const ALL: [Code; 18] = [
+pub const ALL: [Code; 19] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -63,4 +65,5 @@ pub const ALL: [Code; 18] = [
     SHADOWED_RULE,
     UNREACHABLE,
     NOTHING_TO_CALL,
+    REFUSED_BY_ENVOY,
 ];

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ironmesh_tests::programs::require_envoy;
 use serde_json::json;
 
 use crate::command::Place;
@@ -143,4 +144,19 @@ fn the_json_schema_that_is_printed_is_the_one_that_is_published() {
     let published =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/policy.schema.json");
     assert!(run.stdout == fs_err::read_to_string(published).unwrap(), "run `cargo xtask docs`");
+}
+
+#[test]
+fn a_real_envoy_reads_what_a_policy_compiles_to() {
+    let Some(place) = Place::open() else { return };
+    let Some(envoy) = require_envoy() else { return };
+    let bookstore = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/bookstore/policy");
+    let (envoy, bookstore) = (envoy.to_str().unwrap(), bookstore.to_str().unwrap());
+    let run = place.run(&["policy", "check", bookstore, "--envoy", envoy]);
+    assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
+    let said = "\nEnvoy takes what it compiles to: 16 listeners and clusters of 6 sidecars\n";
+    assert!(run.stdout.contains(said), "{}", run.stdout);
+    // What is no Envoy can say nothing about policy.
+    let run = place.run(&["policy", "check", bookstore, "--envoy", "/bin/true"]);
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
 }

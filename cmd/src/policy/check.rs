@@ -11,11 +11,13 @@ use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};
 use crate::exit::Found;
+use crate::policy::envoy::{self, Checked};
 
 /// Tells all that is wrong with a policy folder.
 #[expect(clippy::print_stdout, reason = "findings are this command's result")]
-pub(super) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
-    let loaded = load_folder(&arguments.path)?;
+pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
+    let mut loaded = load_folder(&arguments.path)?;
+    let checked = ask_envoy(arguments, &mut loaded).await?;
     match output {
         Output::Json => {
             let accepted = loaded.specification.is_some();
@@ -38,10 +40,34 @@ pub(super) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Resul
                     counted(specification.traffic_splits.len(), "traffic split"),
                 );
             }
+            if let (Some(checked), Some(_)) = (checked, &loaded.specification) {
+                println!(
+                    "Envoy takes what it compiles to: {} listeners and clusters of {}",
+                    checked.asked,
+                    counted(checked.proxies, "sidecar"),
+                );
+            }
             println!("{}", summary(&loaded));
         }
     }
     refused(&loaded, &format!("`{}`", arguments.path.display()))
+}
+
+/// Lets an Envoy, if one is given, read what the policy compiles to, if nothing else is wrong with it.
+async fn ask_envoy(
+    arguments: &CheckArguments,
+    loaded: &mut Loaded,
+) -> anyhow::Result<Option<Checked>> {
+    let (Some(program), Some(specification)) = (&arguments.envoy, &loaded.specification) else {
+        return Ok(None);
+    };
+    let mut checked = envoy::check(program, specification).await?;
+    loaded.findings.append(&mut checked.findings);
+    loaded.findings.sort_by(Finding::order);
+    if loaded.findings.iter().any(Finding::is_error) {
+        loaded.specification = None;
+    }
+    Ok(Some(checked))
 }
 
 /// What is wrong with a policy, for machines.

@@ -21,7 +21,8 @@ fn every_code_has_its_page_and_every_page_its_code() {
 
 #[test]
 fn a_page_is_titled_by_its_code_and_shows_a_bad_and_a_mended_example() {
-    for code in ALL {
+    // What Envoy refuses and the loader does not is a mistake of ours: there is no example of it.
+    for code in ALL.into_iter().filter(|code| *code != super::REFUSED_BY_ENVOY) {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/errors/{code}.md"));
         let text = fs_err::read_to_string(page).unwrap();
         assert!(text.starts_with(&format!("# {code}: ")), "{code}");
@@ -32,7 +33,8 @@ fn a_page_is_titled_by_its_code_and_shows_a_bad_and_a_mended_example() {
 #[test]
 fn the_bad_example_of_a_page_has_its_code_and_the_mended_one_has_not() {
     // An example is text, and what IM0107 is about is not.
-    for code in ALL.into_iter().filter(|code| *code != super::UNREADABLE_FILE) {
+    let without = [super::UNREADABLE_FILE, super::REFUSED_BY_ENVOY];
+    for code in ALL.into_iter().filter(|code| !without.contains(code)) {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/errors/{code}.md"));
         let text = fs_err::read_to_string(page).unwrap();
         let has_code = text.split("```toml\n").skip(1).map(|part| {
