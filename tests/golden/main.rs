@@ -20,6 +20,7 @@ mod case;
 mod certificates;
 mod envoy;
 mod expectation;
+mod policies;
 mod references;
 mod regexes;
 mod rendering;
