@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{ProxyId, ServiceName, Upstream};
 
+use crate::explain::{self, Explained};
+
 /// A service mesh for machines: Envoy sidecars on VMs and bare metal, under policy from TOML files.
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh", version, arg_required_else_help = true)]
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     /// Work on proxies
     #[command(subcommand)]
     Proxy(ProxyCommand),
+    /// Tell what a code of findings means, such as IM0101, and what to do
+    Explain(ExplainArguments),
 }
 
 /// The variable that names the settings file.
@@ -113,6 +117,8 @@ pub(crate) enum PolicyCommand {
     /// With policy in etcd, its documents are pushed again. With a policy folder, what the folder holds is
     /// not in force until it is something else that passes; rolling back to that revision ends it, too.
     Rollback(RollbackArguments),
+    /// Print the JSON schema of policy files, by which editors complete and check them
+    Schema,
 }
 
 #[derive(Debug, Args)]
@@ -141,6 +147,16 @@ pub(crate) enum Rules {
 pub(crate) struct CheckArguments {
     /// The policy folder, or one file
     pub(crate) path: PathBuf,
+    /// Let this Envoy read what the policy compiles to, too; it runs nothing
+    #[arg(long, value_name = "BIN")]
+    pub(crate) envoy: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArguments {
+    /// The code; the letters and leading zeros may be left out
+    #[arg(value_name = "CODE", value_parser = explain::code)]
+    pub(crate) code: Explained,
 }
 
 #[derive(Debug, Args)]

@@ -1,11 +1,13 @@
 //! `ironmesh policy …`
 
 mod check;
+mod envoy;
 mod import;
 mod pull;
 mod push;
 mod revisions;
 mod rollback;
+mod schema;
 
 use anyhow::bail;
 use ironmesh_config::{EtcdPolicy, PolicyPlace};
@@ -15,11 +17,15 @@ use crate::places::Places;
 
 pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Result<()> {
     match command {
-        PolicyCommand::Check(arguments) => check::check(&arguments, output),
+        PolicyCommand::Check(arguments) => check::check(&arguments, output).await,
         PolicyCommand::Import(arguments) => import::import(&arguments, output),
         PolicyCommand::Push(arguments) => push::push(arguments, output).await,
         PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
         PolicyCommand::Revisions(arguments) => revisions::revisions(&arguments, output).await,
+        PolicyCommand::Schema => {
+            schema::print();
+            Ok(())
+        }
         PolicyCommand::Rollback(arguments) => Box::pin(rollback::rollback(arguments, output)).await,
     }
 }

@@ -13,6 +13,7 @@ mod bootstrap;
 mod check;
 mod codes;
 mod command;
+mod explain;
 mod first_start;
 mod import;
 mod many;

@@ -1,19 +1,23 @@
 //! `ironmesh policy check`: all that is wrong with a policy.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
 use anyhow::bail;
 use ironmesh_admin::FindingView;
+use ironmesh_catalog::Finding;
 use ironmesh_config::{Loaded, load_folder, render};
 use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};
 use crate::exit::Found;
+use crate::policy::envoy::{self, Checked};
 
 /// Tells all that is wrong with a policy folder.
 #[expect(clippy::print_stdout, reason = "findings are this command's result")]
-pub(crate) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
-    let loaded = load_folder(&arguments.path)?;
+pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
+    let mut loaded = load_folder(&arguments.path)?;
+    let checked = ask_envoy(arguments, &mut loaded).await?;
     match output {
         Output::Json => {
             let accepted = loaded.specification.is_some();
@@ -27,19 +31,43 @@ pub(crate) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Resul
             print_findings(&loaded);
             if let Some(specification) = &loaded.specification {
                 println!(
-                    "revision {}: {}, {}, {}, {}, {}; {}",
+                    "revision {}: {}, {}, {}, {}, {}",
                     loaded.revision,
                     counted(specification.services.len(), "service"),
                     counted(specification.traffic_targets.len(), "traffic target"),
                     counted(specification.http_route_groups.len(), "route group"),
                     counted(specification.tcp_routes.len(), "TCP route"),
                     counted(specification.traffic_splits.len(), "traffic split"),
-                    counted(loaded.findings.len(), "warning"),
                 );
             }
+            if let (Some(checked), Some(_)) = (checked, &loaded.specification) {
+                println!(
+                    "Envoy takes what it compiles to: {} listeners and clusters of {}",
+                    checked.asked,
+                    counted(checked.proxies, "sidecar"),
+                );
+            }
+            println!("{}", summary(&loaded));
         }
     }
     refused(&loaded, &format!("`{}`", arguments.path.display()))
+}
+
+/// Lets an Envoy, if one is given, read what the policy compiles to, if nothing else is wrong with it.
+async fn ask_envoy(
+    arguments: &CheckArguments,
+    loaded: &mut Loaded,
+) -> anyhow::Result<Option<Checked>> {
+    let (Some(program), Some(specification)) = (&arguments.envoy, &loaded.specification) else {
+        return Ok(None);
+    };
+    let mut checked = envoy::check(program, specification).await?;
+    loaded.findings.append(&mut checked.findings);
+    loaded.findings.sort_by(Finding::order);
+    if loaded.findings.iter().any(Finding::is_error) {
+        loaded.specification = None;
+    }
+    Ok(Some(checked))
 }
 
 /// What is wrong with a policy, for machines.
@@ -47,23 +75,41 @@ pub(super) fn views(loaded: &Loaded) -> Vec<FindingView> {
     loaded.findings.iter().map(FindingView::from).collect()
 }
 
-/// What is wrong with a policy, for people.
+/// What is wrong with a policy, for people; and where more is said about it.
 #[expect(clippy::print_stdout, reason = "findings are a result")]
 pub(super) fn print_findings(loaded: &Loaded) {
     let color = std::io::stdout().is_terminal();
-    if !loaded.findings.is_empty() {
-        println!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end());
+    if loaded.findings.is_empty() {
+        return;
     }
+    println!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end());
+    let codes: BTreeSet<_> = loaded.findings.iter().map(|finding| finding.code).collect();
+    let commands: Vec<_> = codes.iter().map(|code| format!("`ironmesh explain {code}`")).collect();
+    println!("more about these: {}", commands.join(", "));
+}
+
+/// How much was found, and in how many files.
+fn summary(loaded: &Loaded) -> String {
+    let files = counted(loaded.documents.len(), "file");
+    if loaded.findings.is_empty() {
+        return format!("no findings in {files}");
+    }
+    let named = loaded.findings.iter().filter_map(|finding| finding.spot.as_ref());
+    let named: BTreeSet<_> = named.map(|spot| &spot.file).collect();
+    format!("{} in {} of {files}", how_many(&loaded.findings), named.len())
 }
 
 /// The failure of a command that was to work on `what`, where a finding is an error.
 pub(super) fn refused(loaded: &Loaded, what: &str) -> anyhow::Result<()> {
-    let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
-    if errors == 0 {
-        return Ok(());
+    if loaded.findings.iter().any(Finding::is_error) {
+        bail!(Found(format!("{what} is refused: {}", how_many(&loaded.findings))));
     }
-    let warnings = counted(loaded.findings.len() - errors, "warning");
-    bail!(Found(format!("{what} is refused: {}, {warnings}", counted(errors, "error"))))
+    Ok(())
+}
+
+fn how_many(findings: &[Finding]) -> String {
+    let errors = findings.iter().filter(|finding| finding.is_error()).count();
+    format!("{}, {}", counted(errors, "error"), counted(findings.len() - errors, "warning"))
 }
 
 pub(super) fn counted(count: usize, what: &str) -> String {

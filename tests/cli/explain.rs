@@ -1,0 +1,28 @@
+//! `ironmesh explain`.
+
+use crate::command::Place;
+
+#[test]
+fn a_code_is_explained_as_text_and_as_json() {
+    let Some(place) = Place::open() else { return };
+    let run = place.run(&["explain", "im302"]);
+    assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
+    assert!(run.stdout.starts_with("IM0302: regular expression\n\n"), "{}", run.stdout);
+    assert!(run.stdout.contains("\nBad\n---\n\n    [[http_route_group]]\n"), "{}", run.stdout);
+    let run = place.run(&["explain", "IM0302", "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(
+        (&json["code"], &json["title"]),
+        (&"IM0302".into(), &"regular expression".into()),
+        "{json:#}"
+    );
+    assert!(json["page"].as_str().unwrap().starts_with("# IM0302: "), "{json:#}");
+}
+
+#[test]
+fn a_code_that_there_is_not_is_answered_with_those_that_there_are() {
+    let Some(place) = Place::open() else { return };
+    let run = place.run(&["explain", "IM0999"]);
+    assert_eq!((run.code, &*run.stdout), (2, ""), "{run:?}");
+    assert!(run.stderr.contains("\n  IM0101 the file is not TOML\n"), "{}", run.stderr);
+}
