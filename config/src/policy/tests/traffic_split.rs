@@ -63,7 +63,7 @@ fn a_split_may_be_of_some_requests_only() {
         specification(&(rest + &conditional("t", named) + &conditional("u", whole)));
     let matches: Vec<_> =
         specification.traffic_splits.values().flat_map(|split| &split.matches).collect();
-    let names = |n: usize| matches[n].matches.as_ref().map(|names| names.len());
+    let names = |n: usize| matches[n].matches.as_ref().map(Vec::len);
     assert_eq!((matches.len(), names(0), names(1)), (2, Some(1), None));
     assert_eq!(matches[0].group.as_str(), "g");
 }
