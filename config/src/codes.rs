@@ -38,9 +38,11 @@ pub const EMPTY_LIST: Code = Code(304);
 pub const IDLE_RULE: Code = Code(305);
 /// A backend of a traffic split that nobody may call, beside others that somebody may.
 pub const UNCALLED_BACKEND: Code = Code(306);
+/// A namespace of which policy says something, and that no service is in.
+pub const EMPTY_NAMESPACE: Code = Code(313);
 
 /// All of them, in order.
-pub const ALL: [Code; 16] = [
+pub const ALL: [Code; 17] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -57,4 +59,5 @@ pub const ALL: [Code; 16] = [
     EMPTY_LIST,
     IDLE_RULE,
     UNCALLED_BACKEND,
+    EMPTY_NAMESPACE,
 ];

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ironmesh_catalog::Proxy;
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_wire::ResourceType;
 use serde_json::{Value, json};
@@ -32,6 +33,9 @@ pub(crate) fn bootstrap(compiled: &Compiled, certificates: &RealCertificates) ->
     for (name, secret) in &mut secrets {
         make_real(name, secret, certificates);
     }
+    // What the bootstrap has, and what is told refers to.
+    let control_plane = json!({ "name": Proxy::CONTROL_PLANE_CLUSTER, "type": "STATIC" });
+    clusters.insert(Proxy::CONTROL_PLANE_CLUSTER.to_owned(), control_plane);
     let values = |resources: BTreeMap<String, Value>| resources.into_values().collect::<Vec<_>>();
     json!({
         "node": { "id": "static-rendering", "cluster": "golden" },

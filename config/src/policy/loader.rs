@@ -7,7 +7,7 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
 
 use super::draft::Draft;
 use super::part::Part;
-use super::{Loaded, coverage, outside, reading, references, revision, splits};
+use super::{Loaded, coverage, namespace, outside, reading, references, revision, splits};
 use crate::document::Document;
 
 /// Loads one state of the documents after the other. What comes out is the same as if each were loaded
@@ -89,6 +89,7 @@ impl Loader {
         splits::check(&mut draft);
         outside::check(&mut draft);
         coverage::check(&mut draft);
+        namespace::check(&mut draft);
 
         let mut findings = std::mem::take(&mut draft.findings);
         findings.extend(unreadable);

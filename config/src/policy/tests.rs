@@ -6,6 +6,7 @@ mod again;
 mod external;
 mod http_route_group;
 mod identity_binding;
+mod namespace;
 mod service;
 mod syntax;
 mod tcp_route;
