@@ -10,9 +10,10 @@ mod client;
 mod server;
 
 pub use api::{
-    BootstrapRequest, BootstrapResponse, EndpointView, FindingView, Joined, MAX_NEWCOMERS,
-    MAX_REASON, NackView, Newcomer, NodeView, OriginView, PolicyView, ProxyConfig, ProxyDetail,
-    ProxyView, Readiness, RefusedView, ResourceView, RevokeRequest, Revoked,
+    AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView, EndpointView,
+    FindingView, Joined, MAX_NEWCOMERS, MAX_REASON, NackView, Newcomer, NodeView, OriginView,
+    PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, RefusedView, ResourceView,
+    RevokeRequest, Revoked,
 };
 pub use client::{Client, ClientError};
 pub use server::{BindError, ControlPlane, Refusal, bind_socket, serve_reads, serve_socket};

@@ -12,8 +12,8 @@ use axum::{Json, Router};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::api::{
-    BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView, Readiness,
-    RevokeRequest, Revoked,
+    AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
+    Readiness, RevokeRequest, Revoked,
 };
 
 /// The control plane, as far as it is administered.
@@ -33,6 +33,9 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Shuts the proxy out whose UUID is `id`, for good. May block on the store.
     fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal>;
+
+    /// What strict would deny of the calls of services in audit.
+    fn audit(&self) -> AuditView;
 
     /// Its numbers, in the text format of OpenMetrics.
     fn metrics(&self) -> String;
@@ -112,6 +115,7 @@ fn reads() -> Router<Shared> {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .route("/v1/audit", get(audit))
         .route("/v1/proxies", get(proxies))
         .route("/v1/proxies/{id}", get(proxy))
         .route("/v1/proxies/{id}/config", get(proxy_config))
@@ -126,6 +130,10 @@ async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
     let readiness = control_plane.readiness();
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(readiness))
+}
+
+async fn audit(State(control_plane): State<Shared>) -> Json<AuditView> {
+    Json(control_plane.audit())
 }
 
 async fn proxies(State(control_plane): State<Shared>) -> Json<Vec<ProxyView>> {
@@ -207,6 +215,10 @@ mod tests {
         }
 
         fn revoke(&self, _: &str, _: &RevokeRequest) -> Result<Revoked, Refusal> {
+            unreachable!()
+        }
+
+        fn audit(&self) -> AuditView {
             unreachable!()
         }
 

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined, MAX_NEWCOMERS,
-    ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevokeRequest, Revoked,
+    AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined,
+    MAX_NEWCOMERS, ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevokeRequest, Revoked,
 };
 use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::audit::Audit;
 use super::metrics;
 use super::policy_source::PolicyState;
 use super::reconciler::Outlook;
@@ -33,6 +34,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) policy: watch::Receiver<PolicyState>,
     pub(crate) outlook: Outlook,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) audit: Arc<Audit>,
     /// Where xDS is served.
     pub(crate) xds_address: SocketAddr,
     /// Where proxies are told to find it; empty = derived from the above.
@@ -69,12 +71,17 @@ impl ControlPlane for RunningControlPlane {
         self.shut_out(id, request)
     }
 
+    fn audit(&self) -> AuditView {
+        self.audit.view()
+    }
+
     fn metrics(&self) -> String {
         metrics::exposition(metrics::Sources {
             hub: Arc::clone(&self.hub),
             register: Arc::clone(&self.register),
             policy: self.policy.clone(),
             outlook: self.outlook.clone(),
+            audit: Arc::clone(&self.audit),
         })
     }
 
