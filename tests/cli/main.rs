@@ -6,6 +6,7 @@
     reason = "test code: a panic is a failed test, and what it prints belongs to its report"
 )]
 
+mod audit;
 mod bench;
 mod bootstrap;
 mod check;
