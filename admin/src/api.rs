@@ -210,7 +210,7 @@ pub struct AuditView {
     pub since: Timestamp,
     /// Who would be denied what, by the service that is called.
     pub denied: Vec<DeniedView>,
-    /// How many calls there were of others besides, for whom there was no room.
+    /// How many calls there were of others besides since policy changed last, for whom there was no room.
     pub others: u64,
 }
 

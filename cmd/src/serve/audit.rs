@@ -149,6 +149,8 @@ impl State {
             self.before.pop_front();
         }
         self.before.push_back((at, old));
+        // Of these nobody knows whom they were about: who is still denied is seen again.
+        self.beyond_seen = 0;
         self.seen.retain(|(caller, port), seen| {
             let service = snapshot.service(&port.service);
             service.is_some_and(|service| {

@@ -164,6 +164,9 @@ async fn what_is_kept_is_bounded_and_the_rest_is_counted() {
     assert_eq!(view.others, u64::try_from(MOST_COUNTED + 1 - MOST_SEEN).unwrap());
     let (counted, others) = place.audit.counted();
     assert_eq!((counted.len(), others), (MOST_COUNTED, 1));
+    place.set(Mode::Strict, "");
+    let view = place.audit.view();
+    assert_eq!((view.denied.len(), view.others), (0, 0));
 
     let place = Place::open(Mode::Audit);
     for n in 0..100 {
