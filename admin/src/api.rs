@@ -295,6 +295,53 @@ pub struct RefusedView {
     pub message: String,
 }
 
+/// What strict would deny of the calls of services in audit. Kept in memory alone.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AuditView {
+    /// Since when it is collected: the start of the control plane.
+    pub since: Timestamp,
+    /// Who would be denied what, by the service that is called.
+    pub denied: Vec<DeniedView>,
+    /// How many calls there were of others besides since policy changed last, for whom there was no room.
+    pub others: u64,
+}
+
+/// A caller of a service port, whose calls strict would deny.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeniedView {
+    /// The caller.
+    pub caller: ServiceAccount,
+    /// The service.
+    pub service: ServiceName,
+    /// The port of the service.
+    pub port: u16,
+    /// How many requests; of a TCP port how many connections.
+    pub count: u64,
+    /// When the first was told of.
+    pub first_seen: Timestamp,
+    /// When the last was told of. What is not seen for a day is forgotten.
+    pub last_seen: Timestamp,
+    /// What was asked, as far as there is room; none of a TCP port.
+    pub requests: Vec<DeniedRequest>,
+}
+
+/// Requests of one method, with paths that begin alike.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeniedRequest {
+    /// The method; `OTHER` where it is not one of HTTP's own.
+    pub method: String,
+    /// How the paths begin: two segments at most.
+    pub path: String,
+    /// The last path, without its query, cut to 256 bytes.
+    pub example: String,
+    /// How many.
+    pub count: u64,
+    /// When the first was told of.
+    pub first_seen: Timestamp,
+    /// When the last was told of.
+    pub last_seen: Timestamp,
+}
+
 /// Asks for a proxy to be shut out.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RevokeRequest {

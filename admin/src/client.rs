@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use ironmesh_catalog::ProxyId;
@@ -15,8 +15,8 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::api::{
-    BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
-    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+    AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
+    Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 
 /// How long an answer may take. Issuing takes milliseconds.
@@ -55,6 +55,18 @@ impl Client {
     /// A client of the socket at `socket`.
     pub fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned() }
+    }
+
+    /// Whether the control plane serves, and what is wrong with its policy and its mesh.
+    pub async fn readiness(&self) -> Result<Readiness, ClientError> {
+        // It says so also where it is not ready, and then not by a success.
+        let (_, body) = self.exchange::<()>(Method::GET, "/readyz", None).await?;
+        serde_json::from_slice(&body).map_err(broken)
+    }
+
+    /// What strict would deny of the calls of services in audit.
+    pub async fn audit(&self) -> Result<AuditView, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/audit", None).await
     }
 
     /// All proxies that have joined.
@@ -105,6 +117,24 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<A, ClientError> {
+        let (status, body) = self.exchange(method, path, body).await?;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(broken);
+        }
+        let error = serde_json::from_slice(&body).map_or_else(
+            |_| format!("{status}: {}", String::from_utf8_lossy(&body)),
+            |body: ErrorBody| body.error,
+        );
+        Err(ClientError::Refused(error))
+    }
+
+    /// Asks, and reads the answer to its end.
+    async fn exchange<B: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
         let stream = UnixStream::connect(&self.socket)
             .await
             .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
@@ -126,15 +156,7 @@ impl Client {
         };
         let both = async { tokio::join!(exchange, connection).0 };
         let exchanged = timeout(PATIENCE, both).await.map_err(broken)?;
-        let (status, body) = exchanged.map_err(broken)?;
-        if status.is_success() {
-            return serde_json::from_slice(&body).map_err(broken);
-        }
-        let error = serde_json::from_slice(&body).map_or_else(
-            |_| format!("{status}: {}", String::from_utf8_lossy(&body)),
-            |body: ErrorBody| body.error,
-        );
-        Err(ClientError::Refused(error))
+        exchanged.map_err(broken)
     }
 }
 

@@ -10,10 +10,11 @@ mod client;
 mod server;
 
 pub use api::{
-    BootstrapRequest, BootstrapResponse, EndpointView, FindingView, Joined, MAX_NEWCOMERS,
-    MAX_REASON, NackView, Newcomer, NodeView, OriginView, PlaceView, PolicyView, ProxyConfig,
-    ProxyDetail, ProxyView, Readiness, RefusedView, RelatedView, ResourceView, RevisionList,
-    RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+    AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView, EndpointView,
+    FindingView, Joined, MAX_NEWCOMERS, MAX_REASON, NackView, Newcomer, NodeView, OriginView,
+    PlaceView, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, RefusedView,
+    RelatedView, ResourceView, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
+    RolledBack,
 };
 pub use client::{Client, ClientError};
 pub use server::{BindError, ControlPlane, Refusal, bind_socket, serve_reads, serve_socket};

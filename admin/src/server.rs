@@ -12,8 +12,8 @@ use axum::{Json, Router};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::api::{
-    BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView, Readiness,
-    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+    AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
+    Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 
 /// The control plane, as far as it is administered.
@@ -39,6 +39,9 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Puts a policy of before into force again. May block on the store.
     fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal>;
+
+    /// What strict would deny of the calls of services in audit.
+    fn audit(&self) -> AuditView;
 
     /// Its numbers, in the text format of OpenMetrics.
     fn metrics(&self) -> String;
@@ -120,6 +123,7 @@ fn reads() -> Router<Shared> {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/v1/policy/revisions", get(policy_revisions))
+        .route("/v1/audit", get(audit))
         .route("/v1/proxies", get(proxies))
         .route("/v1/proxies/{id}", get(proxy))
         .route("/v1/proxies/{id}/config", get(proxy_config))
@@ -134,6 +138,10 @@ async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
     let readiness = control_plane.readiness();
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(readiness))
+}
+
+async fn audit(State(control_plane): State<Shared>) -> Json<AuditView> {
+    Json(control_plane.audit())
 }
 
 async fn proxies(State(control_plane): State<Shared>) -> Json<Vec<ProxyView>> {
@@ -228,6 +236,10 @@ mod tests {
         }
 
         fn revoke(&self, _: &str, _: &RevokeRequest) -> Result<Revoked, Refusal> {
+            unreachable!()
+        }
+
+        fn audit(&self) -> AuditView {
             unreachable!()
         }
 

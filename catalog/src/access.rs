@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::grants::{Grant, Grants};
 use crate::name::{Name, ServiceAccount, ServicePort};
 use crate::policy::{RouteRule, TrafficTarget};
-use crate::service::{Mode, Visibility};
+use crate::service::{Mode, Service, Visibility};
 use crate::specification::MeshSpecification;
 
 /// Who may connect to each TCP service port, and how often somebody was withdrawn from any.
@@ -40,9 +40,9 @@ pub struct TcpAccess {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Callers {
-    /// Every service account of the mesh: permissive mode.
+    /// Every service account of the mesh: permissive and audit mode.
     Anyone,
-    /// Every service account of a namespace: permissive mode of a service that only this one knows.
+    /// Every service account of a namespace: the same of a service that only this one knows.
     AnyoneIn(Name),
     /// These. None of them means nobody.
     These(BTreeSet<ServiceAccount>),
@@ -96,18 +96,14 @@ pub(crate) fn tcp_accesses(
             if port.protocol.is_http() {
                 continue;
             }
-            let callers = match service.mode.unwrap_or(mesh_mode) {
-                Mode::Permissive => match service.visibility {
+            let callers = match specification.mode_of(service, mesh_mode) {
+                Mode::Permissive | Mode::Audit => match service.visibility {
                     Visibility::Public => Callers::Anyone,
                     Visibility::Private => Callers::AnyoneIn(service.name.namespace.clone()),
                 },
                 Mode::Strict => {
                     let grants = grants.iter().copied();
-                    let grants = grants
-                        .filter(|grant| allows_tcp(specification, &grant.target, port.number));
-                    let sources = grants.flat_map(|grant| &grant.sources);
-                    let sources = sources.filter(|one| service.is_visible_in(&one.namespace));
-                    Callers::These(sources.cloned().collect())
+                    strict_callers(specification, grants, service, port.number)
                 }
             };
             // A port that comes gets its number below, when all withdrawals are counted.
@@ -135,6 +131,19 @@ pub(crate) fn tcp_accesses(
         }
     }
     accesses
+}
+
+/// Whom `grants`, which are those on the account of `service`, let connect to its TCP port `number`.
+pub(crate) fn strict_callers<'a>(
+    specification: &MeshSpecification,
+    grants: impl Iterator<Item = &'a Grant>,
+    service: &Service,
+    number: u16,
+) -> Callers {
+    let grants = grants.filter(|grant| allows_tcp(specification, &grant.target, number));
+    let sources = grants.flat_map(|grant| &grant.sources);
+    let sources = sources.filter(|one| service.is_visible_in(&one.namespace));
+    Callers::These(sources.cloned().collect())
 }
 
 /// Whether one of the target's TCP routes is about the service port `number`.

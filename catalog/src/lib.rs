@@ -30,8 +30,8 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, PathRegex, RouteRule,
-    SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
+    BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, Namespace, PathRegex,
+    RouteRule, SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

@@ -9,6 +9,25 @@ use crate::endpoint::Labels;
 use crate::finding::Spot;
 use crate::identity::SpiffeId;
 use crate::name::{Name, ServiceAccount, ServiceName};
+use crate::service::Mode;
+
+/// A namespace, as far as policy says something of it. One that it says nothing of is there all the same.
+#[derive(Debug, Clone, Eq)]
+pub struct Namespace {
+    /// Its name.
+    pub name: Name,
+    /// What becomes of calls that no policy allows, where a service does not say; what the mesh says where
+    /// it is left out.
+    pub mode: Option<Mode>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+impl PartialEq for Namespace {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, self.mode) == (&other.name, other.mode)
+    }
+}
 
 /// SMI `TrafficTarget`: these sources may call this destination in these ways.
 ///

@@ -180,6 +180,8 @@ impl Proxy {
     pub const MESH_PORT: u16 = 15003;
     /// The port of the local HTTP listener that routes by `Host`.
     pub const OUTBOUND_HTTP_PORT: u16 = 15080;
+    /// What the cluster of the control plane is called in its bootstrap. What it is told refers to it.
+    pub const CONTROL_PLANE_CLUSTER: &'static str = "ironmesh-control-plane";
 
     /// The address on which it listens for the mesh.
     pub fn bind(&self) -> IpAddr {

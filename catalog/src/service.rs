@@ -18,7 +18,7 @@ pub struct Service {
     pub ports: Vec<Port>,
     /// Where its endpoints come from.
     pub endpoints: EndpointSource,
-    /// What becomes of calls that no policy allows; what the mesh does where it is left out.
+    /// What becomes of calls that no policy allows; what its namespace says where it is left out.
     pub mode: Option<Mode>,
     /// Who knows of it.
     pub visibility: Visibility,
@@ -69,12 +69,22 @@ pub enum Mode {
     Strict,
     /// All of the mesh may call, by mutual TLS. Endpoints without a proxy are called in plaintext.
     Permissive,
+    /// As permissive, and what strict would deny is told: the way into strict.
+    Audit,
 }
 
 impl Mode {
     /// All of them, with the words that settings and policy use.
-    pub const ALL: [(&'static str, Self); 2] =
-        [("strict", Self::Strict), ("permissive", Self::Permissive)];
+    pub const ALL: [(&'static str, Self); 3] =
+        [("strict", Self::Strict), ("permissive", Self::Permissive), ("audit", Self::Audit)];
+
+    /// Whether calls pass that no policy allows.
+    pub fn lets_all_in(self) -> bool {
+        match self {
+            Self::Strict => false,
+            Self::Permissive | Self::Audit => true,
+        }
+    }
 }
 
 impl fmt::Display for Mode {
@@ -82,6 +92,7 @@ impl fmt::Display for Mode {
         f.write_str(match self {
             Self::Strict => "strict",
             Self::Permissive => "permissive",
+            Self::Audit => "audit",
         })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
-use crate::access::{TcpAccesses, tcp_accesses};
+use crate::access::{Callers, TcpAccesses, strict_callers, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
 use crate::endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
 use crate::finding::{Code, Finding};
@@ -160,7 +160,9 @@ impl Snapshot {
         if !is_same_value {
             changed.extend(self.specification.services.diff(services).map(|item| key(&item)));
         }
-        if self.mode != inputs.mode {
+        if self.mode != inputs.mode
+            || self.specification.namespaces != inputs.specification.namespaces
+        {
             changed.extend(services.keys().cloned());
         }
         // What becomes of a service's proxies becomes of its parts.
@@ -279,7 +281,7 @@ impl Snapshot {
             |endpoint: &&Endpoint| shut_out(endpoint, served, &records, &revoked).is_none();
         let endpoints: Vec<_> = endpoints.iter().filter(is_let_in).cloned().collect();
         for (service_port, port) in service.service_ports() {
-            let takes_plaintext = mode == Mode::Permissive || service.external.is_some();
+            let takes_plaintext = mode.lets_all_in() || service.external.is_some();
             let at = Place { port, served_as: served, takes_plaintext, records: &records };
             self.place_port(&service_port, &at, &endpoints);
         }
@@ -287,7 +289,14 @@ impl Snapshot {
 
     /// What becomes of calls of `service` that no policy allows.
     pub fn mode_of(&self, service: &Service) -> Mode {
-        service.mode.unwrap_or(self.mode)
+        self.specification.mode_of(service, self.mode)
+    }
+
+    /// Who may connect to a TCP port of `service` where it is strict, whatever its mode is now.
+    pub fn strict_tcp_callers(&self, service: &Service, port: &Port) -> Callers {
+        let grants = self.grants.by_target.values();
+        let on_it = grants.filter(|grant| grant.destinations.contains(&service.account));
+        strict_callers(&self.specification, on_it.map(|grant| &**grant), service, port.number)
     }
 
     /// Places the endpoints of one service port: behind their proxies, or in plaintext.
@@ -436,7 +445,7 @@ fn misplaced(
     endpoint: &Endpoint,
     records: &[Arc<JoinRecord>],
 ) -> Option<Finding> {
-    let is_plaintext = mode == Mode::Permissive && endpoint.proxy.is_none();
+    let is_plaintext = mode.lets_all_in() && endpoint.proxy.is_none();
     let in_front = proxies_of(endpoint, records);
     let takes_part =
         |(port, _): (ServicePort, &Port)| in_front.iter().any(|record| has_in_force(record, &port));

@@ -8,8 +8,10 @@ use imbl::ordmap::DiffItem;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, ServiceName};
-use crate::policy::{HttpRouteGroup, IdentityBinding, TcpRoute, TrafficSplit, TrafficTarget};
-use crate::service::Service;
+use crate::policy::{
+    HttpRouteGroup, IdentityBinding, Namespace, TcpRoute, TrafficSplit, TrafficTarget,
+};
+use crate::service::{Mode, Service};
 
 /// Everything that policy says, with all references resolved and all names unique.
 ///
@@ -19,6 +21,8 @@ use crate::service::Service;
 pub struct MeshSpecification {
     /// Which state of the documents this is.
     pub revision: PolicyRevision,
+    /// The namespaces of which policy says something.
+    pub namespaces: OrdMap<Name, Arc<Namespace>>,
     /// The services.
     pub services: OrdMap<ServiceName, Arc<Service>>,
     /// Who may call whom, by namespace and name.
@@ -34,6 +38,13 @@ pub struct MeshSpecification {
 }
 
 impl MeshSpecification {
+    /// What becomes of calls of `service` that no policy allows: what it says itself, else its namespace,
+    /// else the mesh.
+    pub fn mode_of(&self, service: &Service, mesh: Mode) -> Mode {
+        let of_namespace = || self.namespaces.get(&service.name.namespace)?.mode;
+        service.mode.or_else(of_namespace).unwrap_or(mesh)
+    }
+
     /// Whether both say the same of everything but where endpoints are. It costs as much as differs
     /// between two of which one was made out of the other.
     pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
@@ -50,6 +61,7 @@ impl MeshSpecification {
             DiffItem::Add(..) | DiffItem::Remove(..) => false,
         };
         self.services.diff(&other.services).all(same_but_endpoints)
+            && self.namespaces == other.namespaces
             && self.traffic_targets == other.traffic_targets
             && self.http_route_groups == other.http_route_groups
             && self.tcp_routes == other.tcp_routes

@@ -33,6 +33,10 @@ pub(crate) enum Output {
 pub(crate) enum Command {
     /// Run the control plane
     Serve(ServeArguments),
+    /// Tell what is wrong, first: control plane, policy, proxies, and what audit would deny
+    ///
+    /// Exits with 0 when nothing is wrong, else with 1.
+    Status(StatusArguments),
     /// Run the bookstore on this machine: a whole mesh with real Envoys, until Ctrl-C
     ///
     /// Envoy is the one that ENVOY_BIN names, else `envoy` on the PATH.
@@ -70,6 +74,12 @@ pub(crate) struct ServeArguments {
     /// The policy folder, in place of the one in the settings [default: /etc/ironmesh/policy]
     #[arg(long, value_name = "DIR")]
     pub(crate) policy: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
 }
 
 #[derive(Debug, Args)]

@@ -12,6 +12,7 @@ mod places;
 mod policy;
 mod proxy;
 mod serve;
+mod status;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = match cli.command {
         Command::Serve(arguments) => runtime.block_on(serve::serve(&arguments)),
+        Command::Status(arguments) => runtime.block_on(status::status(&arguments, cli.output)),
         Command::Demo(arguments) => runtime.block_on(demo::demo(&arguments, cli.output)),
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),

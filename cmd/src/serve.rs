@@ -5,6 +5,7 @@
 //! each proxy is to have; the xDS engine carries it out and tells how far each has come.
 
 mod admission;
+mod audit;
 mod control_plane;
 mod metrics;
 mod open_files;
@@ -36,6 +37,7 @@ use crate::cli::ServeArguments;
 use crate::places::Places;
 pub(crate) use admission::OLDEST_ENVOY;
 use admission::ProxyAdmission;
+use audit::Audit;
 use control_plane::RunningControlPlane;
 use policy_source::{PolicySource, Source};
 use reconciler::Reconciler;
@@ -96,6 +98,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         policy.clone(),
         Arc::clone(&hub),
     )?;
+    let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), outlook.snapshot.clone()));
     let control_plane = Arc::new(RunningControlPlane {
         mesh: mesh.clone(),
         authority,
@@ -105,13 +108,14 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         store,
         outlook: outlook.clone(),
         hub: Arc::clone(&hub),
+        audit: Arc::clone(&audit),
         xds_address: xds_listener.local_addr()?,
         advertise: settings.advertise.clone(),
     });
 
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register));
+    let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register, audit));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
     let (reads, all) = (Arc::clone(&control_plane), control_plane);

@@ -56,9 +56,11 @@ pub const UNREACHABLE: Code = Code(308);
 pub const NOTHING_TO_CALL: Code = Code(309);
 /// A real Envoy, which was asked, refuses what the policy compiles to.
 pub const REFUSED_BY_ENVOY: Code = Code(310);
+/// A namespace of which policy says something, and that no service is in.
+pub const EMPTY_NAMESPACE: Code = Code(313);
 
 /// All of them, in order.
-pub const ALL: [Code; 25] = [
+pub const ALL: [Code; 26] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -84,4 +86,5 @@ pub const ALL: [Code; 25] = [
     UNREACHABLE,
     NOTHING_TO_CALL,
     REFUSED_BY_ENVOY,
+    EMPTY_NAMESPACE,
 ];

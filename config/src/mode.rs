@@ -1,4 +1,4 @@
-//! `mode`, which settings have for the mesh and policy has for a service.
+//! `mode`, which settings have for the mesh, and policy for a namespace or a service.
 
 use ironmesh_catalog::Mode;
 
@@ -13,14 +13,8 @@ pub(crate) fn read(value: Value<'_>) -> Result<Mode, Told> {
         return Ok(*mode);
     }
     let words = Mode::ALL.map(|(word, _)| word);
-    let served = format!("this version knows {}", list(&words));
-    let finding = if text == "audit" {
-        let finding = value.error(codes::NOT_SERVED, "mode `audit` is not served by this version");
-        finding.label("not served").help(served)
-    } else {
-        let finding = value.error(codes::INVALID_VALUE, format!("there is no mode `{text}`"));
-        let near = closest(&text.to_lowercase(), words).map(did_you_mean);
-        finding.label("unknown mode").help(near.unwrap_or(served))
-    };
-    Err(value.tell(finding))
+    let served = format!("the modes are {}", list(&words));
+    let finding = value.error(codes::INVALID_VALUE, format!("there is no mode `{text}`"));
+    let near = closest(&text.to_lowercase(), words).map(did_you_mean);
+    Err(value.tell(finding.label("unknown mode").help(near.unwrap_or(served))))
 }

@@ -9,6 +9,7 @@ mod http_route_group;
 mod identity_binding;
 mod json;
 mod markdown;
+mod namespace;
 mod service;
 mod tcp_route;
 #[cfg(test)]
@@ -22,8 +23,9 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 6] = [
+pub const KINDS: [&Kind; 7] = [
     &service::KIND,
+    &namespace::KIND,
     &http_route_group::KIND,
     &tcp_route::KIND,
     &traffic_target::KIND,

@@ -98,7 +98,7 @@ impl Bootstrap<'_> {
                     // Otherwise each request and ACK would carry all 61 KB of the node.
                     "set_node_on_first_message_only": true,
                     "grpc_services": [{ "envoy_grpc": {
-                        "cluster_name": "ironmesh-control-plane",
+                        "cluster_name": Proxy::CONTROL_PLANE_CLUSTER,
                         // By default the waits between attempts to reconnect grow to 30 s: so long
                         // could a control plane be back and this proxy not know what it says.
                         // Envoy waits a random part of the interval, so a fleet comes spread out.
@@ -139,11 +139,11 @@ impl Bootstrap<'_> {
         let discovery =
             if self.control_plane.iter().all(is_address) { "STATIC" } else { "STRICT_DNS" };
         json!({
-            "name": "ironmesh-control-plane",
+            "name": Proxy::CONTROL_PLANE_CLUSTER,
             "type": discovery,
             "connect_timeout": "5s",
             "load_assignment": {
-                "cluster_name": "ironmesh-control-plane",
+                "cluster_name": Proxy::CONTROL_PLANE_CLUSTER,
                 "endpoints": [{ "lb_endpoints": endpoints }],
             },
             "typed_extension_protocol_options": {

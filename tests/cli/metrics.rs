@@ -34,7 +34,8 @@ static = [{ address = "10.0.0.9" }]
 "#;
 
 /// The families, and their types.
-const FAMILIES: [(&str, &str); 16] = [
+const FAMILIES: [(&str, &str); 17] = [
+    ("ironmesh_audit_would_deny", "counter"),
     ("ironmesh_mesh_findings", "gauge"),
     ("ironmesh_policy_stale", "gauge"),
     ("ironmesh_proxies_connected", "gauge"),

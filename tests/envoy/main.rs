@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "test code: a panic is a failed test")]
 
 mod ageing;
+mod audit;
 mod authorization;
 mod bookstore;
 mod endpoints;

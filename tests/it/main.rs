@@ -10,6 +10,7 @@
 
 mod bare_envoy;
 mod bystander;
+mod calls;
 mod client;
 mod connections;
 mod cost;

@@ -7,7 +7,7 @@ use ironmesh_tests::eventually;
 use ironmesh_tests::eventually::patience;
 use ironmesh_xds_server::{Admission, ClientKey, ClientStatus, Hub, Limits, Peer, Refusal, serve};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
-use ironmesh_xds_wire::{Node, Resource, ResourceSet};
+use ironmesh_xds_wire::{LoggedCall, Node, Resource, ResourceSet};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
@@ -24,6 +24,8 @@ pub(crate) struct Server {
     pub(crate) hub: Arc<Hub>,
     pub(crate) tls: watch::Sender<Arc<ServerConfig>>,
     pub(crate) shutdown: CancellationToken,
+    /// The calls that clients have told of.
+    pub(crate) told: Told,
     /// From where streams were opened that were refused.
     pub(crate) refused_from: Arc<Mutex<Vec<SocketAddr>>>,
     serving: JoinHandle<()>,
@@ -44,12 +46,15 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (tls, config) = watch::channel(authority.server_config());
         let (hub, shutdown) = (Arc::new(Hub::default()), CancellationToken::new());
-        let refused_from = Arc::default();
-        let admission = Arc::new(ByCertificate { refused_from: Arc::clone(&refused_from) });
+        let (refused_from, told) = (Arc::default(), Told::default());
+        let admission = Arc::new(ByCertificate {
+            refused_from: Arc::clone(&refused_from),
+            told: Arc::clone(&told),
+        });
         let serving =
             serve(listener, config, Arc::clone(&hub), admission, limits, shutdown.clone());
         let serving = tokio::spawn(serving);
-        Self { authority, address, hub, tls, shutdown, refused_from, serving }
+        Self { authority, address, hub, tls, shutdown, told, refused_from, serving }
     }
 
     /// Gives a client its set, when it is there.
@@ -81,8 +86,12 @@ impl Server {
     }
 }
 
+/// Calls, with who has told of them.
+pub(crate) type Told = Arc<Mutex<Vec<(ClientKey, LoggedCall)>>>;
+
 /// Lets in every proxy of the mesh that calls itself as its certificate does.
 struct ByCertificate {
+    told: Told,
     refused_from: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
@@ -101,6 +110,11 @@ impl Admission for ByCertificate {
     fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
         let identity = ironmesh_cert::peer::proxy_identity(certificate).ok()?;
         Some(identity.proxy.to_string().into())
+    }
+
+    fn logged(&self, client: &ClientKey, calls: Vec<LoggedCall>) {
+        let calls = calls.into_iter().map(|call| (Arc::clone(client), call));
+        self.told.lock().unwrap().extend(calls);
     }
 }
 

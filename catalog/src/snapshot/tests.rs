@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::*;
 use crate::finding::Spot;
 use crate::name::Name;
+use crate::policy::Namespace;
 use crate::proxy::{Participation, Revocation};
 use crate::service::{EndpointSource, Port, Protocol, Visibility};
 
@@ -251,4 +252,32 @@ fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
     service.mode = Some(Mode::Permissive);
     let other = after.revise(inputs(with(&service)));
     assert!(!other.tcp_accesses.ports.ptr_eq(&before.tcp_accesses.ports));
+}
+
+#[test]
+fn the_mode_of_a_namespace_is_that_of_its_services_which_say_none() {
+    let before = assemble(vec![endpoint("10.0.0.1", None, 1)], &[]);
+    assert_eq!(dialled(&before), []);
+    let in_mode = |mode| {
+        let name = Name::default_namespace();
+        let spot = before.specification.services.values().next().unwrap().spot.clone();
+        let namespace = Namespace { name: name.clone(), mode: Some(mode), spot };
+        let specification = MeshSpecification {
+            namespaces: [(name, Arc::new(namespace))].into_iter().collect(),
+            ..(*before.specification).clone()
+        };
+        before.revise(Inputs {
+            revoked: Records::default(),
+            mesh: before.mesh.clone(),
+            mode: before.mode,
+            specification: Arc::new(specification),
+            discovered: before.discovered.clone(),
+            records: Records::new(),
+            certificates: OrdMap::new(),
+            trust_bundle: Arc::clone(&before.trust_bundle),
+        })
+    };
+    for (mode, count) in [(Mode::Audit, 1), (Mode::Permissive, 1), (Mode::Strict, 0)] {
+        assert_eq!(dialled(&in_mode(mode)).len(), count, "{mode}");
+    }
 }

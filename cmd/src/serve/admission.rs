@@ -6,10 +6,11 @@ use std::sync::Arc;
 use ironmesh_catalog::{CertificateState, ProxyId, ProxyStatement, TrustDomain};
 use ironmesh_cert::peer::proxy_identity;
 use ironmesh_xds_server::{Admission, ClientKey, Peer, Refusal};
-use ironmesh_xds_wire::{EnvoyVersion, Node};
+use ironmesh_xds_wire::{EnvoyVersion, LoggedCall, Node};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 
+use super::audit::Audit;
 use super::register::Register;
 use crate::exit::chain;
 
@@ -21,11 +22,16 @@ pub(crate) const OLDEST_ENVOY: EnvoyVersion = EnvoyVersion { major: 1, minor: 39
 pub(crate) struct ProxyAdmission {
     trust_domain: TrustDomain,
     register: Arc<Register>,
+    audit: Arc<Audit>,
 }
 
 impl ProxyAdmission {
-    pub(crate) fn new(trust_domain: TrustDomain, register: Arc<Register>) -> Self {
-        Self { trust_domain, register }
+    pub(crate) fn new(
+        trust_domain: TrustDomain,
+        register: Arc<Register>,
+        audit: Arc<Audit>,
+    ) -> Self {
+        Self { trust_domain, register, audit }
     }
 }
 
@@ -87,6 +93,14 @@ impl Admission for ProxyAdmission {
     /// The proxy: a certificate that is renewed, or issued anew, makes no second client of it.
     fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
         proxy_identity(certificate).ok().map(|identity| identity.proxy.to_string().into())
+    }
+
+    /// It was admitted by its record, which says of what it may tell.
+    fn logged(&self, client: &ClientKey, calls: Vec<LoggedCall>) {
+        let record = client.parse().ok().and_then(|id| self.register.get(id));
+        if let Some(record) = record {
+            self.audit.logged(&record, &calls);
+        }
     }
 }
 

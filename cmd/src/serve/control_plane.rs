@@ -7,9 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined, MAX_NEWCOMERS,
-    MAX_REASON, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevisionList,
-    RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+    AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined,
+    MAX_NEWCOMERS, MAX_REASON, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal,
+    RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 use ironmesh_catalog::{JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::audit::Audit;
 use super::metrics;
 use super::policy_source::{PolicyState, Rollbacks};
 use super::reconciler::Outlook;
@@ -37,6 +38,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) store: Arc<Store>,
     pub(crate) outlook: Outlook,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) audit: Arc<Audit>,
     /// Where xDS is served.
     pub(crate) xds_address: SocketAddr,
     /// Where proxies are told to find it; empty = derived from the above.
@@ -102,12 +104,17 @@ impl ControlPlane for RunningControlPlane {
         self.rollbacks.ask(request)
     }
 
+    fn audit(&self) -> AuditView {
+        self.audit.view()
+    }
+
     fn metrics(&self) -> String {
         metrics::exposition(metrics::Sources {
             hub: Arc::clone(&self.hub),
             register: Arc::clone(&self.register),
             policy: self.policy.clone(),
             outlook: self.outlook.clone(),
+            audit: Arc::clone(&self.audit),
         })
     }
 

@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
+use super::audit::Audit;
 use super::policy_source::PolicyState;
 use super::reconciler::Outlook;
 use super::register::Register;
@@ -23,6 +24,7 @@ pub(crate) struct Sources {
     pub(crate) register: Arc<Register>,
     pub(crate) policy: watch::Receiver<PolicyState>,
     pub(crate) outlook: Outlook,
+    pub(crate) audit: Arc<Audit>,
 }
 
 /// All metrics, as text.
@@ -98,8 +100,23 @@ impl Collector for Sources {
         by_reason(&mut encoder, "xds_connections_refused", help, &turned)?;
         let closed = Closed::ALL.map(|why| (why.word(), counts.streams_closed(why)));
         let help = "Streams that were ended for what the client does";
-        by_reason(&mut encoder, "xds_streams_closed", help, &closed)
+        by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;
+        would_deny(&mut encoder, &self.audit)
     }
+}
+
+/// By caller and service port, of which there is a bound; of those beyond it together.
+fn would_deny(encoder: &mut DescriptorEncoder<'_>, audit: &Audit) -> Result<(), std::fmt::Error> {
+    let (counted, others) = audit.counted();
+    let kind = ConstCounter::new(0_u64).metric_type();
+    let help = "Calls of services in audit that strict would have denied";
+    let mut family = encoder.encode_descriptor("audit_would_deny", help, None, kind)?;
+    for ((caller, port), count) in counted {
+        let labels = [("caller", caller.to_string()), ("service", port.to_string())];
+        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+    }
+    let labels = [("caller", "others"), ("service", "others")];
+    ConstCounter::new(others).encode(family.encode_family(&labels)?)
 }
 
 fn by_reason(

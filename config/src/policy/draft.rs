@@ -5,18 +5,22 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, PolicyRevision, Service,
-    ServiceAccount, ServiceName, Spot, Subject, TcpRoute, TrafficSplit, TrafficTarget,
+    Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace, PolicyRevision,
+    Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
 
 use super::part::{Definition, Definitions, Key, Part, Reference};
 use crate::codes;
 use crate::findings::Findings;
 
+/// What the one kind is called whose objects are in no namespace.
+const NAMESPACE: &str = "namespace";
+
 /// All that the documents say.
 #[derive(Debug, Default)]
 pub(super) struct Draft<'a> {
     pub(super) findings: Findings,
+    pub(super) namespaces: Objects<'a, Namespace>,
     pub(super) services: Objects<'a, Service>,
     pub(super) traffic_targets: Objects<'a, TrafficTarget>,
     pub(super) http_route_groups: Objects<'a, HttpRouteGroup>,
@@ -39,6 +43,7 @@ impl<'a> Draft<'a> {
         let findings = &mut self.findings;
         findings.extend(part.findings.iter().cloned());
         findings.have_more(part.has_more);
+        self.namespaces.add(NAMESPACE, &part.namespaces, findings);
         self.services.add("service", &part.services, findings);
         self.traffic_targets.add("traffic target", &part.traffic_targets, findings);
         self.http_route_groups.add("HTTP route group", &part.http_route_groups, findings);
@@ -79,6 +84,7 @@ impl<'a> Draft<'a> {
         let name = |(namespace, name): &Key| ServiceName::new(namespace.clone(), name.clone());
         MeshSpecification {
             revision,
+            namespaces: self.namespaces.onto(&before.namespaces, |(_, name)| name.clone()),
             services: self.services.onto(&before.services, name),
             traffic_targets: self.traffic_targets.onto(&before.traffic_targets, Key::clone),
             http_route_groups: self.http_route_groups.onto(&before.http_route_groups, Key::clone),
@@ -106,7 +112,12 @@ impl<'a, T> Objects<'a, T> {
                 continue;
             }
             let (namespace, name) = &definition.key;
-            let message = format!("{kind} `{name}` is defined twice in namespace `{namespace}`");
+            let place = if kind == NAMESPACE {
+                String::new()
+            } else {
+                format!(" in namespace `{namespace}`")
+            };
+            let message = format!("{kind} `{name}` is defined twice{place}");
             let spot = definition.spot.clone();
             findings.push(
                 Finding::error(codes::DUPLICATE_NAME, Some(spot), message)

@@ -8,8 +8,8 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, Spot};
 use super::draft::Draft;
 use super::part::Part;
 use super::{
-    Loaded, coverage, nothing_to_call, outside, reading, references, revision, shadowed, splits,
-    unreachable,
+    Loaded, coverage, namespace, nothing_to_call, outside, reading, references, revision, shadowed,
+    splits, unreachable,
 };
 use crate::document::Document;
 use crate::limits;
@@ -100,6 +100,7 @@ impl Loader {
         shadowed::check(&mut draft);
         unreachable::check(&mut draft);
         nothing_to_call::check(&mut draft);
+        namespace::check(&mut draft);
 
         let mut findings = std::mem::take(&mut draft.findings);
         findings.extend(unreadable);

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Service, ServiceAccount,
-    ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
+    Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Namespace, Service,
+    ServiceAccount, ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
 };
 
 use super::damage::Damage;
@@ -21,6 +21,7 @@ pub(super) struct Part {
     pub(super) findings: Vec<Finding>,
     /// Whether there are more than these.
     pub(super) has_more: bool,
+    pub(super) namespaces: Definitions<Namespace>,
     pub(super) services: Definitions<Service>,
     pub(super) traffic_targets: Definitions<TrafficTarget>,
     pub(super) http_route_groups: Definitions<HttpRouteGroup>,
@@ -40,6 +41,7 @@ impl Part {
     pub(super) fn damaged(&mut self, damage: &Damage) {
         self.findings
             .retain(|finding| !finding.spot.as_ref().is_some_and(|spot| damage.covers(spot)));
+        self.namespaces.damaged(damage);
         self.services.damaged(damage);
         self.traffic_targets.damaged(damage);
         self.http_route_groups.damaged(damage);
@@ -61,6 +63,7 @@ impl Part {
         };
         self.findings.is_empty()
             && before.findings.is_empty()
+            && self.namespaces.are_same(&before.namespaces, PartialEq::eq)
             && self.services.are_same(&before.services, same_service)
             && self.traffic_targets.are_same(&before.traffic_targets, PartialEq::eq)
             && self.http_route_groups.are_same(&before.http_route_groups, PartialEq::eq)
@@ -71,6 +74,9 @@ impl Part {
 
     /// Puts what it defines into `specification`, in place of what has the same names there.
     pub(super) fn put_into(&self, specification: &mut MeshSpecification) {
+        for (_, namespace) in self.namespaces.valid() {
+            specification.namespaces.insert(namespace.name.clone(), namespace);
+        }
         for (_, service) in self.services.valid() {
             specification.services.insert(service.name.clone(), service);
         }

@@ -6,7 +6,8 @@ use toml::de::DeTable;
 use super::damage::{self, Damage};
 use super::part::Part;
 use super::{
-    http_route_group, identity_binding, service, tcp_route, traffic_split, traffic_target,
+    http_route_group, identity_binding, namespace, service, tcp_route, traffic_split,
+    traffic_target,
 };
 use crate::codes;
 use crate::document::Document;
@@ -75,7 +76,8 @@ fn read_tables<'a>(reader: &'a Reader<'a>, root: &'a DeTable<'a>) -> Part {
 type Read = fn(Table<'_>, &mut Part);
 
 /// The kinds of tables: key, what one is, and who reads it.
-const KINDS: [(&str, &str, Read); 6] = [
+const KINDS: [(&str, &str, Read); 7] = [
+    ("namespace", "a namespace", namespace::read),
     ("service", "a service", service::read),
     ("traffic_target", "a traffic target", traffic_target::read),
     ("http_route_group", "an HTTP route group", http_route_group::read),

@@ -7,6 +7,7 @@ mod external;
 mod http_route_group;
 mod identity_binding;
 mod large;
+mod namespace;
 mod needless;
 mod service;
 mod syntax;

@@ -22,10 +22,15 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     let called = Called::new(draft);
     // The loader does not know the mode of the mesh. Who writes down that a service is strict has
     // reason to; then the others are taken to be something else.
-    let says_strict = |service: &Service| service.mode == Some(Mode::Strict);
+    let mode = |service: &Service| {
+        let name = &service.name.namespace;
+        let namespace = draft.namespaces.get(&(name.clone(), name.clone()));
+        service.mode.or_else(|| namespace?.mode)
+    };
+    let says_strict = |service: &Service| mode(service) == Some(Mode::Strict);
     let is_said = draft.services.iter().any(says_strict);
     let is_strict =
-        |service: &&Service| if is_said { says_strict(service) } else { service.mode.is_none() };
+        |service: &&Service| if is_said { says_strict(service) } else { mode(service).is_none() };
     let services = draft.services.iter().filter(is_strict);
     // A backend beside others that somebody may call is told with its split.
     let is_told = called.beside();

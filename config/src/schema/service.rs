@@ -28,7 +28,7 @@ pub(super) const KIND: Kind = Kind {
                 name: "mode",
                 about: "what becomes of calls that no policy allows",
                 form: Form::Word(|| Mode::ALL.map(|(word, _)| word).to_vec()),
-                left_out: LeftOut::Means("the mesh's, from the settings"),
+                left_out: LeftOut::Means("that of its namespace, else of the mesh"),
             },
             Key {
                 name: "visibility",

@@ -52,13 +52,13 @@ max_connection_age = "1h"
 
 #[test]
 fn all_that_is_wrong_is_told_at_once() {
-    let text = "meshh = \"prod\"\ndomain = \"Mesh..x\"\nmode = \"audit\"\nstate = 1\n\
+    let text = "meshh = \"prod\"\ndomain = \"Mesh..x\"\nmode = \"audits\"\nstate = 1\n\
                 advertise = [\"cp\", \"cp:0\"]\n[listen]\nxds = \"15128\"\nadmin = \"0.0.0.0:15014\"\n";
     let told = findings(text);
     let expected = [
         "error[IM0102]: the settings file has no key `meshh` (ironmesh.toml:1:1) / did you mean `mesh`?",
         "error[IM0106]: a part of `domain`",
-        "error[IM0108]: mode `audit` is not served by this version",
+        "error[IM0105]: there is no mode `audits`",
         "error[IM0104]: `state` must be a string, not an integer",
         "error[IM0105]: `advertise` must list `host:port`: `cp`",
         "error[IM0105]: `advertise` must list `host:port`: `cp:0`",

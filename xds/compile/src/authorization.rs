@@ -4,6 +4,9 @@
 //! The rules travel in the inbound *route configuration*, and the filter in the listener denies
 //! everything by itself. So a withdrawn grant holds for the next request on open connections, a
 //! change of policy never touches a listener, and a proxy without its routes is closed.
+//!
+//! In audit the rules of strict judge as well, in the shadow of those that are enforced: they deny
+//! nothing, and what they would deny the proxy tells the control plane ([`crate::told`]).
 
 use std::collections::HashMap;
 
@@ -28,6 +31,9 @@ use crate::shape::{exact, namespace_prefix, regex, workload_prefix};
 
 pub(crate) const RBAC_FILTER: &str = "envoy.filters.http.rbac";
 
+/// What stands before the names of all that the rules in the shadow say, in statistics and metadata.
+pub(crate) const SHADOW: &str = "audit_";
+
 /// The filter of the listener: it denies every request that no route configuration allows.
 pub(crate) fn deny_all() -> HttpFilter {
     http_filter(RBAC_FILTER, any(&rbac(HashMap::new())))
@@ -41,18 +47,25 @@ pub(crate) fn per_route(
     port: &ServicePort,
 ) -> HashMap<String, Any> {
     let trust_domain = &snapshot.mesh.trust_domain;
-    let policies = match snapshot.mode_of(service) {
-        // No target can be called like this: these have a namespace before their names.
-        Mode::Permissive => [("permissive".to_owned(), permissive(trust_domain, service))].into(),
-        Mode::Strict => {
-            let grants = index.grants_on(&service.account).iter().filter_map(|grant| {
-                let policy = policy(index, trust_domain, service, grant, port)?;
-                Some((format!("{}/{}", grant.target.namespace, grant.target.name), policy))
-            });
-            grants.collect()
-        }
+    // No target can be called like this: these have a namespace before their names.
+    let open = || HashMap::from([("permissive".to_owned(), permissive(trust_domain, service))]);
+    let granted = || {
+        let grants = index.grants_on(&service.account).iter().filter_map(|grant| {
+            let policy = policy(index, trust_domain, service, grant, port)?;
+            Some((format!("{}/{}", grant.target.namespace, grant.target.name), policy))
+        });
+        grants.collect()
     };
-    let per_route = RbacPerRoute { rbac: Some(rbac(policies)) };
+    let rbac = match snapshot.mode_of(service) {
+        Mode::Strict => rbac(granted()),
+        Mode::Permissive => rbac(open()),
+        Mode::Audit => Rbac {
+            shadow_rules: rbac(granted()).rules,
+            shadow_rules_stat_prefix: SHADOW.to_owned(),
+            ..rbac(open())
+        },
+    };
+    let per_route = RbacPerRoute { rbac: Some(rbac) };
     [(RBAC_FILTER.to_owned(), any(&per_route))].into()
 }
 

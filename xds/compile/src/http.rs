@@ -28,6 +28,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::http_protocol
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::shape::{NO_TIMEOUT, ads, network_filter, no, yes};
+use crate::told;
 
 /// Which side of a connection between proxies a listener is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,7 @@ pub(crate) fn connection_manager(
         Side::Outbound => manager,
         // What a caller says of its identity is thrown away and set from its certificate.
         Side::Inbound => HttpConnectionManager {
+            access_log: vec![told::http()],
             forward_client_cert_details: ForwardClientCertDetails::SanitizeSet.into(),
             set_current_client_cert_details: Some(SetCurrentClientCertDetails {
                 uri: true,

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use ironmesh_catalog::{Protocol, Proxy, Service, ServicePort, Snapshot, TcpAccess};
+use ironmesh_catalog::{Mode, Protocol, Proxy, Service, ServicePort, Snapshot, TcpAccess};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster,
@@ -88,10 +88,11 @@ pub(crate) fn tcp_filter_chain(
     access: &TcpAccess,
 ) -> FilterChain {
     let peers = secret::authorization_name(port);
+    let is_audited = snapshot.mode_of(service) == Mode::Audit;
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),
-        filters: vec![tcp::to_application(stat_prefix(port), local_cluster_name(port))],
+        filters: vec![tcp::to_application(stat_prefix(port), local_cluster_name(port), is_audited)],
         ..chain(snapshot, port)
     }
 }

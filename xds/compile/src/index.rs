@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Grant, HttpMatch, MeshSpecification, Mode, Port, RouteRule, Service, ServiceAccount,
-    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
+    Grant, HttpMatch, MeshSpecification, Port, RouteRule, Service, ServiceAccount, ServiceName,
+    ServicePort, Snapshot, TcpRoute, TrafficTarget,
 };
 
 use crate::destination::Destination;
@@ -19,7 +19,7 @@ pub(crate) struct PolicyIndex {
     by_destination: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
     splits: SplitIndex,
-    /// The ports of permissive services.
+    /// The ports of services that let all in.
     permissive: BTreeSet<ServicePort>,
 }
 
@@ -54,7 +54,7 @@ impl PolicyIndex {
         for service in specification.services.values() {
             let names = index.services.entry(service.account.clone()).or_default();
             names.push(service.name.clone());
-            if snapshot.mode_of(service) == Mode::Permissive {
+            if snapshot.mode_of(service).lets_all_in() {
                 index.permissive.extend(service.service_ports().map(|(port, _)| port));
             }
         }
@@ -115,7 +115,7 @@ impl PolicyIndex {
         service: &Service,
         port: &ServicePort,
     ) -> Allowed<'_> {
-        if snapshot.mode_of(service) == Mode::Permissive {
+        if snapshot.mode_of(service).lets_all_in() {
             return Allowed::Everything;
         }
         let grants = self.grants_on(&service.account).iter();

@@ -32,6 +32,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod told;
 mod upstream;
 
 pub use compiler::{Compiled, Compiler};

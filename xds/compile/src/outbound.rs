@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    EndpointSource, MeshEndpoint, Mode, Port, Protocol, Proxy, Service, ServiceAccount,
-    ServicePort, Snapshot, Transport,
+    EndpointSource, MeshEndpoint, Port, Protocol, Proxy, Service, ServiceAccount, ServicePort,
+    Snapshot, Transport,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster, UpstreamConnectionOptions,
@@ -75,7 +75,7 @@ pub(crate) fn cluster(
 /// Whether endpoints of a service may be called in plaintext.
 fn has_plaintext(snapshot: &Snapshot, service: &Service) -> bool {
     let whole = snapshot.service(service.served_as());
-    snapshot.mode_of(service) == Mode::Permissive
+    snapshot.mode_of(service).lets_all_in()
         && whole.is_some_and(|whole| whole.endpoints != EndpointSource::Registered)
 }
 

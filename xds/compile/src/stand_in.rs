@@ -70,7 +70,10 @@ pub fn closed(refused: &Resource) -> Option<Resource> {
     }
     let mut routes: RouteConfiguration = refused.message()?;
     let mut rbac = per_route(&routes)?;
-    rbac.rbac.as_mut()?.rules.as_mut()?.policies.clear();
+    let rules = rbac.rbac.as_mut()?;
+    // What is refused may be in the rules that would only judge.
+    rules.shadow_rules = None;
+    rules.rules.as_mut()?.policies.clear();
     put(&mut routes, &rbac)?;
     Some(Resource::new(&routes).urgent())
 }

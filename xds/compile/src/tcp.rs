@@ -12,6 +12,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 
 use crate::destination::Destination;
 use crate::shape::{NO_TIMEOUT, network_filter, number};
+use crate::told;
 
 const TCP_PROXY: &str = "envoy.filters.network.tcp_proxy";
 
@@ -22,13 +23,17 @@ const CONNECT_ATTEMPTS: u32 = 2;
 ///
 /// By itself Envoy would connect to the application as soon as somebody connects to the proxy: who is
 /// refused in the handshake would hear nothing, but the application would see a connection come and go.
-pub(crate) fn to_application(stat_prefix: String, cluster: String) -> Filter {
+///
+/// Where they are audited, each connection is told of when the application has been reached.
+pub(crate) fn to_application(stat_prefix: String, cluster: String, is_audited: bool) -> Filter {
     network_filter(
         TCP_PROXY,
         any(&TcpProxy {
             upstream_connect_mode: UpstreamConnectMode::OnDownstreamTlsHandshake.into(),
             // Required with this mode. What is said meanwhile waits in the socket.
             max_early_data_bytes: number(0),
+            access_log: is_audited.then(told::tcp).into_iter().collect(),
+            access_log_options: is_audited.then_some(told::WHEN_CONNECTED),
             ..proxy(stat_prefix, ClusterSpecifier::Cluster(cluster))
         }),
     )

@@ -16,7 +16,7 @@ use ironmesh_catalog::{
 };
 use ironmesh_xds_wire::{ResourceType, Version};
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Compiled, Compiler};
 use mesh::{Order, Shape, shape};
@@ -161,7 +161,15 @@ proptest! {
                         prop_assert!(!is_empty, "{policy} of {name} has no {list}: it would mean all");
                     }
                 }
-                if snapshot.mode_of(service) == Mode::Permissive {
+                let mode = snapshot.mode_of(service);
+                let judges = json!({ "rules": rbac["shadowRules"] });
+                prop_assert_eq!(mode == Mode::Audit, !rbac["shadowRules"].is_null());
+                if mode == Mode::Audit {
+                    let by_strict = self::policies(&judges).into_values().flat_map(names);
+                    let by_strict: BTreeSet<_> = by_strict.map(str::to_owned).collect();
+                    prop_assert_eq!(by_strict, model.callers_of(service, port));
+                }
+                if mode.lets_all_in() {
                     let principals = &policies[&"permissive".to_owned()]["principals"];
                     let who = &principals[0]["authenticated"]["principalName"]["prefix"];
                     prop_assert_eq!(who, &all_that_know(service));
@@ -196,7 +204,7 @@ proptest! {
                 let list = &peers["validationContext"]["matchTypedSubjectAltNames"];
                 let list = list.as_array().expect("without names anyone could call");
                 let uris = list.iter().map(|one| { assert_eq!(one["sanType"], "URI"); &one["matcher"] });
-                if snapshot.mode_of(service) == Mode::Permissive {
+                if snapshot.mode_of(service).lets_all_in() {
                     let all: Vec<_> = uris.map(|one| one["prefix"].as_str().unwrap()).collect();
                     prop_assert_eq!(all, [all_that_know(service)]);
                     prop_assert!(is_served);
@@ -224,9 +232,9 @@ proptest! {
                 let matches = &clusters[&name]["transportSocketMatches"];
                 let mut plaintext = 0;
                 each(&endpoints, "envoy.transport_socket_match", &mut |_| plaintext += 1);
-                prop_assert!(plaintext == 0 || mode == Mode::Permissive, "{}", name);
+                prop_assert!(plaintext == 0 || mode.lets_all_in(), "{}", name);
                 prop_assert!(plaintext == 0 || matches[0]["name"] == "plaintext", "{}", name);
-                prop_assert!(matches.is_null() || mode == Mode::Permissive, "{}", name);
+                prop_assert!(matches.is_null() || mode.lets_all_in(), "{}", name);
                 // Whatever is not said to be plaintext is called by mutual TLS.
                 prop_assert_eq!(&clusters[&name]["transportSocket"]["name"], "envoy.transport_sockets.tls");
             }

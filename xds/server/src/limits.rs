@@ -9,7 +9,8 @@ pub struct Limits {
     pub connections: usize,
     /// How many of them one client may have, by what its certificate names ([`crate::Admission::owner`]).
     /// One more is told so, and its streams are refused: ending an older one instead would let two
-    /// machines with one certificate drive each other out without end.
+    /// machines with one certificate drive each other out without end. Three quarters of them, and of all
+    /// connections one quarter, may be such as tell of calls: xDS always finds a seat.
     pub connections_per_client: usize,
     /// How many TLS handshakes may be under way.
     pub handshakes: usize,
@@ -31,11 +32,12 @@ pub struct Limits {
 impl Default for Limits {
     /// For ten thousand proxies, each of which may be twice there in a hot restart. One has one connection
     /// and one stream in general; where it lost its network there are some that we do not know to be
-    /// dead yet.
+    /// dead yet; and one that tells of calls has a connection more for each of its workers, which are as
+    /// many as there are processors.
     fn default() -> Self {
         Self {
             connections: 20_000,
-            connections_per_client: 8,
+            connections_per_client: 128,
             handshakes: 256,
             streams_per_client: 512,
             names_per_client: 32 << 20,

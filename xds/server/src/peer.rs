@@ -96,6 +96,13 @@ impl Peer {
         self.shared.leave.cancel();
     }
 
+    /// Ends its connection where it has no stream that counts.
+    pub(crate) fn leave_if_idle(&self) {
+        if *self.shared.streams.borrow() == 0 {
+            self.leave();
+        }
+    }
+
     /// Returns when its connection is to end.
     pub(crate) async fn is_to_leave(&self) {
         self.shared.leave.cancelled().await;

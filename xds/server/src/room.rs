@@ -7,12 +7,18 @@
 //!
 //! Answers about a client's status are as large as what it is to have, and are held for nobody else: there
 //! is one at a time for each client, until its last byte has left.
+//!
+//! Who tells of calls does so on connections of their own: they have seats that xDS may need, so that there
+//! are fewer of them, and at a pace for each client.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::Limits;
+use crate::pace::Pace;
 
 /// What each connection has for itself, in bytes: an Envoy's first request has 61 KB, and some hundred for
 /// each cluster that it has already. So that is room for 1,900 of them; what brings more along takes of
@@ -23,6 +29,10 @@ const OF_CONNECTION: usize = 256 << 10;
 /// leave others time on two cores.
 const MOST_MAKING: usize = 2;
 
+/// How often a client may tell of calls, on all its streams, and how many times at once.
+const LOG_PACE: Duration = Duration::from_millis(5);
+const LOG_BURST: u32 = 400;
+
 /// The room for all clients.
 #[derive(Debug, Clone)]
 pub(crate) struct Rooms {
@@ -30,6 +40,9 @@ pub(crate) struct Rooms {
     per_client: usize,
     /// For those who make an answer about a client's status.
     making: Arc<Semaphore>,
+    /// For streams that tell of calls: of all, and how many of them one client may have.
+    logs: Arc<Semaphore>,
+    logs_per_client: usize,
 }
 
 /// The room for one client, on all its connections.
@@ -38,6 +51,9 @@ pub(crate) struct ClientRoom {
     requests: Arc<Semaphore>,
     /// For the one answer about its status.
     answer: Arc<Semaphore>,
+    /// For its streams that tell of calls, and how fast they may.
+    logs: Arc<Semaphore>,
+    log_pace: Arc<Mutex<Pace>>,
 }
 
 /// The room for the streams of one connection.
@@ -48,6 +64,9 @@ pub(crate) struct Room {
     all: Arc<Semaphore>,
     answer: Arc<Semaphore>,
     making: Arc<Semaphore>,
+    client_logs: Arc<Semaphore>,
+    all_logs: Arc<Semaphore>,
+    log_pace: Arc<Mutex<Pace>>,
 }
 
 /// Room that is taken, for as long as this is there.
@@ -72,12 +91,19 @@ impl Rooms {
             all: room(limits.unfinished),
             per_client: limits.unfinished_per_client,
             making: room(MOST_MAKING),
+            logs: room(limits.connections / 4),
+            logs_per_client: limits.connections_per_client / 4 * 3,
         }
     }
 
     /// The room for one more client.
     pub(crate) fn of_client(&self) -> ClientRoom {
-        ClientRoom { requests: room(self.per_client), answer: room(1) }
+        ClientRoom {
+            requests: room(self.per_client),
+            answer: room(1),
+            logs: room(self.logs_per_client),
+            log_pace: Arc::new(Mutex::new(Pace::new(LOG_PACE, LOG_BURST))),
+        }
     }
 
     /// The room for one more connection of a client.
@@ -88,6 +114,9 @@ impl Rooms {
             all: Arc::clone(&self.all),
             answer: Arc::clone(&client.answer),
             making: Arc::clone(&self.making),
+            client_logs: Arc::clone(&client.logs),
+            all_logs: Arc::clone(&self.logs),
+            log_pace: Arc::clone(&client.log_pace),
         }
     }
 }
@@ -106,6 +135,17 @@ impl Room {
     pub(crate) async fn answer(&self) -> Option<OwnedSemaphorePermit> {
         // (It is never closed.)
         Arc::clone(&self.answer).acquire_owned().await.ok()
+    }
+
+    /// The room for one stream that tells of calls, if there is any.
+    pub(crate) fn log(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_owned().ok();
+        take(&self.client_logs).zip(take(&self.all_logs))
+    }
+
+    /// How fast the client may tell of calls.
+    pub(crate) fn log_pace(&self) -> &Mutex<Pace> {
+        &self.log_pace
     }
 
     /// The turn to make one.
@@ -166,18 +206,21 @@ mod tests {
         assert!(!waits(&other).await);
     }
 
-    // What an Envoy says at first is 61 KB, and what it has of 1,900 clusters.
+    // What an Envoy says at first is 61 KB, and what it has of 1,900 clusters, or some calls that it tells of.
     #[test]
     fn a_first_request_has_room_on_as_many_connections_as_there_may_be() {
         let limits = Limits { unfinished: 0, ..Limits::default() };
         let rooms = Rooms::new(&limits);
         let mut held = Vec::new();
-        for _ in 0..limits.connections / limits.connections_per_client {
+        let clients = limits.connections / limits.connections_per_client;
+        for _ in 0..clients {
             let client = rooms.of_client();
-            for _ in 0..limits.connections_per_client {
-                held.push(rooms.of_connection(&client).hold((61 << 10) + 1900 * 100).unwrap());
+            for n in 0..limits.connections_per_client {
+                let is_log = n < limits.connections_per_client / 4 * 3;
+                let more = if is_log { 16 << 10 } else { 1900 * 100 };
+                held.push(rooms.of_connection(&client).hold((61 << 10) + more).unwrap());
             }
         }
-        assert_eq!(held.len(), limits.connections);
+        assert_eq!(held.len(), clients * limits.connections_per_client);
     }
 }

@@ -1,10 +1,11 @@
 //! The gRPC services: the aggregated one, and one for each type; each in both variants. Beside them what
-//! tells clients how they stand (`client_status`), and whoever asks whether xDS is served (`health`).
+//! tells clients how they stand (`client_status`), and whoever asks whether xDS is served (`health`), and what
+//! clients tell of calls (`access_log`).
 
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use ironmesh_xds_wire::{Node, ResourceType};
+use ironmesh_xds_wire::{LoggedCall, Node, ResourceType};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use crate::room::Room;
 use crate::sotw::SotwStream;
 use crate::variant::Variant;
 
+mod access_log;
 mod client_status;
 mod health;
 mod names;
@@ -33,7 +35,7 @@ use names::Discovery;
 /// How many responses may wait for a slow reader: more than one per type never do.
 const MAX_WAITING_RESPONSES: usize = 16;
 
-/// Who may connect.
+/// Who may connect, and what becomes of what those tell who have.
 pub trait Admission: Send + Sync + 'static {
     /// Decides about a new stream, by the peer's verified certificate; what the client says of itself
     /// can only contradict it. Returns what the client is known by.
@@ -44,6 +46,12 @@ pub trait Admission: Send + Sync + 'static {
     fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
         let _ = certificate;
         None
+    }
+
+    /// A client tells of calls that it has served. Nothing of it is checked but who tells it: whoever takes
+    /// it bounds what it keeps, and does not block.
+    fn logged(&self, client: &ClientKey, calls: Vec<LoggedCall>) {
+        let _ = (client, calls);
     }
 }
 
@@ -126,6 +134,7 @@ impl Streams {
         let names = path.strip_prefix('/').and_then(|path| path.split_once('/'));
         let (service, method) = names.unwrap_or_default();
         let response = match service {
+            access_log::NAME => self.access_log(method, request),
             client_status::NAME => self.client_status(method, request),
             health::NAME => self.health(method, request),
             _ => match Discovery::of(service) {

@@ -6,6 +6,7 @@
 //!
 //! Start reading at [`Resource`] and [`ResourceSet`].
 
+mod access_log;
 mod canonical;
 mod delta;
 mod descriptors;
@@ -19,6 +20,7 @@ mod set;
 mod sotw;
 mod texts;
 
+pub use access_log::{CallLog, LoggedCall, LoggedRequest};
 pub use delta::{DeltaRequest, DeltaResponse};
 pub use envoy_types::pb;
 pub use error_detail::ErrorDetail;

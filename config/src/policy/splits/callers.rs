@@ -83,7 +83,7 @@ impl<'a> Targets<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Gate<'a> {
     Target(&'a TrafficTarget),
-    /// The service itself, which is permissive.
+    /// The service itself, which lets all in.
     Open,
 }
 
@@ -94,7 +94,10 @@ fn gate<'a>(
     service: &Service,
     port: &Port,
 ) -> Option<Gate<'a>> {
-    if service.mode == Some(Mode::Permissive) {
+    let namespace = &service.name.namespace;
+    let namespace = draft.namespaces.get(&(namespace.clone(), namespace.clone()));
+    let mode = service.mode.or_else(|| namespace?.mode);
+    if mode.is_some_and(Mode::lets_all_in) {
         return Some(Gate::Open);
     }
     let of_account = targets.by_account.get(&service.account).into_iter().flatten();

@@ -127,7 +127,10 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let ports =
         btree_set(0..PORTS.len(), 0..=PORTS.len()).prop_map(|set| set.into_iter().collect());
     let mode = prop_oneof![
-        4 => Just(None), 1 => Just(Some(Mode::Permissive)), 1 => Just(Some(Mode::Strict))
+        4 => Just(None),
+        1 => Just(Some(Mode::Permissive)),
+        1 => Just(Some(Mode::Audit)),
+        1 => Just(Some(Mode::Strict)),
     ];
     let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode, any::<[bool; 3]>());
     let service = service.prop_map(|(namespace, account, ports, mode, flags)| {
@@ -361,6 +364,7 @@ impl Shape {
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
             identity_bindings: order.of(bindings()).into_iter().collect(),
+            ..MeshSpecification::default()
         }
     }
 

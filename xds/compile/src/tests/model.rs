@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ironmesh_catalog::{
-    Mode, Port, RouteRule, Service, ServiceAccount, ServicePort, Snapshot, Subject, TrafficTarget,
+    Port, RouteRule, Service, ServiceAccount, ServicePort, Snapshot, Subject, TrafficTarget,
 };
 
 /// The same questions that the compiler answers.
@@ -38,7 +38,7 @@ impl<'a> Model<'a> {
             if !service.is_visible_in(&account.namespace) {
                 return false;
             }
-            self.0.mode_of(service) == Mode::Permissive
+            self.0.mode_of(service).lets_all_in()
                 || self.targets().any(|target| {
                     self.is(&target.destination, &service.account)
                         && target.sources.iter().any(|source| self.is(source, account))

@@ -19,6 +19,7 @@ use crate::seats::Seats;
 use crate::service::{Admission, Refusal};
 use crate::validity::Validity;
 
+mod calls;
 mod slow_readers;
 mod status;
 

@@ -1,0 +1,133 @@
+//! The calls of one caller of one service port.
+
+use std::collections::BTreeMap;
+
+use ironmesh_admin::{DeniedRequest, DeniedView};
+use ironmesh_xds_wire::LoggedRequest;
+use jiff::{SignedDuration, Timestamp};
+
+use super::Way;
+use super::gates::Gates;
+
+/// How long what is not seen again is remembered.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+
+/// How many kinds of requests of one caller are told apart.
+const MOST_KINDS: usize = 8;
+
+/// How much of a path tells kinds apart: segments, and bytes; and how much of one is shown as an example.
+const SEGMENTS: usize = 2;
+const KIND_LENGTH: usize = 64;
+const EXAMPLE_LENGTH: usize = 256;
+
+/// What was seen of one caller.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// What let it in when it was seen, and did not cover what it asked.
+    pub(super) gates: Gates,
+    count: u64,
+    first: Timestamp,
+    last: Timestamp,
+    /// By method and the beginning of the path; none where it is TCP.
+    kinds: BTreeMap<(String, String), Kind>,
+}
+
+/// Requests of one method, with paths that begin alike.
+#[derive(Debug)]
+struct Kind {
+    example: String,
+    count: u64,
+    first: Timestamp,
+    last: Timestamp,
+}
+
+impl Seen {
+    pub(super) fn new(gates: Gates, at: Timestamp) -> Self {
+        Self { gates, count: 0, first: at, last: at, kinds: BTreeMap::new() }
+    }
+
+    pub(super) fn note(&mut self, request: Option<&LoggedRequest>, at: Timestamp) {
+        self.count += 1;
+        self.last = self.last.max(at);
+        let Some(request) = request else { return };
+        let path = request.path.split('?').next().unwrap_or_default();
+        let key = (request.method.unwrap_or("OTHER").to_owned(), beginning(path));
+        // The rest is in the sum.
+        if self.kinds.len() >= MOST_KINDS && !self.kinds.contains_key(&key) {
+            return;
+        }
+        let new = || Kind { example: String::new(), count: 0, first: at, last: at };
+        let kind = self.kinds.entry(key).or_insert_with(new);
+        kind.count += 1;
+        kind.last = kind.last.max(at);
+        kind.example = printable(path, EXAMPLE_LENGTH);
+    }
+
+    /// Forgets what was not seen for long.
+    pub(super) fn forget_old(&mut self, now: Timestamp) {
+        self.kinds.retain(|_, kind| now.duration_since(kind.last) < REMEMBERED);
+        if now.duration_since(self.last) >= REMEMBERED {
+            self.count = 0;
+        }
+    }
+
+    /// Whether all of it is forgotten.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// As it is told.
+    pub(super) fn view(&self, (caller, port): &Way) -> DeniedView {
+        let requests = self.kinds.iter().map(|((method, beginning), kind)| DeniedRequest {
+            method: method.clone(),
+            path: beginning.clone(),
+            example: kind.example.clone(),
+            count: kind.count,
+            first_seen: kind.first,
+            last_seen: kind.last,
+        });
+        DeniedView {
+            caller: caller.clone(),
+            service: port.service.clone(),
+            port: port.port,
+            count: self.count,
+            first_seen: self.first,
+            last_seen: self.last,
+            requests: requests.collect(),
+        }
+    }
+}
+
+/// What tells the kinds of paths apart: numbers and names further behind would make each its own.
+fn beginning(path: &str) -> String {
+    let mut ends = path.match_indices('/').map(|(at, _)| at).skip(SEGMENTS);
+    let cut = ends.next().map_or(path, |end| path.get(..=end).unwrap_or(path));
+    printable(cut, KIND_LENGTH)
+}
+
+/// At most so many bytes of it, without what would write on a terminal.
+fn printable(text: &str, length: usize) -> String {
+    let end = (0..=length).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    text.get(..end).unwrap_or_default().replace(char::is_control, "?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_cut_behind_its_second_segment() {
+        for (path, expected) in [
+            ("/", "/"),
+            ("/books", "/books"),
+            ("/books/1", "/books/1"),
+            ("/books/1/pages/2", "/books/1/"),
+            ("/a\u{1b}[31m/b", "/a?[31m/b"),
+            ("*", "*"),
+        ] {
+            assert_eq!(beginning(path), expected);
+        }
+        assert_eq!(beginning(&"/ü".repeat(100)).len(), "/ü/ü/".len());
+        assert_eq!(beginning(&format!("/{}", "ü".repeat(100))).len(), KIND_LENGTH - 1);
+    }
+}

@@ -1,0 +1,174 @@
+//! `ironmesh status`: what is wrong, first; then how things stand, in a few lines.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use ironmesh_admin::{AuditView, Client, DeniedView, FindingView, ProxyView, Readiness};
+use serde_json::json;
+
+use crate::cli::{Output, StatusArguments};
+use crate::places::Places;
+
+/// How many proxies are named in one line.
+const NAMED: usize = 5;
+
+/// Tells how the mesh stands. Fails where something is wrong.
+#[expect(clippy::print_stdout, reason = "this is the command's result")]
+pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyhow::Result<()> {
+    let places = Places::find(&arguments.config)?;
+    let client = Client::new(&places.admin_socket());
+    let readiness = client.readiness().await?;
+    let (proxies, audit) = (client.proxies().await?, client.audit().await?);
+    let wrong = wrong(&readiness, &proxies, &audit);
+    match output {
+        Output::Json => {
+            let proxies = by_state(&proxies);
+            println!(
+                "{:#}",
+                json!({ "wrong": wrong, "control_plane": readiness, "proxies": proxies, "audit": audit })
+            );
+        }
+        Output::Text => print!("{}", text(&wrong, &readiness, &proxies)),
+    }
+    match wrong.len() {
+        0 => Ok(()),
+        1 => anyhow::bail!("one thing is wrong"),
+        several => anyhow::bail!("{several} things are wrong"),
+    }
+}
+
+/// What is wrong, in the order in which to look at it. Each is a sentence, with what to do in lines below.
+fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !readiness.ready {
+        wrong.push(format!(
+            "the control plane does not serve yet: it waits for {}",
+            readiness.waiting_for.join(", ")
+        ));
+    }
+    let policy = &readiness.policy;
+    if let Some(since) = policy.stale_since {
+        wrong.push(format!(
+            "the policy in `{}` is refused since {since:.0}: what was in force before stays\n\
+             `ironmesh policy check {}` draws where",
+            policy.source, policy.source
+        ));
+    }
+    let of_mesh = readiness.findings.iter().chain(&policy.findings);
+    wrong.extend(of_mesh.filter(|finding| is_error(finding)).map(in_words));
+    let away: Vec<_> = proxies.iter().filter(|proxy| proxy.state == "away").collect();
+    if !away.is_empty() {
+        wrong.push(format!(
+            "{} away: {}",
+            counted(length(&away), "proxy is", "proxies are"),
+            names(&away)
+        ));
+    }
+    for proxy in proxies.iter().filter(|proxy| !proxy.nacks.is_empty()) {
+        wrong.push(format!(
+            "proxy {} refuses {}\n`ironmesh proxy list` says what and why",
+            proxy.record.id,
+            counted(length(&proxy.nacks), "resource", "resources")
+        ));
+    }
+    let of_proxies = proxies.iter().flat_map(|proxy| &proxy.findings);
+    wrong.extend(of_proxies.filter(|finding| is_error(finding)).map(in_words));
+    wrong.extend(audit.denied.iter().map(would_be_denied));
+    if audit.others > 0 {
+        wrong.push(format!("strict would have denied {} calls of others", audit.others));
+    }
+    wrong
+}
+
+fn is_error(finding: &FindingView) -> bool {
+    finding.severity == "error"
+}
+
+fn in_words(finding: &FindingView) -> String {
+    let mut text = format!("{}[{}]: {}", finding.severity, finding.code, finding.message);
+    if let Some(help) = &finding.help {
+        let _ = write!(text, "\n{help}");
+    }
+    text
+}
+
+/// One who would be denied, and what to do about it.
+fn would_be_denied(denied: &DeniedView) -> String {
+    let DeniedView { caller, service, port, count, .. } = denied;
+    let is_tcp = denied.requests.is_empty();
+    let what = if is_tcp {
+        counted(*count, "connection", "connections")
+    } else {
+        counted(*count, "request", "requests")
+    };
+    let last = denied.last_seen;
+    let mut text = format!(
+        "strict would deny `{caller}` what it calls on `{service}|{port}`: {what}, the last at {last:.0}"
+    );
+    for request in &denied.requests {
+        let _ = write!(text, "\n{} {} ({})", request.method, request.example, request.count);
+    }
+    let kind = if is_tcp { "TCPRoute" } else { "HTTPRouteGroup" };
+    let _ = write!(
+        text,
+        "\nadd a traffic target that lets `{caller}` in by a rule of kind `{kind}`, or leave it denied"
+    );
+    text
+}
+
+fn names(proxies: &[&ProxyView]) -> String {
+    let name = |proxy: &&ProxyView| {
+        let service = proxy.record.services.first();
+        let service = service.map(|service| format!(" ({service})")).unwrap_or_default();
+        format!("{}{service}", proxy.record.id)
+    };
+    let mut names: Vec<_> = proxies.iter().take(NAMED).map(name).collect();
+    if proxies.len() > NAMED {
+        names.push(format!("and {} more", proxies.len() - NAMED));
+    }
+    names.join(", ")
+}
+
+fn by_state(proxies: &[ProxyView]) -> BTreeMap<&str, usize> {
+    let mut states = BTreeMap::new();
+    for proxy in proxies {
+        *states.entry(&*proxy.state).or_default() += 1;
+    }
+    states
+}
+
+fn text(wrong: &[String], readiness: &Readiness, proxies: &[ProxyView]) -> String {
+    let mut text = String::new();
+    for one in wrong {
+        let mut lines = one.lines();
+        let _ = writeln!(text, "wrong: {}", lines.next().unwrap_or_default());
+        for line in lines {
+            let _ = writeln!(text, "       {line}");
+        }
+    }
+    let warnings = readiness.findings.iter().chain(&readiness.policy.findings);
+    for warning in warnings.filter(|finding| !is_error(finding)) {
+        let _ = writeln!(text, "{}", in_words(warning).lines().next().unwrap_or_default());
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let serving = if readiness.ready { "serves" } else { "does not serve yet" };
+    let _ = writeln!(text, "control plane  {serving}");
+    let policy = &readiness.policy;
+    let revision = policy.revision.as_deref().unwrap_or("none");
+    let _ = writeln!(text, "policy         revision {revision}, from `{}`", policy.source);
+    let states: Vec<_> =
+        by_state(proxies).iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let states = if states.is_empty() { "none".to_owned() } else { states.join(", ") };
+    let _ = writeln!(text, "proxies        {states}");
+    text
+}
+
+fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
+fn length<T>(list: &[T]) -> u64 {
+    u64::try_from(list.len()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,49 @@
+//! `[[namespace]]`: what holds for all services of a namespace.
+
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::{Finding, Namespace};
+
+use super::draft::Draft;
+use super::part::{Id, Part};
+use crate::suggest::{closest, did_you_mean};
+use crate::table::Table;
+use crate::{codes, mode};
+
+/// Reads one namespace into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let name = table.required("name", |value| Ok((value.name()?, value.spot())));
+    let mode = table.optional("mode", mode::read);
+    if let Ok((name, spot)) = name {
+        // It is in itself: what is a namespace has no other around it.
+        let id = Id { namespace: name.clone(), name, spot };
+        let namespace =
+            mode.map(|mode| Namespace { name: id.name.clone(), mode, spot: id.spot.clone() });
+        part.namespaces.push(&id, namespace);
+    }
+    table.finish();
+}
+
+/// Tells the namespaces of `draft` that nothing is in: legal, and rarely meant.
+pub(super) fn check(draft: &mut Draft<'_>) {
+    // What cannot be read may be in any of them.
+    if !draft.may_be_defined.is_empty() || draft.anything_may_be_defined {
+        return;
+    }
+    let inhabited: BTreeSet<&str> =
+        draft.services.keys().map(|(namespace, _)| namespace.as_str()).collect();
+    let empty = |one: &&Namespace| !inhabited.contains(one.name.as_str());
+    let namespaces = draft.namespaces.iter().filter(empty);
+    let findings: Vec<_> = namespaces.map(|one| is_empty(one, inhabited.iter().copied())).collect();
+    draft.findings.extend(findings);
+}
+
+fn is_empty<'a>(namespace: &Namespace, others: impl Iterator<Item = &'a str>) -> Finding {
+    let name = &namespace.name;
+    let message = format!("there is no service in namespace `{name}`");
+    let near = closest(name.as_str(), others).map(did_you_mean);
+    let help = "give services `namespace`, or take this out";
+    Finding::warning(codes::EMPTY_NAMESPACE, Some(namespace.spot.clone()), message)
+        .label("says nothing of anybody")
+        .help(near.unwrap_or_else(|| help.to_owned()))
+}

@@ -1,0 +1,38 @@
+use ironmesh_catalog::{Mode, Service};
+
+use super::{finding, specification};
+
+const SERVICES: &str = "[[service]]\nname = \"till\"\nnamespace = \"shop\"\n\
+                        [[service]]\nname = \"safe\"\nnamespace = \"shop\"\nmode = \"strict\"\n\
+                        [[service]]\nname = \"park\"\n";
+
+#[test]
+fn a_service_beats_its_namespace_and_that_the_mesh() {
+    let text = format!("{SERVICES}[[namespace]]\nname = \"shop\"\nmode = \"audit\"\n");
+    let specification = specification(&text);
+    let mode = |service: &Service| specification.mode_of(service, Mode::Permissive);
+    let services = specification.services.values();
+    let modes: Vec<_> = services.map(|one| (one.name.name.as_str(), mode(one))).collect();
+    let expected = [("park", Mode::Permissive), ("safe", Mode::Strict), ("till", Mode::Audit)];
+    assert_eq!(modes, expected);
+}
+
+#[test]
+fn a_namespace_that_nothing_is_in_is_a_warning() {
+    let told = finding(&format!("{SERVICES}[[namespace]]\nname = \"shopp\"\nmode = \"audit\"\n"));
+    assert!(
+        told.starts_with("warning[IM0313]: there is no service in namespace `shopp`"),
+        "{told}"
+    );
+    assert!(told.ends_with("did you mean `shop`?"), "{told}");
+}
+
+#[test]
+fn a_namespace_is_defined_once_and_has_no_namespace() {
+    let twice = "[[namespace]]\nname = \"shop\"\n".repeat(2);
+    let told = finding(&format!("{SERVICES}{twice}"));
+    assert!(told.starts_with("error[IM0202]: namespace `shop` is defined twice ("), "{told}");
+    let nested = "[[namespace]]\nname = \"shop\"\nnamespace = \"default\"\n";
+    let told = finding(&format!("{SERVICES}{nested}"));
+    assert!(told.starts_with("error[IM0102]: "), "{told}");
+}

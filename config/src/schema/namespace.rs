@@ -1,0 +1,28 @@
+//! `[[namespace]]`. It is read in `policy/namespace.rs`.
+
+use ironmesh_catalog::Mode;
+
+use super::{Form, Key, Kind, LeftOut, Shape};
+
+pub(super) const KIND: Kind = Kind {
+    key: "namespace",
+    about: "What holds for all services of a namespace.",
+    shape: Shape {
+        what: "a namespace",
+        keys: &[
+            Key {
+                name: "name",
+                about: "the namespace",
+                form: Form::Name,
+                left_out: LeftOut::Refused,
+            },
+            Key {
+                name: "mode",
+                about: "what becomes of calls that no policy allows, of services that say nothing else",
+                form: Form::Word(|| Mode::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Means("the mesh's, from the settings"),
+            },
+        ],
+    },
+    example: include_str!("examples/namespace.toml"),
+};

@@ -1,0 +1,158 @@
+//! Clients that tell of calls (the access log service).
+
+use ironmesh_tests::authority::Identity;
+use ironmesh_tests::eventually::patience;
+use ironmesh_xds_server::{Closed, Limits};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
+use ironmesh_xds_wire::pb::envoy::data::accesslog::v3::{AccessLogCommon, TcpAccessLogEntry};
+use ironmesh_xds_wire::pb::envoy::service::accesslog::v3::access_log_service_client::AccessLogServiceClient;
+use ironmesh_xds_wire::pb::envoy::service::accesslog::v3::stream_access_logs_message::{
+    Identifier, LogEntries, TcpAccessLogEntries,
+};
+use ironmesh_xds_wire::pb::envoy::service::accesslog::v3::{
+    StreamAccessLogsMessage, StreamAccessLogsResponse,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+
+use crate::bystander::Bystander;
+use crate::client::connect;
+use crate::server::Server;
+
+/// A stream that tells of calls.
+struct Log {
+    messages: mpsc::Sender<StreamAccessLogsMessage>,
+    end: JoinHandle<Result<Response<StreamAccessLogsResponse>, Status>>,
+}
+
+impl Log {
+    fn open(channel: &Channel) -> Self {
+        let (messages, outgoing) = mpsc::channel(8);
+        let mut client = AccessLogServiceClient::new(channel.clone());
+        let stream = async move { client.stream_access_logs(ReceiverStream::new(outgoing)).await };
+        Self { messages, end: tokio::spawn(stream) }
+    }
+
+    async fn tell(&self, message: StreamAccessLogsMessage) {
+        drop(self.messages.send(message).await);
+    }
+
+    async fn end(self) -> Status {
+        drop(self.messages);
+        let end = timeout(patience(), self.end).await.expect("an end").unwrap();
+        end.map_or_else(|status| status, |_| Status::ok(""))
+    }
+}
+
+fn message(id: Option<&str>, calls: usize) -> StreamAccessLogsMessage {
+    let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
+    let entry = |n: usize| TcpAccessLogEntry {
+        common_properties: Some(AccessLogCommon {
+            upstream_cluster: format!("shop/service-{n}|80|local"),
+            ..AccessLogCommon::default()
+        }),
+        ..TcpAccessLogEntry::default()
+    };
+    let entries = TcpAccessLogEntries { log_entry: (0..calls).map(entry).collect() };
+    StreamAccessLogsMessage {
+        identifier: id.map(|id| Identifier { node: Some(node(id)), log_name: "log".to_owned() }),
+        log_entries: Some(LogEntries::TcpLogs(entries)),
+    }
+}
+
+/// Waits until the server has taken all calls of these.
+async fn told(server: &Server, client: &Identity, count: usize) {
+    ironmesh_tests::eventually("what was told", async || {
+        let told = server.told.lock().unwrap();
+        let told = told.iter().filter(|(key, _)| **key == *client.name()).count();
+        if told == count { Ok(()) } else { Err(told) }
+    })
+    .await;
+}
+
+// A80: who tells of calls, and who says so of whom.
+#[tokio::test]
+async fn what_a_client_tells_is_taken_from_its_certificate() {
+    let server = Server::start().await;
+    let (client, other) = (server.authority.proxy(), server.authority.proxy());
+    let mut bystander = Bystander::open(&server).await;
+    let channel = connect(&server, &client).await;
+    let log = Log::open(&channel);
+    log.tell(message(Some(&client.name()), 2)).await;
+    log.tell(message(None, 3)).await;
+    told(&server, &client, 5).await;
+    assert_eq!(log.end().await.code(), Code::Ok);
+
+    let nobody = Log::open(&channel);
+    nobody.tell(message(None, 1)).await;
+    let end = nobody.end().await;
+    assert_eq!(end.code(), Code::InvalidArgument, "{end}");
+    let becomes_another = Log::open(&channel);
+    becomes_another.tell(message(Some(&client.name()), 0)).await;
+    becomes_another.tell(message(Some(&other.name()), 1)).await;
+    let end = becomes_another.end().await;
+    assert_eq!(end.code(), Code::InvalidArgument, "{end}");
+    let imposter = Log::open(&channel);
+    imposter.tell(message(Some(&other.name()), 1)).await;
+    let end = imposter.end().await;
+    assert_eq!(end.code(), Code::PermissionDenied, "{end}");
+    told(&server, &client, 5).await;
+    told(&server, &other, 0).await;
+    bystander.is_served(&server).await;
+}
+
+// A81: they have seats that xDS may need.
+#[tokio::test]
+async fn streams_that_tell_of_calls_leave_seats_for_xds() {
+    let limits = Limits { connections_per_client: 4, ..Limits::default() };
+    let server = Server::start_with(limits).await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let mut logs = Vec::new();
+    for n in 1..=3 {
+        let log = Log::open(&connect(&server, &client).await);
+        log.tell(message(Some(&client.name()), 1)).await;
+        told(&server, &client, n).await;
+        logs.push(log);
+    }
+    let one_more = Log::open(&connect(&server, &client).await);
+    one_more.tell(message(Some(&client.name()), 1)).await;
+    let end = one_more.end().await;
+    assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
+    assert_eq!(server.hub.counters().streams_closed(Closed::TooManyStreams), 1);
+    // Its connection has left: there is a seat for xDS, of this client as well.
+    ironmesh_tests::eventually("a seat", async || {
+        let clusters = crate::client::clusters(&client);
+        let channel = connect(&server, &client).await;
+        crate::client::Stream::try_begin(channel, clusters).await.map(drop)
+    })
+    .await;
+    bystander.is_served(&server).await;
+    for log in logs {
+        assert_eq!(log.end().await.code(), Code::Ok);
+    }
+}
+
+// A82: it is read as fast as it may tell, and not cut.
+#[tokio::test]
+async fn who_tells_without_end_is_read_slowly_and_others_are_served() {
+    let server = Server::start().await;
+    let client = server.authority.proxy();
+    let mut bystander = Bystander::open(&server).await;
+    let log = Log::open(&connect(&server, &client).await);
+    log.tell(message(Some(&client.name()), 1)).await;
+    for n in 0..1_000 {
+        log.tell(message(None, 1)).await;
+        if n % 200 == 0 {
+            bystander.is_served(&server).await;
+        }
+    }
+    told(&server, &client, 1_001).await;
+    assert_eq!(log.end().await.code(), Code::Ok);
+    assert_eq!(server.hub.counters().streams_closed(Closed::Flood), 0);
+    bystander.is_served(&server).await;
+}
