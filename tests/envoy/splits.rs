@@ -198,7 +198,7 @@ async fn a_backend_that_is_not_there_gets_its_share_when_it_comes_and_no_request
     eventually("503", async || {
         let response = shop.connection().await.get("/", "store").await?;
         expect(&response, 503)?;
-        anyhow::ensure!(response.text().contains("no backend of default/store that has a weight"));
+        anyhow::ensure!(response.text().contains("no backend of default/store has a weight"));
         Ok(())
     })
     .await;

@@ -32,7 +32,7 @@ pub(super) const KIND: Kind = Kind {
             },
             Key {
                 name: "visibility",
-                about: "who knows of it: `private` is for accounts of its own namespace alone",
+                about: "who knows of it: `private` is for accounts of its own namespace alone, also as a backend of a split",
                 form: Form::Word(|| Visibility::ALL.map(|(word, _)| word).to_vec()),
                 left_out: LeftOut::Text("public"),
             },

@@ -25,7 +25,8 @@ pub(crate) struct Destination(Vec<ConditionalWay>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ConditionalWay {
     conditions: Vec<HttpMatch>,
-    /// Who answers, with their weights. Nobody, if none of those is there whom splits name.
+    /// Who answers, with their weights. Nobody, if none of those whom splits name is there and known to
+    /// the caller.
     backends: Vec<(ServicePort, u32)>,
 }
 
@@ -52,6 +53,18 @@ impl Destination {
             backends: backends(way),
         };
         Self(ways.iter().map(way).collect())
+    }
+
+    /// The same for a caller that knows of these ports alone: the others get nothing of its calls.
+    pub(crate) fn known_to_lead_to(&self, is_known: impl Fn(&ServicePort) -> bool) -> Self {
+        let way = |way: &ConditionalWay| {
+            let backends = way.backends.iter().filter(|(port, _)| is_known(port));
+            ConditionalWay {
+                conditions: way.conditions.clone(),
+                backends: backends.cloned().collect(),
+            }
+        };
+        Self(self.0.iter().map(way).collect())
     }
 
     /// The service ports that it leads to.
@@ -83,8 +96,9 @@ fn action(
     let clusters = match backends {
         [] => {
             let ServicePort { service, port } = asked;
-            let words =
-                format!("ironmesh: no backend of {service} that has a weight has port {port}\n");
+            let words = format!(
+                "ironmesh: no backend of {service} has a weight and port {port} and is for this caller\n"
+            );
             return answer(503, words);
         }
         [(port, _)] => ClusterSpecifier::Cluster(port.to_string()),

@@ -105,7 +105,14 @@ impl Shared {
             .callable(account)
             .into_iter()
             .map(|port| {
-                let destination = self.index.destination(&port);
+                let mut destination = self.index.destination(&port);
+                let is_known = |port: &ServicePort| {
+                    let service = snapshot.service(&port.service);
+                    service.is_none_or(|service| service.is_visible_in(&account.namespace))
+                };
+                if !destination.service_ports().into_iter().all(is_known) {
+                    destination = Arc::new(destination.known_to_lead_to(is_known));
+                }
                 (port, destination)
             })
             .collect();

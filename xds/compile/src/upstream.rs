@@ -34,12 +34,21 @@ pub(crate) fn service_port<'a>(
         let message = format!("upstream `{}` of proxy {id} {what}", upstream.service);
         Box::new(Finding::error(UPSTREAM_UNKNOWN, None, message).help(help))
     };
-    let Some(service) = snapshot.specification.services.get(&upstream.service) else {
+    let Some(service) = snapshot.service(&upstream.service) else {
         return Err(problem(
             "names a service that policy does not define".to_owned(),
             "define the service, or mend `upstreams` in the metadata of the proxy's bootstrap",
         ));
     };
+    // To the caller it is as one that is not there; who reads findings may know better.
+    let caller = proxy.record.services.first();
+    if caller.is_some_and(|caller| !service.is_visible_in(&caller.namespace)) {
+        let namespace = &service.name.namespace;
+        return Err(problem(
+            format!("names a service that is private to namespace `{namespace}`"),
+            "leave out `visibility` of the service, or the upstream",
+        ));
+    }
     let port = match (upstream.port, service.ports.as_slice()) {
         (Some(number), _) => service.port(number),
         (None, [only]) => Some(only),
