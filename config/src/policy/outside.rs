@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_catalog::{Finding, Hostname, Service, Spot};
+use ironmesh_catalog::{Finding, Hostname, Name, Service, Spot};
 
 use super::draft::Draft;
 use crate::codes;
@@ -12,14 +12,26 @@ use crate::codes;
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     let mut known: BTreeMap<(&Hostname, u16), &Service> = BTreeMap::new();
+    let mut without_port: BTreeMap<&Hostname, &Service> = BTreeMap::new();
     for service in draft.services.iter() {
         let Some(hostname) = service.external.as_ref().and_then(|one| one.hostname.as_ref()) else {
             continue;
         };
+        if let Some(own) = of_the_mesh(draft, hostname) {
+            findings.push(called_as(service, own, hostname));
+        }
         for port in &service.ports {
             if let Some(first) = known.insert((hostname, port.number), service) {
-                findings.push(called_the_same(service, first, hostname, port.number));
+                let port = format!("port `{}` of `{hostname}`", port.number);
+                findings.push(called_the_same(service, first, &port));
             }
+        }
+        // Where it has one HTTP port, it is called without it.
+        let mut http = service.ports.iter().filter(|port| port.protocol.is_http());
+        if let (Some(_), None) = (http.next(), http.next())
+            && let Some(first) = without_port.insert(hostname, service)
+        {
+            findings.push(called_the_same(service, first, &format!("`{hostname}` without a port")));
         }
     }
     for split in draft.traffic_splits.iter() {
@@ -33,9 +45,23 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(findings);
 }
 
+/// The service of the mesh that is called so.
+fn of_the_mesh<'a>(draft: &Draft<'a>, hostname: &Hostname) -> Option<&'a Service> {
+    let (name, namespace) = hostname.as_str().split_once('.')?;
+    draft.services.get(&(Name::new(namespace).ok()?, Name::new(name).ok()?))
+}
+
+fn called_as(service: &Service, own: &Service, hostname: &Hostname) -> Finding {
+    let message = format!("`{hostname}` is what service `{}` is called in the mesh", own.name);
+    Finding::error(codes::DUPLICATE_NAME, Some(service.spot.clone()), message)
+        .label("outside of the mesh")
+        .related(own.spot.clone(), "in the mesh")
+        .help("give the external service its whole hostname")
+}
+
 /// A call by the hostname could be one of either.
-fn called_the_same(service: &Service, first: &Service, hostname: &Hostname, port: u16) -> Finding {
-    let message = format!("port `{port}` of `{hostname}` is that of two services");
+fn called_the_same(service: &Service, first: &Service, what: &str) -> Finding {
+    let message = format!("{what} is that of two services");
     Finding::error(codes::DUPLICATE_NAME, Some(service.spot.clone()), message)
         .label("the second")
         .related(first.spot.clone(), "the first")

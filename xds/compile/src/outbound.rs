@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    EndpointSource, MeshEndpoint, Port, Protocol, Proxy, Service, ServiceAccount, ServicePort,
-    Snapshot, Transport,
+    EndpointSource, MeshEndpoint, Name, Port, Protocol, Proxy, Service, ServiceAccount,
+    ServiceName, ServicePort, Snapshot, Transport,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster, UpstreamConnectionOptions,
@@ -150,7 +150,7 @@ pub(crate) fn by_host_routes(
         })
         .collect();
     let of_the_mesh = ports.iter().filter(|(_, _, service, _)| service.external.is_none());
-    let taken: BTreeSet<String> =
+    let mut taken: BTreeSet<String> =
         of_the_mesh.flat_map(|(_, _, _, domains)| domains).cloned().collect();
     let mut virtual_hosts = Vec::new();
     for (port, destination, service, mut domains) in ports {
@@ -158,7 +158,7 @@ pub(crate) fn by_host_routes(
             None => destination.routes(port, None),
             Some(external) => {
                 // Of a host that is there twice Envoy would refuse the whole table.
-                domains.retain(|host| !taken.contains(host));
+                domains.retain(|host| taken.insert(host.clone()));
                 external::routes(index, snapshot, caller, service, external, port)
             }
         };
@@ -178,6 +178,20 @@ pub(crate) fn by_host_routes(
         ..VirtualHost::default()
     });
     RouteConfiguration { name: BY_HOST.to_owned(), virtual_hosts, ..RouteConfiguration::default() }
+}
+
+/// Whether a host, with or without a port, is that of a service of the mesh, or could be: no external
+/// service has it, whether the caller may call that one or not.
+fn is_of_the_mesh(snapshot: &Snapshot, host: &str) -> bool {
+    let name = host.split(':').next().unwrap_or(host);
+    let domain = snapshot.mesh.domain.as_str();
+    let is_below =
+        name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    let service = name.split_once('.').and_then(|(name, namespace)| {
+        Some(ServiceName::new(Name::new(namespace).ok()?, Name::new(name).ok()?))
+    });
+    let is_short = service.is_some_and(|name| snapshot.specification.services.contains_key(&name));
+    is_below || is_short
 }
 
 fn is_http(service: &Service, number: u16) -> bool {
@@ -208,7 +222,8 @@ fn hosts(
         hosts.extend(names);
     }
     let external = service.external.iter();
-    hosts.extend(external.flat_map(|external| external::hosts(external, port, is_plain)));
+    let outside = external.flat_map(|external| external::hosts(external, port, is_plain));
+    hosts.extend(outside.filter(|host| !is_of_the_mesh(snapshot, host)));
     hosts.sort();
     hosts
 }

@@ -97,6 +97,30 @@ fn a_hostname_is_that_of_one_service_for_each_port() {
 }
 
 #[test]
+fn a_hostname_without_a_port_is_that_of_one_service() {
+    let other = "[[service]]\nname = \"b\"\nexternal = true\nhostname = \"a.example\"\n\
+                 ports = [{ port = 8080, protocol = \"http\" }]\n";
+    let both = text("http", "hostname = \"a.example\"") + other;
+    let told = finding(&both);
+    assert!(told.starts_with("error[IM0202]: `a.example` without a port is that of two"), "{told}");
+    // One of them has two ports of HTTP: no call is without.
+    specification(&both.replace(
+        "port = 8080, protocol = \"http\" }",
+        "name = \"a\", port = 8080, protocol = \"http\" }, \
+         { name = \"b\", port = 8081, protocol = \"http\" }",
+    ));
+}
+
+#[test]
+fn an_external_service_is_not_called_as_one_of_the_mesh_is() {
+    let own = "[[service]]\nname = \"till\"\nnamespace = \"shop\"\n";
+    let told = finding(&(text("http", "hostname = \"till.shop\"") + own));
+    let expected = "error[IM0202]: `till.shop` is what service `shop/till` is called in the mesh";
+    assert!(told.starts_with(expected), "{told}");
+    specification(&(text("http", "hostname = \"till.shop.example\"") + own));
+}
+
+#[test]
 fn a_split_does_not_lead_out_of_the_mesh_nor_begin_there() {
     let split = |service: &str, backend: &str| {
         format!(
