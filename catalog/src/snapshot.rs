@@ -212,14 +212,22 @@ impl Snapshot {
     }
 
     /// The labels at each place where a service may run: those of its endpoints, and those of the
-    /// proxies that joined as it and that no endpoint stands behind.
+    /// proxies that joined as it. One that stands in front of an endpoint tells the same of the same
+    /// place, unless it has labels that are others.
     pub(crate) fn labels_at(&self, service: &ServiceName) -> Vec<Labels> {
         let endpoints = self.discovered.0.get(service).map_or(&[][..], |known| known.as_slice());
         let records: Vec<_> = self.joined_as(service).cloned().collect();
-        let in_front = endpoints.iter().flat_map(|endpoint| candidates(endpoint, &records));
-        let in_front: BTreeSet<ProxyId> = in_front.map(|record| record.id).collect();
-        let bare = records.iter().filter(|record| !in_front.contains(&record.id));
-        let of_records = bare.map(|record| record.labels.clone());
+        let mut behind: BTreeMap<ProxyId, &Labels> = BTreeMap::new();
+        for endpoint in endpoints {
+            behind.extend(
+                candidates(endpoint, &records).iter().map(|one| (one.id, &endpoint.labels)),
+            );
+        }
+        let tells_more = |record: &&Arc<JoinRecord>| match behind.get(&record.id) {
+            None => true,
+            Some(labels) => !record.labels.is_empty() && record.labels != **labels,
+        };
+        let of_records = records.iter().filter(tells_more).map(|record| record.labels.clone());
         endpoints.iter().map(|endpoint| endpoint.labels.clone()).chain(of_records).collect()
     }
 

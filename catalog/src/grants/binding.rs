@@ -1,6 +1,7 @@
 //! What one identity binding comes to in a mesh.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::endpoint::Labels;
 use crate::finding::{Code, Finding};
@@ -49,6 +50,8 @@ fn labelled(
 ) -> Vec<ServiceAccount> {
     let mut by_account: BTreeMap<&ServiceAccount, Vec<&Service>> = BTreeMap::new();
     let services = snapshot.specification.services.values();
+    let is_whole = |service: &&Arc<Service>| !service.is_subset();
+    let services = services.filter(is_whole);
     for service in services.filter(|service| service.name.namespace == binding.namespace) {
         by_account.entry(&service.account).or_default().push(service);
     }

@@ -199,6 +199,9 @@ fn labels_bind_an_account_all_of_whose_endpoints_have_them() {
     // A proxy in front of an endpoint with the labels needs none itself.
     place.records = vec![record(1, "shop/v1", &[])];
     assert_eq!(codes(&place.snapshot()), (of(&["shop/buyer"]), vec![]));
+    // One that has others says that of itself.
+    place.records = vec![record(1, "shop/v1", &other)];
+    assert_eq!(codes(&place.snapshot()), (of(&[]), vec![409]));
 }
 
 #[test]
