@@ -51,6 +51,16 @@ impl Service {
         matches!(self.endpoints, EndpointSource::Subset { .. })
     }
 
+    /// Whether nobody who calls it can tell it from `other`: they differ in nothing but where endpoints
+    /// are, and where they are written. (Whether they are those that joined decides how they are called.)
+    pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
+        let is_registered = |service: &Self| service.endpoints == EndpointSource::Registered;
+        (&self.account, &self.ports, self.mode) == (&other.account, &other.ports, other.mode)
+            && (self.visibility, &self.external) == (other.visibility, &other.external)
+            && (&self.subsets, self.served_as()) == (&other.subsets, other.served_as())
+            && is_registered(self) == is_registered(other)
+    }
+
     /// Whether accounts of `namespace` may know of it.
     pub fn is_visible_in(&self, namespace: &Name) -> bool {
         self.visibility == Visibility::Public || self.name.namespace == *namespace

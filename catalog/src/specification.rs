@@ -50,13 +50,7 @@ impl MeshSpecification {
     pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
         let same_but_endpoints = |item: DiffItem<'_, '_, ServiceName, Arc<Service>>| match item {
             DiffItem::Update { old: (_, ours), new: (_, theirs) } => {
-                ours.account == theirs.account
-                    && ours.ports == theirs.ports
-                    && ours.mode == theirs.mode
-                    && ours.visibility == theirs.visibility
-                    && ours.external == theirs.external
-                    && ours.subsets == theirs.subsets
-                    && ours.served_as() == theirs.served_as()
+                ours.differs_in_endpoints_only(theirs)
             }
             DiffItem::Add(..) | DiffItem::Remove(..) => false,
         };

@@ -8,7 +8,7 @@ use crate::finding::Spot;
 use crate::name::Name;
 use crate::policy::Namespace;
 use crate::proxy::{Participation, Revocation};
-use crate::service::{EndpointSource, Port, Protocol, Visibility};
+use crate::service::{EndpointSource, Port, Protocol, StaticEndpoint, Visibility};
 
 const WEB: u16 = 14001;
 
@@ -228,6 +228,10 @@ fn who_is_there_is_another_question_than_how_far_each_has_come() {
 fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
     let mut service = service("store");
     service.ports[0].protocol = Protocol::Tcp;
+    let Endpoint { address, port, weight, labels, .. } = endpoint("10.0.0.1", None, 1);
+    let spot = service.spot.clone();
+    let listed = StaticEndpoint { address, port, weight, labels, spot };
+    service.endpoints = EndpointSource::Static(vec![listed]);
     let with = |service: &Service| MeshSpecification {
         services: [(service.name.clone(), Arc::new(service.clone()))].into_iter().collect(),
         ..MeshSpecification::default()
@@ -252,6 +256,8 @@ fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
     service.mode = Some(Mode::Permissive);
     let other = after.revise(inputs(with(&service)));
     assert!(!other.tcp_accesses.ports.ptr_eq(&before.tcp_accesses.ports));
+    let joining = Service { endpoints: EndpointSource::Registered, ..service.clone() };
+    assert!(!with(&joining).differs_in_endpoints_only(&with(&service)));
 }
 
 #[test]

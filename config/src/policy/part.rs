@@ -55,16 +55,10 @@ impl Part {
     /// Whether nobody who refers to what this part defines can tell it from `before`: both are read
     /// without a finding, and differ in nothing but where endpoints are, and where things are written.
     pub(super) fn differs_in_endpoints_only(&self, before: &Self) -> bool {
-        let same_service = |one: &Service, other: &Service| {
-            (&one.account, &one.ports, one.mode, one.visibility)
-                == (&other.account, &other.ports, other.mode, other.visibility)
-                && (&one.subsets, one.served_as(), &one.external)
-                    == (&other.subsets, other.served_as(), &other.external)
-        };
         self.findings.is_empty()
             && before.findings.is_empty()
             && self.namespaces.are_same(&before.namespaces, PartialEq::eq)
-            && self.services.are_same(&before.services, same_service)
+            && self.services.are_same(&before.services, Service::differs_in_endpoints_only)
             && self.traffic_targets.are_same(&before.traffic_targets, PartialEq::eq)
             && self.http_route_groups.are_same(&before.http_route_groups, PartialEq::eq)
             && self.tcp_routes.are_same(&before.tcp_routes, PartialEq::eq)
@@ -155,7 +149,7 @@ pub(super) enum Wanted {
     /// A service.
     Service(ServiceName),
     /// A service that may be yet to come, and what the same split names besides.
-    Backend(ServiceName, Vec<Name>),
+    Backend(ServiceName, Arc<[Name]>),
     /// An account that some service runs as.
     Account(ServiceAccount),
     /// An HTTP route group.
