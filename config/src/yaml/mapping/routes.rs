@@ -34,10 +34,15 @@ fn http_match<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>
     }
     made.copy(&mut table, "methods", "methods");
     // The library of SMI has the first word in Go, and the specification the second in YAML.
-    for word in ["httpHeaders", "headers"] {
-        if let Some(value) = table.get(word) {
-            made.put("headers", value.written().span(), headers(value));
-        }
+    let (first, second) = (table.get("httpHeaders"), table.get("headers"));
+    if let (Some(_), Some(value)) = (first, second) {
+        // One of them would be a condition less.
+        let message = "a match has `httpHeaders` or `headers`, not both";
+        let finding = value.error(codes::INVALID_VALUE, message).label("said twice");
+        return Err(value.tell(finding.help("put all headers into one of them")));
+    }
+    if let Some(value) = first.or(second) {
+        made.put("headers", value.written().span(), headers(value));
     }
     table.finish();
     Ok(made)

@@ -35,6 +35,11 @@ fn all_versions_of_an_http_route_group_mean_the_same() {
         let group = format!("{}{headers}", &GROUP[..list]);
         assert_eq!(with_services(&format!("{TARGET}{group}")), expected);
     }
+    // Both at once are no choice of one: each header is a condition less for who is let in.
+    let group = format!("{}{map}      httpHeaders:\n        x-more: a\n", &GROUP[..list]);
+    let group = group.replace("      httpHeaders", "    httpHeaders");
+    let told = findings(&group);
+    assert!(told[0].starts_with("error[IM0105]: a match has `httpHeaders` or"), "{told:?}");
     for version in ["v1alpha1", "v1alpha2"] {
         let group = GROUP.replace("v1alpha4", version).replace("spec:\n  matches", "  matches");
         let group = group.replace("\n  ", "\n").replace("\nname: routes", "\n  name: routes");
