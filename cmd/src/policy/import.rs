@@ -15,7 +15,7 @@ use crate::cli::{ImportArguments, Output, Rules};
 use crate::exit::{Found, Unsaid};
 
 /// The largest input, in bytes: as large as a file of the policy folder may be.
-const MOST_BYTES: u64 = 16 * 1024 * 1024;
+const MOST_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Writes resources in YAML as policy in TOML.
 pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Result<()> {

@@ -17,6 +17,9 @@ use crate::codes;
 /// people to read, and a policy that a program wrote must not take the square of its length.
 const MOST_COMPARED: usize = 64;
 
+/// How many matches a group may have whose rules are compared.
+const MOST_MATCHES: usize = 64;
+
 /// Tells the rules of `draft` that another makes needless.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let rules: Vec<Grant<'_>> = draft
@@ -102,6 +105,10 @@ impl<'a> Grant<'a> {
             RouteRule::Http { group, matches, .. } => {
                 let key = (target.namespace.clone(), group.clone());
                 let group = draft.http_route_groups.get(&key)?;
+                // A group that a program wrote is not for comparing match by match.
+                if group.matches.len() > MOST_MATCHES {
+                    return None;
+                }
                 let is_meant = |one: &&HttpMatch| {
                     matches.as_ref().is_none_or(|names| names.contains(&one.name))
                 };
@@ -125,7 +132,11 @@ impl<'a> Grant<'a> {
 
     /// Whether it grants all that `other` grants.
     fn covers(&self, other: &Self) -> bool {
-        let is_wide = match (&self.what, &other.what) {
+        // What costs least is looked at first.
+        if self.destination != other.destination || !self.sources.is_superset(&other.sources) {
+            return false;
+        }
+        match (&self.what, &other.what) {
             (What::Http(ours), What::Http(theirs)) => {
                 !theirs.is_empty()
                     && theirs.iter().all(|one| ours.iter().any(|wide| wide.covers(one)))
@@ -142,8 +153,7 @@ impl<'a> Grant<'a> {
                 all_ports && (*our_requests || !their_requests)
             }
             (What::Http(_), What::Tcp { .. }) | (What::Tcp { .. }, What::Http(_)) => false,
-        };
-        is_wide && self.destination == other.destination && self.sources.is_superset(&other.sources)
+        }
     }
 
     fn spot(&self) -> &ironmesh_catalog::Spot {

@@ -1,6 +1,7 @@
 //! `[[traffic_split]]`: calls of one service go to several, by weight.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ironmesh_catalog::{Finding, Name, ServiceName, SplitBackend, SplitMatch, Spot, TrafficSplit};
 
@@ -9,6 +10,9 @@ use super::traffic_target::without_repeats;
 use crate::codes;
 use crate::table::{Table, Told, Value};
 
+/// How many backends a split may have: each is a part of every route behind it.
+const MOST_BACKENDS: usize = 1000;
+
 /// Reads one traffic split into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let id = Id::read(&mut table, part);
@@ -16,6 +20,11 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let service = table.required("service", with_spot);
     let backends = table.required("backends", |value| {
         let meaning = "name at least one service that answers";
+        if value.items()?.len() > MOST_BACKENDS {
+            let message = format!("a traffic split has at most {MOST_BACKENDS} backends");
+            let finding = value.error(codes::TOO_LARGE, message).label("too many");
+            return Err(value.tell(finding.help("let services stand for several of them")));
+        }
         let mut seen = BTreeMap::new();
         let mut names = Vec::new();
         let backends =
@@ -37,8 +46,8 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
             .extend(service.iter().map(|(name, spot)| refer(Wanted::Service(of(name)), spot)));
         let named: Vec<_> = backends.iter().flat_map(|(names, _)| names).collect();
         let all = named.iter().copied().chain(&service).map(|(name, _)| name);
-        let all: Vec<Name> = all.cloned().collect();
-        let backend = |name: &Name| Wanted::Backend(of(name), all.clone());
+        let all: Arc<[Name]> = all.cloned().collect();
+        let backend = |name: &Name| Wanted::Backend(of(name), Arc::clone(&all));
         part.references.extend(named.iter().map(|(name, spot)| refer(backend(name), spot)));
         let split = match (service, backends.and_then(|(_, backends)| backends), matches) {
             (Ok((service, _)), Ok(backends), Ok(matches)) => Ok(TrafficSplit {

@@ -290,3 +290,15 @@ fn a_backend_that_lacks_a_port_of_the_apex_is_a_warning() {
     );
     assert!(loaded.specification.is_some());
 }
+
+#[test]
+fn a_split_has_as_many_backends_as_a_route_may_name() {
+    let many = |count: usize| {
+        let backend = |n: usize| format!("{{ service = \"b{n}\", weight = 1 }}");
+        split(&(0..count).map(backend).collect::<Vec<_>>().join(", "))
+    };
+    let told = finding(&many(1001));
+    assert!(told.starts_with("error[IM0113]: a traffic split has at most 1000 backends"), "{told}");
+    // The rest is nothing but warnings: none of them is there.
+    assert!(findings(&many(1000)).iter().all(|told| told.starts_with("warning")));
+}
