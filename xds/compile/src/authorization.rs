@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use ironmesh_catalog::{
-    Grant, HttpMatch, Mode, RouteRule, Service, ServicePort, Snapshot, TrustDomain,
+    Grant, HttpMatch, Mode, PathRegex, RouteRule, Service, ServicePort, Snapshot, TrustDomain,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -118,18 +118,11 @@ fn authenticated(name: StringMatcher) -> Principal {
     Principal { identifier: Some(principal::Identifier::Authenticated(authenticated)) }
 }
 
-/// Paths with a segment that is `.` or `..` for a server that takes path parameters off, as servlet
-/// containers do: `/books/..;x=1/admin` is `/admin` to them. What is plainly such a segment Envoy has
-/// resolved before it compares; but it does not look again at what it unescapes (`%2e%2e;`), and
-/// leaves `%3b`, which is `;` to servers that unescape first. No grant on a path is meant to cover
-/// these.
-const DISGUISED: &str = r"(?s:.*)/(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])[^/]*)?(?:/(?s:.*))?";
-
 /// All that the match says holds.
 fn allows(one: &HttpMatch) -> Permission {
     let mut conditions = Vec::new();
     if let Some(path) = &one.path {
-        let disguised = Permission { rule: Some(url_path(DISGUISED.to_owned())) };
+        let disguised = Permission { rule: Some(url_path(PathRegex::DISGUISED.to_owned())) };
         conditions.push(url_path(path.whole_path()));
         conditions.push(permission::Rule::NotRule(Box::new(disguised)));
     }
@@ -139,8 +132,7 @@ fn allows(one: &HttpMatch) -> Permission {
     }
     for (name, expression) in &one.headers {
         conditions.push(match &**name {
-            // The host is compared in lower case and without its port.
-            "host" => header(":authority", regex(format!("(?i:{expression})(?::[0-9]+)?"))),
+            "host" => header(":authority", regex(HttpMatch::whole_authority(expression))),
             name => header(name, regex(expression.to_string())),
         });
     }
