@@ -19,6 +19,8 @@ pub mod proxy;
 pub mod service;
 pub mod snapshot;
 pub mod specification;
+pub mod verdict;
+pub mod way;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
@@ -38,3 +40,5 @@ pub use proxy::{
 pub use service::{EndpointSource, Mode, Port, Protocol, Service, StaticEndpoint};
 pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};
+pub use verdict::{Question, Request, Verdict};
+pub use way::{Cited, Way};

@@ -23,3 +23,4 @@ mod expectation;
 mod references;
 mod regexes;
 mod rendering;
+mod verdicts;

@@ -12,7 +12,7 @@ use ironmesh_config::{Document, load_documents};
 use ironmesh_tests::programs::require_envoy;
 use serde_json::json;
 
-use self::random::Chance;
+pub(crate) use self::random::Chance;
 use crate::case::Case;
 use crate::certificates::RealCertificates;
 use crate::{envoy, rendering};

@@ -1,10 +1,10 @@
 //! Regular expressions by chance, the same in every run.
 
 /// SplitMix64: chance enough, in a few lines.
-pub(super) struct Chance(pub(super) u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -12,11 +12,15 @@ impl Chance {
         usize::try_from((mixed ^ (mixed >> 31)) % limit as u64).unwrap()
     }
 
-    fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+    pub(crate) fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
         all[self.below(all.len())]
     }
 
-    fn some(&mut self, most: usize, mut one: impl FnMut(&mut Self) -> String) -> Vec<String> {
+    pub(crate) fn some(
+        &mut self,
+        most: usize,
+        mut one: impl FnMut(&mut Self) -> String,
+    ) -> Vec<String> {
         (0..=self.below(most)).map(|_| one(self)).collect()
     }
 
