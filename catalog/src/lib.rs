@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod certificate;
+pub mod difference;
 pub mod endpoint;
 pub mod finding;
 pub mod grants;
@@ -24,6 +25,7 @@ pub mod way;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
+pub use difference::Difference;
 pub use endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};

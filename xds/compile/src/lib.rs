@@ -12,6 +12,7 @@
 
 mod authorization;
 mod compiler;
+pub mod forecast;
 pub mod handover;
 mod http;
 mod inbound;

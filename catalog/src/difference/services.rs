@@ -1,0 +1,110 @@
+//! Services that come, go or change.
+
+use std::collections::BTreeSet;
+
+use imbl::ordmap::DiffItem;
+use serde::{Deserialize, Serialize};
+
+use super::Change;
+use crate::finding::Spot;
+use crate::name::ServiceName;
+use crate::service::{EndpointSource, Mode, Port, Service};
+use crate::specification::MeshSpecification;
+
+/// A service comes, goes or changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceChange {
+    /// Its name.
+    pub service: ServiceName,
+    /// What becomes of it.
+    pub change: Change,
+    /// What of it changes, in words.
+    pub details: Vec<String>,
+    /// Where it is written; where it was, if it goes.
+    pub spot: Spot,
+}
+
+pub(super) fn changes(before: &MeshSpecification, after: &MeshSpecification) -> Vec<ServiceChange> {
+    let mut changes = Vec::new();
+    for item in before.services.diff(&after.services) {
+        let (change, service, details) = match item {
+            DiffItem::Add(_, service) => (Change::Added, service, outline(service)),
+            DiffItem::Remove(_, service) => (Change::Removed, service, Vec::new()),
+            DiffItem::Update { old: (_, old), new: (_, new) } => {
+                let details = details(old, new);
+                // What differs may be where it is written alone.
+                if details.is_empty() {
+                    continue;
+                }
+                (Change::Changed, new, details)
+            }
+        };
+        let (service, spot) = (service.name.clone(), service.spot.clone());
+        changes.push(ServiceChange { service, change, details, spot });
+    }
+    changes
+}
+
+/// What a new service is.
+fn outline(service: &Service) -> Vec<String> {
+    let mut outline = vec![format!("account {}", service.account)];
+    outline.extend(service.ports.iter().map(port));
+    outline.extend(service.mode.map(|mode| format!("mode {mode}")));
+    outline
+}
+
+fn details(old: &Service, new: &Service) -> Vec<String> {
+    let mut details = Vec::new();
+    if old.account != new.account {
+        details.push(format!("account {} → {}", old.account, new.account));
+    }
+    if old.mode != new.mode {
+        let word = |mode: Option<Mode>| {
+            mode.map_or_else(|| "the mesh's".to_owned(), |mode| mode.to_string())
+        };
+        details.push(format!("mode {} → {}", word(old.mode), word(new.mode)));
+    }
+    let numbers: BTreeSet<_> = old.ports.iter().chain(&new.ports).map(|port| port.number).collect();
+    for number in numbers {
+        match (old.port(number), new.port(number)) {
+            (None, Some(new)) => details.push(format!("new {}", port(new))),
+            (Some(old), None) => details.push(format!("no more {}", port(old))),
+            (Some(old), Some(new)) if old != new => {
+                details.push(format!("{} → {}", port(old), port(new)));
+            }
+            _ => {}
+        }
+    }
+    if old.endpoints != new.endpoints {
+        details.extend(endpoints(&old.endpoints, &new.endpoints));
+    }
+    details
+}
+
+fn port(port: &Port) -> String {
+    let Port { name, number, protocol, target } = port;
+    format!("port {number} ({name}, {protocol}, to {target})")
+}
+
+/// What differs of where endpoints are; nothing where that is only where they are written.
+fn endpoints(old: &EndpointSource, new: &EndpointSource) -> Vec<String> {
+    let (old, new) = (all(old), all(new));
+    let gone = old.difference(&new).map(|one| format!("no more {one}"));
+    gone.chain(new.difference(&old).map(|one| format!("new {one}"))).collect()
+}
+
+fn all(source: &EndpointSource) -> BTreeSet<String> {
+    match source {
+        EndpointSource::Registered => {
+            ["endpoints that are the proxies that joined".to_owned()].into()
+        }
+        EndpointSource::Static(list) => list
+            .iter()
+            .map(|one| {
+                let port = one.port.map(|port| format!(", port {port}")).unwrap_or_default();
+                let words = format!("endpoint {}{port}, weight {}", one.address, one.weight);
+                if one.labels.is_empty() { words } else { format!("{words}, {}", one.labels) }
+            })
+            .collect(),
+    }
+}

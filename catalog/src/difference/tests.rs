@@ -1,0 +1,158 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::access::TcpAccesses;
+use crate::certificate::TrustBundle;
+use crate::endpoint::Discovered;
+use crate::finding::Spot;
+use crate::identity::TrustDomain;
+use crate::name::{Domain, Name, ServiceAccount};
+use crate::policy::{
+    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, Subject, TrafficTarget,
+};
+use crate::service::{EndpointSource, Mode, Port, Protocol, Service};
+use crate::snapshot::{Inputs, Mesh, Records};
+use crate::specification::MeshSpecification;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn spot() -> Spot {
+    Spot::new(&"p.toml".into(), "", 0..0)
+}
+
+fn account(text: &str) -> ServiceAccount {
+    text.parse().unwrap()
+}
+
+/// `store`, which the accounts may call on these paths each.
+fn mesh(mode: Option<Mode>, grants: &[(&str, &[&str])]) -> Snapshot {
+    mesh_by(&[], mode, grants)
+}
+
+/// The same by these methods.
+fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> Snapshot {
+    let store = Service {
+        name: "store".parse().unwrap(),
+        account: account("store"),
+        ports: vec![Port { name: name("web"), number: 80, protocol: Protocol::Http, target: 80 }],
+        endpoints: EndpointSource::Registered,
+        mode,
+        spot: spot(),
+    };
+    let mut specification = MeshSpecification::default();
+    specification.services.insert(store.name.clone(), Arc::new(store));
+    for (caller, paths) in grants {
+        let one = |(n, path): (usize, &&str)| HttpMatch {
+            name: name(&format!("m{n}")),
+            path: (**path != *"*").then(|| PathRegex((**path).into())),
+            methods: methods.iter().map(|method| Method((*method).into())).collect(),
+            headers: std::collections::BTreeMap::new(),
+            spot: spot(),
+        };
+        let group = HttpRouteGroup {
+            namespace: Name::default_namespace(),
+            name: name(caller),
+            matches: paths.iter().enumerate().map(one).collect(),
+            spot: spot(),
+        };
+        let rule = RouteRule::Http { group: name(caller), matches: None, spot: spot() };
+        let target = TrafficTarget {
+            namespace: Name::default_namespace(),
+            name: name(caller),
+            destination: Subject::Account(account("store")),
+            sources: vec![Subject::Account(account(caller))],
+            rules: vec![rule],
+            spot: spot(),
+        };
+        let key = (Name::default_namespace(), name(caller));
+        specification.http_route_groups.insert(key.clone(), Arc::new(group));
+        specification.traffic_targets.insert(key, Arc::new(target));
+    }
+    let domain = Domain::default();
+    let inputs = Inputs {
+        mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+        mode: Mode::Strict,
+        specification: Arc::new(specification),
+        discovered: Discovered::default(),
+        records: Records::new(),
+        revoked: Records::new(),
+        certificates: imbl::OrdMap::new(),
+        trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+    };
+    Snapshot::assemble(inputs, TcpAccesses::default())
+}
+
+/// The access that differs: sign, account or `*`, way.
+fn access(before: &Snapshot, after: &Snapshot) -> Vec<String> {
+    let words = |one: &AccessChange| {
+        let account = one.account.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string);
+        let sign = match one.turn {
+            Turn::Lost => '-',
+            Turn::Kept => '=',
+            Turn::Gained => '+',
+        };
+        format!("{sign} {account}: {}", one.way)
+    };
+    Difference::between(before, after).access.iter().map(words).collect()
+}
+
+#[test]
+fn access_that_is_gained_and_lost_is_told_by_account_and_way() {
+    let before = mesh(None, &[("anna", &["/a", "/b"]), ("ben", &["/a"])]);
+    let after = mesh(None, &[("anna", &["/a", "/c"]), ("cleo", &["/a"])]);
+    assert_eq!(
+        access(&before, &after),
+        [
+            "- default/anna: any method on `/b`",
+            "+ default/anna: any method on `/c`",
+            "- default/ben: any method on `/a`",
+            "+ default/cleo: any method on `/a`",
+        ]
+    );
+    assert!(Difference::between(&before, &before).is_empty());
+}
+
+#[test]
+fn what_follows_from_a_wider_way_is_not_lost() {
+    let before = mesh(None, &[("anna", &["/a"]), ("ben", &["/a"])]);
+    let wider = mesh(None, &[("anna", &["*"]), ("ben", &["/a"])]);
+    assert_eq!(access(&before, &wider), ["+ default/anna: every request"]);
+    assert_eq!(
+        access(&wider, &before),
+        ["- default/anna: every request", "= default/anna: any method on `/a`"]
+    );
+    let permissive = mesh(Some(Mode::Permissive), &[("ben", &["/a"])]);
+    assert_eq!(access(&before, &permissive), ["+ *: every request"]);
+    let strict = mesh(None, &[("ben", &["/a"])]);
+    assert_eq!(
+        access(&permissive, &strict),
+        ["- *: every request", "= default/ben: any method on `/a`"]
+    );
+}
+
+#[test]
+fn a_further_method_is_gained_alone() {
+    let before = mesh_by(&["GET"], None, &[("anna", &["/a"])]);
+    let after = mesh_by(&["PUT", "GET", "POST"], None, &[("anna", &["/a"])]);
+    assert_eq!(access(&before, &after), ["+ default/anna: POST, PUT on `/a`"]);
+    assert_eq!(access(&after, &before), ["- default/anna: POST, PUT on `/a`"]);
+    let any = mesh(None, &[("anna", &["/a"])]);
+    assert_eq!(access(&before, &any), ["+ default/anna: any method on `/a`"]);
+    assert_eq!(
+        access(&any, &before),
+        ["- default/anna: any method on `/a`", "= default/anna: GET on `/a`"]
+    );
+}
+
+#[test]
+fn services_are_told_with_what_of_them_changes() {
+    let (before, after) = (mesh(None, &[]), mesh(Some(Mode::Permissive), &[]));
+    let services = Difference::between(&before, &after).services;
+    let [only] = &services[..] else { panic!("{services:?}") };
+    assert_eq!(
+        (only.change, &only.details[..]),
+        (Change::Changed, &["mode the mesh's → permissive".to_owned()][..])
+    );
+}
