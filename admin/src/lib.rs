@@ -7,6 +7,7 @@
 
 mod api;
 mod client;
+mod plan;
 mod server;
 
 pub use api::{
@@ -15,4 +16,7 @@ pub use api::{
     ProxyView, Readiness, RefusedView, ResourceView, RevokeRequest, Revoked,
 };
 pub use client::{Client, ClientError};
+pub use plan::{
+    FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
+};
 pub use server::{BindError, ControlPlane, Refusal, bind_socket, serve_reads, serve_socket};

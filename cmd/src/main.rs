@@ -34,6 +34,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
         Command::Policy(PolicyCommand::Check(arguments)) => policy::check(&arguments, cli.output),
+        Command::Policy(PolicyCommand::Plan(arguments)) => {
+            runtime.block_on(policy::plan(&arguments, cli.output))
+        }
+        Command::Policy(PolicyCommand::Explain(arguments)) => {
+            runtime.block_on(policy::explain(arguments, cli.output))
+        }
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(arguments, cli.output))
         }

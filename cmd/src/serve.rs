@@ -100,6 +100,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         hub: Arc::clone(&hub),
         xds_address: xds_listener.local_addr()?,
         advertise: settings.advertise.clone(),
+        planning: Mutex::new(()),
     });
 
     let shutdown = CancellationToken::new();

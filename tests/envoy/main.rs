@@ -11,6 +11,7 @@ mod bookstore;
 mod endpoints;
 mod first_light;
 mod flips;
+mod foretold;
 mod handover;
 mod harness;
 mod identity;

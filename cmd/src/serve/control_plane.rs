@@ -1,5 +1,6 @@
 //! The running control plane, as the admin API sees it.
 
+mod foresight;
 mod proxies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined, MAX_NEWCOMERS,
-    ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevokeRequest, Revoked,
+    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined, MAX_NEWCOMERS, Plan,
+    PlanRequest, ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevokeRequest, Revoked,
 };
-use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId};
+use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId, Question, Verdict};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;
 use ironmesh_xds_server::Hub;
@@ -37,6 +38,8 @@ pub(crate) struct RunningControlPlane {
     pub(crate) xds_address: SocketAddr,
     /// Where proxies are told to find it; empty = derived from the above.
     pub(crate) advertise: Vec<(String, u16)>,
+    /// Held by whoever makes a plan: one at a time, since each compiles all proxies twice.
+    pub(crate) planning: Mutex<()>,
 }
 
 impl ControlPlane for RunningControlPlane {
@@ -67,6 +70,14 @@ impl ControlPlane for RunningControlPlane {
 
     fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
         self.shut_out(id, request)
+    }
+
+    fn explain(&self, question: &Question) -> Result<Verdict, Refusal> {
+        self.verdict(question)
+    }
+
+    fn plan(&self, request: &PlanRequest) -> Result<Plan, Refusal> {
+        self.foresee(request)
     }
 
     fn metrics(&self) -> String {

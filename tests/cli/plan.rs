@@ -1,0 +1,182 @@
+//! `ironmesh policy plan`, from one folder to another.
+
+use std::fmt::Write as _;
+
+use crate::command::{Place, Run};
+
+const BEFORE: &str = r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[service]]
+name = "store-v2"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[service]]
+name = "ledger"
+ports = [{ name = "sql", port = 3306, protocol = "tcp" }]
+
+[[service]]
+name = "buyer"
+
+[[service]]
+name = "thief"
+
+[[http_route_group]]
+name = "store"
+[[http_route_group.matches]]
+name = "buy"
+path_regex = "/books/.*"
+methods = ["GET"]
+
+[[tcp_route]]
+name = "sql"
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "store" }]
+
+[[traffic_target]]
+name = "book-keeping"
+destination = { name = "ledger" }
+sources = [{ name = "store" }, { name = "store-v2" }]
+rules = [{ kind = "TCPRoute", name = "sql" }]
+
+[[traffic_split]]
+name = "versions"
+service = "store"
+backends = [{ service = "store", weight = 9 }, { service = "store-v2", weight = 1 }]
+"#;
+
+fn plan(place: &Place, after: &str, arguments: &[&str]) -> Run {
+    place.write("before/a.toml", BEFORE);
+    place.write("after/a.toml", after);
+    let all = [&["policy", "plan", "after", "--offline", "before"], arguments].concat();
+    place.run(&all)
+}
+
+#[test]
+fn a_policy_that_says_the_same_in_other_lines_changes_nothing() {
+    let Some(place) = Place::open() else { return };
+    let after = format!("# a comment\n\n{BEFORE}");
+    let run = plan(&place, &after, &["--detailed-exitcode"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.starts_with("no changes: "), "{}", run.stdout);
+}
+
+#[test]
+fn who_gains_and_loses_what_is_told_in_words_and_exits_with_5_if_wanted() {
+    let Some(place) = Place::open() else { return };
+    let after = BEFORE
+        .replace(r#"sources = [{ name = "buyer" }]"#, r#"sources = [{ name = "thief" }]"#)
+        .replace(r#"[{ name = "store" }, { name = "store-v2" }]"#, r#"[{ name = "store" }]"#)
+        .replace("weight = 9", "weight = 1");
+    assert_eq!(plan(&place, &after, &[]).code, 0, "changes are no failure");
+    let run = plan(&place, &after, &["--detailed-exitcode"]);
+    assert_eq!((run.code, run.stderr.as_str()), (5, ""), "{run:?}");
+    let (revisions, rest) = run.stdout.split_once('\n').unwrap();
+    assert!(revisions.contains(" → "), "{revisions}");
+    assert_eq!(
+        rest,
+        "
+access
+  default/ledger, port 3306
+    - default/store-v2 loses connections: traffic target `default/book-keeping` (a.toml:37:8)
+  default/store, port 80
+    - default/buyer loses GET on `/books/.*`: traffic target `default/buyers` (a.toml:31:8)
+    + default/thief gains GET on `/books/.*`: traffic target `default/buyers` (a.toml:31:8)
+
+splits
+  ~ default/versions of default/store (a.toml:43:8)
+      90 % default/store, 10 % default/store-v2
+      → 50 % default/store, 50 % default/store-v2
+
+proxies: 5 of 5 are sent something
+  each of default/buyer
+    - cluster `default/store-v2|80`
+    - cluster `default/store|80`
+    - endpoints `default/store-v2|80`
+    - endpoints `default/store|80`
+    ~ route configuration `outbound-http`
+  each of default/ledger
+    ~ secret `authz:default/ledger|3306`
+    ~ listener `inbound`
+    connections of `inbound|default/ledger|3306|0` end within the drain time
+  each of default/store
+    ~ route configuration `inbound|default/store|80`
+  each of default/store-v2
+    - cluster `default/ledger|3306`
+    - endpoints `default/ledger|3306`
+  each of default/thief
+    + cluster `default/store-v2|80`
+    + cluster `default/store|80`
+    + endpoints `default/store-v2|80`
+    + endpoints `default/store|80`
+    ~ route configuration `outbound-http`
+"
+    );
+}
+
+#[test]
+fn what_is_refused_is_drawn_and_exits_with_3() {
+    let Some(place) = Place::open() else { return };
+    let run = plan(&place, &BEFORE.replace("weight = 9", "wight = 9"), &[]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(format!("{}{}", run.stdout, run.stderr).contains("did you mean `weight`?"), "{run:?}");
+    let run = place.run(&["policy", "plan", "before"]);
+    assert_eq!(run.code, 4, "no control plane runs: {run:?}");
+}
+
+#[test]
+fn resources_are_told_inside_without_keys() {
+    let Some(place) = Place::open() else { return };
+    let after = BEFORE.replace(r#"methods = ["GET"]"#, r#"methods = ["PUT"]"#);
+    let run = plan(&place, &after, &["--resources", "--output", "json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let [group] = &json["proxies"].as_array().unwrap()[..] else { panic!("{json:#}") };
+    let [routes] = &group["resources"].as_array().unwrap()[..] else { panic!("{group:#}") };
+    assert_eq!(routes["name"], "inbound|default/store|80");
+    let [field] = &routes["fields"].as_array().unwrap()[..] else { panic!("{routes:#}") };
+    assert_eq!((&field["before"], &field["after"]), (&"GET".into(), &"PUT".into()), "{field:#}");
+    assert_eq!(json["unaffected"], 4);
+    let added = format!("{BEFORE}\n[[service]]\nname = 'new'\n");
+    let run = plan(&place, &added, &["--resources"]);
+    assert!(run.stdout.contains("\"[redacted]\""), "{}", run.stdout);
+}
+
+#[test]
+fn a_thousand_services_are_planned() {
+    let Some(place) = Place::open() else { return };
+    let mut policy = String::new();
+    for n in 0..1000 {
+        writeln!(
+            policy,
+            "[[service]]\nname = 's{n}'\nports = [{{ port = 80, protocol = 'http' }}]"
+        )
+        .unwrap();
+        writeln!(policy, "[[http_route_group]]\nname = 'g{n}'").unwrap();
+        let mut rules = Vec::new();
+        for m in 0..5 {
+            writeln!(policy, "[[http_route_group.matches]]\nname = 'm{m}'\npath_regex = '/{m}/.*'")
+                .unwrap();
+            rules.push(format!("{{ kind = 'HTTPRouteGroup', name = 'g{n}', matches = ['m{m}'] }}"));
+        }
+        let source = (n + 1) % 1000;
+        let rules = rules.join(", ");
+        writeln!(policy, "[[traffic_target]]\nname = 't{n}'\ndestination = {{ name = 's{n}' }}\nsources = [{{ name = 's{source}' }}]\nrules = [{rules}]").unwrap();
+    }
+    place.write("large/a.toml", &policy);
+    let other = policy.replace(
+        "name = 't7'\ndestination = { name = 's7' }\nsources = [{ name = 's8' }]",
+        "name = 't7'\ndestination = { name = 's7' }\nsources = [{ name = 's9' }]",
+    );
+    assert_ne!(policy, other);
+    place.write("other/a.toml", &other);
+    let run = place.run(&["policy", "plan", "other", "--offline", "large"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("proxies: 3 of 1000 are sent something"), "{}", run.stdout);
+}
