@@ -237,6 +237,32 @@ fn tcp_is_judged_by_port_and_without_requests() {
 }
 
 #[test]
+fn on_tcp_a_verdict_is_what_is_asked_in_the_handshake() {
+    let mut mesh = mesh();
+    let mut open = service("open", &[(3306, Protocol::Tcp)]);
+    open.mode = Some(Mode::Permissive);
+    mesh.services.insert(open.name.clone(), Arc::new(open));
+    let snapshot = snapshot(mesh);
+    let mut seen = Vec::new();
+    for (port, access) in &snapshot.tcp_accesses.ports {
+        for caller in ["cook", "buyer", "ledger"] {
+            let question = Question {
+                caller: format!("shop/{caller}").parse().unwrap(),
+                service: port.service.clone(),
+                port: Some(port.port),
+                request: None,
+            };
+            let verdict = verdict(&snapshot, &question, Sight::Mesh).unwrap();
+            let is_let_in = access.callers.contain(&question.caller);
+            assert_eq!(verdict.answer == Answer::Allowed, is_let_in, "{caller} at {port}");
+            seen.push(is_let_in);
+        }
+    }
+    assert_eq!(seen.iter().filter(|let_in| **let_in).count(), 4, "cook, and all at `open`");
+    assert_eq!(seen.len(), 9);
+}
+
+#[test]
 fn without_a_request_all_ways_are_told() {
     let verdict = ask("buyer", "v1", None);
     assert_eq!(verdict.answer, Answer::Allowed);

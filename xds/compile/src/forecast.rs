@@ -37,7 +37,7 @@ pub fn difference(before: &ResourceSet, after: &ResourceSet) -> Vec<ResourceDiff
 impl ResourceDifference {
     /// The filter chains whose connections Envoy ends within its drain time: of a listener of which only
     /// filter chains differ, those that are gone or are other than they were; else all that it had. A chain
-    /// without a name is told by its listener's.
+    /// whose name says no service port is told by its listener's.
     pub fn drains(&self) -> Vec<String> {
         let Some(mut before) = listener(self.before.as_ref()) else { return Vec::new() };
         let after = listener(self.after.as_ref());
@@ -50,7 +50,8 @@ impl ResourceDifference {
         };
         let drained = chains.iter().filter(|chain| !stays(chain));
         let name = |chain: &FilterChain| {
-            if chain.name.is_empty() { &before.name } else { &chain.name }.clone()
+            let says_port = chain.name.contains('|');
+            if says_port { chain.name.clone() } else { before.name.clone() }
         };
         let names: BTreeSet<_> = drained.map(name).collect();
         names.into_iter().collect()
@@ -91,15 +92,15 @@ mod tests {
 
     #[test]
     fn only_chains_that_differ_drain_unless_the_listener_itself_does() {
-        let before = set(&[("a", "1"), ("b", "1"), ("", "1")], "x");
+        let before = set(&[("a|1", "1"), ("b|1", "1"), ("", "1")], "x");
         assert!(difference(&before, &before).is_empty());
-        assert_eq!(drains(&before, &set(&[("a", "1"), ("b", "2"), ("", "1")], "x")), ["b"]);
-        assert_eq!(drains(&before, &set(&[("a", "1"), ("b", "1")], "x")), ["inbound"]);
-        let all = ["a", "b", "inbound"];
-        assert_eq!(drains(&before, &set(&[("a", "1"), ("b", "1"), ("", "1")], "y")), all);
+        let (a, b, rest) = (("a|1", "1"), ("b|1", "1"), ("", "1"));
+        assert_eq!(drains(&before, &set(&[a, ("b|1", "2"), rest], "x")), ["b|1"]);
+        assert_eq!(drains(&before, &set(&[a, b], "x")), ["inbound"]);
+        let all = ["a|1", "b|1", "inbound"];
+        assert_eq!(drains(&before, &set(&[a, b, rest], "y")), all);
         assert_eq!(drains(&before, &ResourceSet::default()), all);
-        let more = set(&[("a", "1"), ("b", "1"), ("", "1"), ("c", "1")], "x");
-        assert!(drains(&before, &more).is_empty());
+        assert!(drains(&before, &set(&[a, b, rest, ("c|1", "1")], "x")).is_empty());
         assert!(drains(&ResourceSet::default(), &before).is_empty());
     }
 }
