@@ -41,9 +41,10 @@ demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C; al
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(IRONMESH_BIN)" demo $(ARGS)
 
 # `cargo test` does not build the binary for the tests of other packages: they would run a stale one
-# or none. Without Envoy its tests are skipped for a person, and fail where CI=true.
-test: prerequisites ## All tests, also those on real Envoys (fetched at first)
+# or none. Without Envoy or etcd their tests are skipped for a person, and fail where CI=true.
+test: prerequisites ## All tests, also those on real Envoys and etcd (fetched at first)
 	@scripts/get-envoy.sh || { [ "$(CI)" != true ] && echo "make test: going on without Envoy; its tests are skipped" >&2; }
+	@scripts/get-etcd.sh || { [ "$(CI)" != true ] && echo "make test: going on without etcd; its tests are skipped" >&2; }
 	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: going on without grpcio; its test is skipped" >&2; }
 	cargo build --workspace --bins
 	ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" cargo test --workspace --no-fail-fast
@@ -55,7 +56,7 @@ bench: envoy ## Measure with simulated Envoys, beside the floor; ARGS="--shape 1
 	@cargo build --release --package ironmesh --package ironmesh-bench
 	@"$(target_dir)/release/ironmesh-bench" run --ironmesh "$(target_dir)/release/ironmesh" $(ARGS)
 
-fuzz: prerequisites ## Fuzz what strangers' bytes reach first; ARGS="60 deframer" for how long and what (fuzz/run)
+fuzz: prerequisites ## Fuzz what strangers' bytes reach first, and policy; ARGS="60 deframer" for how long and what (fuzz/run)
 	@fuzz/run $(ARGS)
 
 # What is fuzzed is a workspace of its own, which a change of the crates' dependencies leaves behind.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    Finding, JoinRecord, Labels, ProxyId, Revocation, ServiceAccount, ServiceName, Upstream,
+    Finding, JoinRecord, Labels, PolicyPin, PolicyRecord, PolicyRevision, ProxyId, Revocation,
+    ServiceAccount, ServiceName, Upstream,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -29,12 +30,63 @@ pub struct PolicyView {
     pub source: String,
     /// The revision in force; none before the first.
     pub revision: Option<String>,
-    /// Since when the source has held something else than what is in force.
+    /// What is known of that revision besides: since when it is in force or when it was pushed, by whom and
+    /// why, and the git commit that it is.
+    #[serde(default)]
+    pub in_force: Option<PolicyRecord>,
+    /// Since when the source has held something else than what is in force, or could not be read.
     pub stale_since: Option<Timestamp>,
+    /// What was rolled back to, where that is in force in place of what the policy folder holds.
+    #[serde(default)]
+    pub rolled_back: Option<PolicyPin>,
     /// What is wrong with what the source holds now.
     pub findings: Vec<FindingView>,
     /// The same, drawn for people.
     pub drawn: String,
+}
+
+/// The policies that can be rolled back to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RevisionList {
+    /// The policies, the newest first.
+    pub revisions: Vec<RevisionView>,
+    /// What was rolled back to, where that is in force in place of what the policy folder holds.
+    pub rolled_back: Option<PolicyPin>,
+}
+
+/// A policy that is kept, and can be rolled back to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RevisionView {
+    /// Which it is.
+    #[serde(flatten)]
+    pub record: PolicyRecord,
+    /// Whether it is the one in force, or, in etcd, the one that is to be.
+    pub current: bool,
+}
+
+/// Asks for a policy of before to be in force again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RollbackRequest {
+    /// Its revision, or the beginning of it where no other that is kept begins so.
+    pub revision: String,
+    /// Who asks.
+    pub by: Option<String>,
+    /// Why.
+    pub message: Option<String>,
+}
+
+/// A policy of before that is in force again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RolledBack {
+    /// Which it is; since when, by whom and why.
+    #[serde(flatten)]
+    pub record: PolicyRecord,
+    /// Whether it was in force before.
+    pub is_old: bool,
+    /// Whether it is what the policy folder holds.
+    pub is_folder: bool,
+    /// What the policy folder holds in place of it, where that is known.
+    pub folder: Option<PolicyRevision>,
 }
 
 /// A finding on the wire.

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::api::{
     BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
-    RevokeRequest, Revoked,
+    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 use crate::plan::{Plan, PlanRequest};
 
@@ -96,6 +96,16 @@ impl Client {
         request: &RevokeRequest,
     ) -> Result<Revoked, ClientError> {
         self.call(Method::POST, &format!("/v1/proxies/{id}/revoke"), Some(request)).await
+    }
+
+    /// The policies that can be rolled back to.
+    pub async fn policy_revisions(&self) -> Result<RevisionList, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/policy/revisions", None).await
+    }
+
+    /// Puts a policy of before into force again.
+    pub async fn roll_back(&self, request: &RollbackRequest) -> Result<RolledBack, ClientError> {
+        self.call(Method::POST, "/v1/policy/rollback", Some(request)).await
     }
 
     /// Lets proxies in, all or none.

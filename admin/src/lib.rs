@@ -13,7 +13,8 @@ mod server;
 pub use api::{
     BootstrapRequest, BootstrapResponse, EndpointView, FindingView, Joined, MAX_NEWCOMERS,
     MAX_REASON, NackView, Newcomer, NodeView, OriginView, PolicyView, ProxyConfig, ProxyDetail,
-    ProxyView, Readiness, RefusedView, ResourceView, RevokeRequest, Revoked,
+    ProxyView, Readiness, RefusedView, ResourceView, RevisionList, RevisionView, RevokeRequest,
+    Revoked, RollbackRequest, RolledBack,
 };
 pub use client::{Client, ClientError};
 pub use plan::{

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::api::{
     BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView, Readiness,
-    RevokeRequest, Revoked,
+    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 use crate::plan::{MAX_PLAN, Plan, PlanRequest};
 
@@ -43,6 +43,12 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// What would change if other documents were the policy. It changes nothing. Takes as long as compiling
     /// all proxies twice does.
     fn plan(&self, request: &PlanRequest) -> Result<Plan, Refusal>;
+
+    /// The policies that can be rolled back to. May block on the store.
+    fn policy_revisions(&self) -> Result<RevisionList, Refusal>;
+
+    /// Puts a policy of before into force again. May block on the store.
+    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal>;
 
     /// Its numbers, in the text format of OpenMetrics.
     fn metrics(&self) -> String;
@@ -90,6 +96,7 @@ pub async fn serve_reads(listener: TcpListener, control_plane: Shared) -> io::Re
 /// Serves all of the API on the socket, until the task is dropped.
 pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
     let all = reads()
+        .route("/v1/policy/rollback", post(roll_back))
         .route("/v1/proxies", post(bootstrap))
         .route("/v1/proxies/{id}/revoke", post(revoke))
         .route("/v1/plan", post(plan).layer(DefaultBodyLimit::max(MAX_PLAN)));
@@ -128,6 +135,7 @@ fn reads() -> Router<Shared> {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/v1/explain", get(explain))
+        .route("/v1/policy/revisions", get(policy_revisions))
         .route("/v1/proxies", get(proxies))
         .route("/v1/proxies/{id}", get(proxy))
         .route("/v1/proxies/{id}/config", get(proxy_config))
@@ -146,6 +154,19 @@ async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
 
 async fn proxies(State(control_plane): State<Shared>) -> Json<Vec<ProxyView>> {
     Json(control_plane.proxies())
+}
+
+async fn policy_revisions(
+    State(control_plane): State<Shared>,
+) -> Result<Json<RevisionList>, Refusal> {
+    blocking(move || control_plane.policy_revisions()).await
+}
+
+async fn roll_back(
+    State(control_plane): State<Shared>,
+    Json(request): Json<RollbackRequest>,
+) -> Result<Json<RolledBack>, Refusal> {
+    blocking(move || control_plane.roll_back(request)).await
 }
 
 async fn bootstrap(
@@ -254,6 +275,14 @@ mod tests {
         }
 
         fn plan(&self, _: &PlanRequest) -> Result<Plan, Refusal> {
+            unreachable!()
+        }
+
+        fn policy_revisions(&self) -> Result<RevisionList, Refusal> {
+            unreachable!()
+        }
+
+        fn roll_back(&self, _: RollbackRequest) -> Result<RolledBack, Refusal> {
             unreachable!()
         }
 

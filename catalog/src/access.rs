@@ -11,9 +11,9 @@ use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
 use crate::grants::{Grant, Grants};
-use crate::name::{ServiceAccount, ServicePort};
+use crate::name::{Name, ServiceAccount, ServicePort};
 use crate::policy::{RouteRule, TrafficTarget};
-use crate::service::{Mode, Protocol};
+use crate::service::{Mode, Visibility};
 use crate::specification::MeshSpecification;
 
 /// Who may connect to each TCP service port, and how often somebody was withdrawn from any.
@@ -42,6 +42,8 @@ pub struct TcpAccess {
 pub enum Callers {
     /// Every service account of the mesh: permissive mode.
     Anyone,
+    /// Every service account of a namespace: permissive mode of a service that only this one knows.
+    AnyoneIn(Name),
     /// These. None of them means nobody.
     These(BTreeSet<ServiceAccount>),
 }
@@ -51,6 +53,7 @@ impl Callers {
     pub fn contain(&self, account: &ServiceAccount) -> bool {
         match self {
             Self::Anyone => true,
+            Self::AnyoneIn(namespace) => account.namespace == *namespace,
             Self::These(accounts) => accounts.contains(account),
         }
     }
@@ -64,8 +67,10 @@ impl Callers {
     fn include(&self, others: &Self) -> bool {
         match (self, others) {
             (Self::Anyone, _) => true,
-            (Self::These(_), Self::Anyone) => false,
-            (Self::These(ours), Self::These(theirs)) => ours.is_superset(theirs),
+            (Self::AnyoneIn(ours), Self::AnyoneIn(theirs)) => ours == theirs,
+            (Self::These(_) | Self::AnyoneIn(_), Self::Anyone)
+            | (Self::These(_), Self::AnyoneIn(_)) => false,
+            (_, Self::These(theirs)) => theirs.iter().all(|account| self.contain(account)),
         }
     }
 }
@@ -84,19 +89,25 @@ pub(crate) fn tcp_accesses(
         }
     }
     let mut accesses = TcpAccesses { ports: OrdMap::new(), withdrawals: before.withdrawals };
-    for service in specification.services.values() {
+    // Connections to a part of a service are connections to the service.
+    for service in specification.services.values().filter(|service| !service.is_subset()) {
         let grants = granted.get(&service.account).map_or(&[][..], Vec::as_slice);
         for (service_port, port) in service.service_ports() {
-            if port.protocol != Protocol::Tcp {
+            if port.protocol.is_http() {
                 continue;
             }
             let callers = match service.mode.unwrap_or(mesh_mode) {
-                Mode::Permissive => Callers::Anyone,
+                Mode::Permissive => match service.visibility {
+                    Visibility::Public => Callers::Anyone,
+                    Visibility::Private => Callers::AnyoneIn(service.name.namespace.clone()),
+                },
                 Mode::Strict => {
                     let grants = grants.iter().copied();
                     let grants = grants
                         .filter(|grant| allows_tcp(specification, &grant.target, port.number));
-                    Callers::These(grants.flat_map(|grant| grant.sources.clone()).collect())
+                    let sources = grants.flat_map(|grant| &grant.sources);
+                    let sources = sources.filter(|one| service.is_visible_in(&one.namespace));
+                    Callers::These(sources.cloned().collect())
                 }
             };
             // A port that comes gets its number below, when all withdrawals are counted.

@@ -48,6 +48,11 @@ impl TrustDomain {
         format!("spiffe://{}/ns/", self.0)
     }
 
+    /// What every [`TrustDomain::workload`] of `namespace` begins with, and no other identity of the mesh.
+    pub fn namespace_prefix(&self, namespace: &Name) -> String {
+        format!("{}{namespace}/sa/", self.workload_prefix())
+    }
+
     /// `spiffe://<trust domain>/control-plane`: what an Envoy pins when it connects to us.
     pub fn control_plane(&self) -> ControlPlaneId {
         ControlPlaneId(self.id("control-plane"))

@@ -16,10 +16,12 @@ pub mod grants;
 pub mod identity;
 pub mod name;
 pub mod policy;
+pub mod policy_record;
 pub mod proxy;
 pub mod service;
 pub mod snapshot;
 pub mod specification;
+pub mod splits;
 pub mod verdict;
 pub mod way;
 
@@ -30,16 +32,19 @@ pub use endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
-pub use name::{Domain, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
+pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
     BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, PathRegex, RouteRule,
-    SplitBackend, Subject, TcpRoute, TrafficSplit, TrafficTarget,
+    SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
+pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{
     CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,
     Upstream,
 };
-pub use service::{EndpointSource, Mode, Port, Protocol, Service, StaticEndpoint};
+pub use service::{
+    EndpointSource, External, Mode, Port, Protocol, Resolution, Service, StaticEndpoint, Visibility,
+};
 pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use verdict::{Question, Request, Verdict};

@@ -244,6 +244,59 @@ impl From<Domain> for String {
     }
 }
 
+/// A DNS name outside of the mesh, in lower case: `api.example.com`, or `*.example.com` for all below it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hostname(Arc<str>);
+
+impl Hostname {
+    /// The longest hostname, in characters (RFC 1035, section 2.3.4).
+    pub const MAX_LENGTH: usize = 253;
+
+    /// Checks `text` and takes it as a hostname: two labels at least, none of which begins or ends with
+    /// `-`; and no address, which is not looked up.
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        let invalid = |problem| Err(InvalidName { text: text.to_owned(), problem });
+        let lower = text.to_ascii_lowercase();
+        let name = lower.strip_prefix("*.").unwrap_or(&lower);
+        if lower.len() > Self::MAX_LENGTH {
+            return invalid("is longer than 253 characters");
+        }
+        if !name.contains('.') {
+            return invalid("has one label only, where a name of the mesh is expected");
+        }
+        for label in name.split('.') {
+            let is_of_label = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+            if label.is_empty() || label.len() > Name::MAX_LENGTH {
+                return invalid("has a label that is empty or longer than 63 characters");
+            }
+            if !label.bytes().all(is_of_label) || label.starts_with('-') || label.ends_with('-') {
+                return invalid("may only have labels of letters, digits, `-` and `_`");
+            }
+        }
+        let last = name.rsplit('.').next().unwrap_or(name);
+        if last.bytes().all(|b| b.is_ascii_digit()) {
+            return invalid("is an address, not a name");
+        }
+        Ok(Self(lower.into()))
+    }
+
+    /// The hostname as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it stands for all names below it.
+    pub fn is_wildcard(&self) -> bool {
+        self.0.starts_with("*.")
+    }
+}
+
+impl fmt::Display for Hostname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +309,38 @@ mod tests {
         for bad in ["", "-a", "a-", "A", "a.b", "a/b", "ü", "a_b", &"x".repeat(64)] {
             assert!(Name::new(bad).is_err(), "{bad:?} was taken");
         }
+    }
+
+    #[test]
+    fn a_hostname_is_a_dns_name_of_two_labels_at_least() {
+        for good in ["a.b", "API.example.com", "_sip.example.com", "*.example.com", "1.example"] {
+            assert_eq!(Hostname::new(good).unwrap().as_str(), good.to_lowercase());
+        }
+        let long = format!("{}.example", ["a".repeat(62).as_str(); 4].join("."));
+        for bad in [
+            "",
+            "api",
+            "*",
+            "*.com.*",
+            "*.com",
+            "a..b",
+            ".a.b",
+            "a.b.",
+            "-a.b",
+            "a.b-",
+            "a b.c",
+            "ü.de",
+            "10.0.0.1",
+            "a.b:80",
+            "http://a.b",
+            "fd00::1",
+            "a.*.b",
+            "*a.b.c",
+            &long,
+        ] {
+            assert!(Hostname::new(bad).is_err(), "{bad:?} was taken");
+        }
+        assert!(Hostname::new("*.example.com").unwrap().is_wildcard());
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct TrafficTarget {
 }
 
 /// Whom a [`TrafficTarget`] is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// `kind = "ServiceAccount"`: all that runs as this account.
     Account(ServiceAccount),
@@ -135,7 +135,13 @@ impl HttpMatch {
 
 /// A regular expression on paths, anchored at its beginning only, as SMI has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PathRegex(pub Arc<str>);
+pub struct PathRegex {
+    /// As it is written.
+    pub text: Arc<str>,
+    /// The same for a text that has the query behind the path: it matches a path with any query, or
+    /// none, exactly if `text` matches that path. None where Envoy would refuse it.
+    pub before_query: Option<Arc<str>>,
+}
 
 impl PathRegex {
     /// Paths that no expression covers, as an expression that matches the whole path: those with a segment
@@ -147,8 +153,18 @@ impl PathRegex {
 
     /// The same as an expression that matches the *whole* path, which is what Envoy compares.
     pub fn whole_path(&self) -> String {
-        format!("(?:{})(?s:.*)", self.0)
+        whole(&self.text)
     }
+
+    /// The same as an expression that matches the whole path with its query, which is what Envoy has
+    /// as the header `:path`.
+    pub fn whole_path_and_query(&self) -> Option<String> {
+        self.before_query.as_deref().map(whole)
+    }
+}
+
+fn whole(text: &str) -> String {
+    format!("(?:{text})(?s:.*)")
 }
 
 /// An HTTP method, compared exactly.
@@ -181,7 +197,8 @@ impl TcpRoute {
     }
 }
 
-/// SMI `TrafficSplit`: calls of one service go to several, by weight.
+/// SMI `TrafficSplit`: calls of one service go to several, by weight. How all splits of a mesh act
+/// together is worked out by [`Splits`](crate::splits::Splits).
 ///
 /// Invariant: the weights sum to at least 1 and to at most `u32::MAX`.
 #[derive(Debug, Clone, Eq)]
@@ -192,8 +209,28 @@ pub struct TrafficSplit {
     pub name: Name,
     /// The service that callers name: the apex.
     pub service: ServiceName,
+    /// Which requests it is about: those that any of these matches. All calls where the list is empty.
+    pub matches: Vec<SplitMatch>,
     /// Who answers.
     pub backends: Vec<SplitBackend>,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+impl TrafficSplit {
+    /// Whether it is about some requests only.
+    pub fn is_conditional(&self) -> bool {
+        !self.matches.is_empty()
+    }
+}
+
+/// Matches of an HTTP route group in the namespace of the [`TrafficSplit`].
+#[derive(Debug, Clone, Eq)]
+pub struct SplitMatch {
+    /// The HTTP route group.
+    pub group: Name,
+    /// The matches of the group; all of them where the list is left out.
+    pub matches: Option<Vec<Name>>,
     /// Where it is written.
     pub spot: Spot,
 }
@@ -201,7 +238,7 @@ pub struct TrafficSplit {
 /// One backend of a [`TrafficSplit`].
 #[derive(Debug, Clone, Eq)]
 pub struct SplitBackend {
-    /// The service that answers. It may be the apex itself.
+    /// The service that answers: the apex itself, or one that policy may not define yet.
     pub service: ServiceName,
     /// Its share, relative to the other backends. 0 = none.
     pub weight: u32,
@@ -229,7 +266,8 @@ equal_by_what_they_say! {
     HttpRouteGroup { namespace, name, matches }
     HttpMatch { name, path, methods, headers }
     TcpRoute { namespace, name, ports }
-    TrafficSplit { namespace, name, service, backends }
+    TrafficSplit { namespace, name, service, matches, backends }
+    SplitMatch { group, matches }
     SplitBackend { service, weight }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::endpoint::Labels;
 use crate::finding::Spot;
-use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
+use crate::name::{Hostname, Name, ServiceAccount, ServiceName, ServicePort};
 
 /// A logical name with ports. A service has no endpoints of its own; providers find them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,12 @@ pub struct Service {
     pub endpoints: EndpointSource,
     /// What becomes of calls that no policy allows; what the mesh does where it is left out.
     pub mode: Option<Mode>,
+    /// Who knows of it.
+    pub visibility: Visibility,
+    /// What it is outside of the mesh; none for a service of the mesh.
+    pub external: Option<External>,
+    /// The services that are parts of this one: those whose endpoints are some of its own.
+    pub subsets: Vec<ServiceName>,
     /// Where policy defines it.
     pub spot: Spot,
 }
@@ -28,6 +34,26 @@ impl Service {
     /// The port that callers call `number`.
     pub fn port(&self, number: u16) -> Option<&Port> {
         self.ports.iter().find(|port| port.number == number)
+    }
+
+    /// The service as which its endpoints are served and called: itself, or the one that it is a part of.
+    pub fn served_as(&self) -> &ServiceName {
+        match &self.endpoints {
+            EndpointSource::Subset { of, .. } => of,
+            EndpointSource::Registered | EndpointSource::Static(_) | EndpointSource::Hostname => {
+                &self.name
+            }
+        }
+    }
+
+    /// Whether it is a part of another.
+    pub fn is_subset(&self) -> bool {
+        matches!(self.endpoints, EndpointSource::Subset { .. })
+    }
+
+    /// Whether accounts of `namespace` may know of it.
+    pub fn is_visible_in(&self, namespace: &Name) -> bool {
+        self.visibility == Visibility::Public || self.name.namespace == *namespace
     }
 
     /// Its ports with their full names.
@@ -60,6 +86,49 @@ impl fmt::Display for Mode {
     }
 }
 
+/// A service outside of the mesh: no proxy serves it, and it is called as it is, without the mesh's TLS.
+/// Who may call it is decided by the caller's own proxy, and by nobody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct External {
+    /// What it is called there. Always there unless its endpoints are a list.
+    pub hostname: Option<Hostname>,
+    /// How its endpoints are found.
+    pub resolution: Resolution,
+}
+
+/// How the endpoints of an external service are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolution {
+    /// A list in policy.
+    Static,
+    /// The proxy looks its hostname up.
+    Dns,
+    /// The proxy looks up the host that the request asks for, which is below the hostname (`*.example.com`).
+    Passthrough,
+}
+
+impl Resolution {
+    /// All of them, with the words that policy uses.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("static", Self::Static), ("dns", Self::Dns), ("passthrough", Self::Passthrough)];
+}
+
+/// Who knows of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Visibility {
+    /// All of the mesh, as far as they may call it.
+    #[default]
+    Public,
+    /// Accounts of its own namespace, whatever else policy says.
+    Private,
+}
+
+impl Visibility {
+    /// All of them, with the words that policy uses.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("public", Self::Public), ("private", Self::Private)];
+}
+
 /// A port of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
@@ -82,34 +151,57 @@ pub enum Protocol {
     Http2,
     /// gRPC, that is HTTP/2 without TLS to the application.
     Grpc,
+    /// gRPC-Web from callers, who may speak HTTP/1.1, and gRPC to the application.
+    GrpcWeb,
     /// Bytes, of which nothing is known: either side may speak first.
     Tcp,
+    /// HTTP in the application's own TLS, carried as bytes.
+    Https,
+    /// The application's own TLS, carried as bytes.
+    Tls,
+    /// MongoDB, carried as bytes.
+    Mongo,
+    /// MySQL, carried as bytes.
+    Mysql,
+    /// Redis, carried as bytes.
+    Redis,
 }
 
 impl Protocol {
     /// All of them, with the words that policy uses.
-    pub const ALL: [(&'static str, Self); 4] =
-        [("http", Self::Http), ("http2", Self::Http2), ("grpc", Self::Grpc), ("tcp", Self::Tcp)];
+    pub const ALL: [(&'static str, Self); 10] = [
+        ("http", Self::Http),
+        ("http2", Self::Http2),
+        ("grpc", Self::Grpc),
+        ("grpc-web", Self::GrpcWeb),
+        ("tcp", Self::Tcp),
+        ("https", Self::Https),
+        ("tls", Self::Tls),
+        ("mongo", Self::Mongo),
+        ("mysql", Self::Mysql),
+        ("redis", Self::Redis),
+    ];
 
     /// Whether requests can be told apart on it.
     pub fn is_http(self) -> bool {
-        self != Self::Tcp
+        matches!(self, Self::Http | Self::Http2 | Self::Grpc | Self::GrpcWeb)
     }
 
     /// Whether the application is to be spoken to in HTTP/2.
     pub fn is_http2(self) -> bool {
-        matches!(self, Self::Http2 | Self::Grpc)
+        matches!(self, Self::Http2 | Self::Grpc | Self::GrpcWeb)
+    }
+
+    /// The word that policy uses.
+    pub fn word(self) -> &'static str {
+        let known = Self::ALL.iter().find(|(_, protocol)| *protocol == self);
+        known.map_or("tcp", |(word, _)| word)
     }
 }
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Http => "http",
-            Self::Http2 => "http2",
-            Self::Grpc => "grpc",
-            Self::Tcp => "tcp",
-        })
+        f.write_str(self.word())
     }
 }
 
@@ -120,6 +212,15 @@ pub enum EndpointSource {
     Registered,
     /// A list in policy.
     Static(Vec<StaticEndpoint>),
+    /// No endpoints that we know: proxies look up the hostname of an external service.
+    Hostname,
+    /// Those of another service that have these labels. Never no labels.
+    Subset {
+        /// The service that it is a part of.
+        of: ServiceName,
+        /// What its endpoints have.
+        labels: Labels,
+    },
 }
 
 /// One endpoint of a list in policy.

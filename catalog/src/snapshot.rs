@@ -163,6 +163,10 @@ impl Snapshot {
         if self.mode != inputs.mode {
             changed.extend(services.keys().cloned());
         }
+        // What becomes of a service's proxies becomes of its parts.
+        let subsets = |name| services.get(name).map_or(&[][..], |known| known.subsets.as_slice());
+        let of_changed: Vec<_> = changed.iter().flat_map(subsets).cloned().collect();
+        changed.extend(of_changed);
         let same_policy =
             is_same_value || self.specification.differs_in_endpoints_only(&inputs.specification);
         let mut snapshot = Self {
@@ -241,6 +245,14 @@ impl Snapshot {
         self.specification.services.get(name)
     }
 
+    /// The port as which proxies serve a service port: the same, or that of the service of which it is a
+    /// part.
+    pub fn served_port(&self, port: &ServicePort) -> ServicePort {
+        let service =
+            self.service(&port.service).map_or(&port.service, |service| service.served_as());
+        ServicePort::new(service.clone(), port.port)
+    }
+
     /// What a proxy joined as, and how far it has come.
     pub fn record(&self, id: ProxyId) -> Option<&Arc<JoinRecord>> {
         self.records.get(&id)
@@ -267,22 +279,28 @@ impl Snapshot {
     fn place(&mut self, name: &ServiceName) {
         let Some(service) = self.service(name).cloned() else { return };
         let endpoints = self.discovered.0.get(name).cloned().unwrap_or_default();
-        let records: Vec<_> = self.joined_as(name).cloned().collect();
+        let served = service.served_as();
+        let records: Vec<_> = self.joined_as(served).cloned().collect();
         let revoked: Vec<_> = self.revoked.values().cloned().collect();
         let mode = self.mode_of(&service);
-        let misplaced = |endpoint| match shut_out(endpoint, name, &records, &revoked) {
+        let misplaced = |endpoint| match shut_out(endpoint, served, &records, &revoked) {
             Some(record) => Some(is_shut_out(&service, endpoint, record)),
             None => misplaced(&service, mode, endpoint, &records),
         };
-        let findings: Vec<_> = endpoints.iter().filter_map(misplaced).collect();
+        // What is wrong with the endpoints of a part is told of the whole; outside there are no proxies.
+        let is_told = !service.is_subset() && service.external.is_none();
+        let told = endpoints.iter().filter(|_| is_told);
+        let findings: Vec<_> = told.filter_map(misplaced).collect();
         if !findings.is_empty() {
             self.findings.insert(name.clone(), findings.into());
         }
         let is_let_in =
-            |endpoint: &&Endpoint| shut_out(endpoint, name, &records, &revoked).is_none();
+            |endpoint: &&Endpoint| shut_out(endpoint, served, &records, &revoked).is_none();
         let endpoints: Vec<_> = endpoints.iter().filter(is_let_in).cloned().collect();
         for (service_port, port) in service.service_ports() {
-            self.place_port(&service_port, port, mode, &endpoints, &records);
+            let takes_plaintext = mode == Mode::Permissive || service.external.is_some();
+            let at = Place { port, served_as: served, takes_plaintext, records: &records };
+            self.place_port(&service_port, &at, &endpoints);
         }
     }
 
@@ -292,14 +310,9 @@ impl Snapshot {
     }
 
     /// Places the endpoints of one service port: behind their proxies, or in plaintext.
-    fn place_port(
-        &mut self,
-        service_port: &ServicePort,
-        port: &Port,
-        mode: Mode,
-        endpoints: &[Endpoint],
-        records: &[Arc<JoinRecord>],
-    ) {
+    fn place_port(&mut self, service_port: &ServicePort, at: &Place<'_>, endpoints: &[Endpoint]) {
+        let Place { port, served_as, takes_plaintext, records } = *at;
+        let served_port = ServicePort::new(served_as.clone(), port.number);
         // Proxies that serve it, with what is behind each: port of the application → weight.
         let mut behind: BTreeMap<ProxyId, (&JoinRecord, BTreeMap<u16, u32>)> = BTreeMap::new();
         let mut dialled: BTreeMap<SocketAddr, (Transport, u32)> = BTreeMap::new();
@@ -310,25 +323,27 @@ impl Snapshot {
                 let (_, ports) = behind.entry(record.id).or_insert((record, BTreeMap::new()));
                 let weight = ports.entry(target).or_insert(0);
                 *weight = weight.saturating_add(endpoint.weight);
-                takes_part |= has_in_force(record, service_port);
+                takes_part |= has_in_force(record, &served_port);
             }
             // One that is known by its proxy alone may have an application that nobody else reaches.
-            if !takes_part && endpoint.proxy.is_none() && mode == Mode::Permissive {
+            if !takes_part && endpoint.proxy.is_none() && takes_plaintext {
                 let address = SocketAddr::new(endpoint.address, target);
                 let (_, weight) = dialled.entry(address).or_insert((Transport::Plaintext, 0));
                 *weight = weight.saturating_add(endpoint.weight);
             }
         }
         for (id, (record, ports)) in behind {
-            if has_in_force(record, service_port) {
+            if has_in_force(record, &served_port) {
                 let sum = ports.values().fold(0, |sum: u32, weight| sum.saturating_add(*weight));
                 // Records at one address are one proxy that joined again: it counts once.
                 let proxied =
                     dialled.entry(record.mesh_address).or_insert((Transport::MutualTls, 1));
                 *proxied = (Transport::MutualTls, proxied.1.max(sum));
             }
-            let local = Arc::new(ports.into_iter().collect());
-            self.local_endpoints.insert((id, service_port.clone()), local);
+            if *service_port == served_port {
+                let local = Arc::new(ports.into_iter().collect());
+                self.local_endpoints.insert((id, served_port.clone()), local);
+            }
         }
         let dialled = dialled.into_iter().map(|(address, (transport, weight))| MeshEndpoint {
             address,
@@ -348,6 +363,18 @@ impl Snapshot {
             .filter_map(|name| Some(specification.services.get(name)?.account.clone()))
             .collect()
     }
+}
+
+/// What the endpoints of a service port are placed by.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    port: &'a Port,
+    /// The service as which proxies serve it.
+    served_as: &'a ServiceName,
+    /// Whether endpoints without a proxy are called in plaintext.
+    takes_plaintext: bool,
+    /// The proxies that joined as that service.
+    records: &'a [Arc<JoinRecord>],
 }
 
 /// What differs between two maps, by key.

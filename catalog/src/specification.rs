@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
+use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, ServiceName};
 use crate::policy::{HttpRouteGroup, IdentityBinding, TcpRoute, TrafficSplit, TrafficTarget};
@@ -12,7 +13,8 @@ use crate::service::Service;
 
 /// Everything that policy says, with all references resolved and all names unique.
 ///
-/// Invariant: it passed validation. What a reference names is there.
+/// Invariant: it passed validation. What a reference names is there, but for backends of splits, which
+/// may be yet to come (SMI).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeshSpecification {
     /// Which state of the documents this is.
@@ -27,7 +29,7 @@ pub struct MeshSpecification {
     pub tcp_routes: OrdMap<(Name, Name), Arc<TcpRoute>>,
     /// Names for identities, by namespace and name.
     pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
-    /// Splits, by namespace and name. One per service at most.
+    /// Splits, by namespace and name. Of each service one at most is about all calls.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
 }
 
@@ -40,6 +42,10 @@ impl MeshSpecification {
                 ours.account == theirs.account
                     && ours.ports == theirs.ports
                     && ours.mode == theirs.mode
+                    && ours.visibility == theirs.visibility
+                    && ours.external == theirs.external
+                    && ours.subsets == theirs.subsets
+                    && ours.served_as() == theirs.served_as()
             }
             DiffItem::Add(..) | DiffItem::Remove(..) => false,
         };
@@ -53,7 +59,8 @@ impl MeshSpecification {
 }
 
 /// Names one state of the documents: a short hash of their content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct PolicyRevision(pub Arc<str>);
 
 impl Default for PolicyRevision {

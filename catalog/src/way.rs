@@ -41,7 +41,7 @@ impl From<&HttpMatch> for Way {
         methods.sort();
         Self::Requests {
             methods,
-            path: path.as_ref().map(|path| Arc::clone(&path.0)),
+            path: path.as_ref().map(|path| Arc::clone(&path.text)),
             headers: headers.clone(),
         }
     }

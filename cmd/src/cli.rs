@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{ProxyId, ServiceAccount, ServiceName, Upstream};
 
 /// A service mesh for machines: Envoy sidecars on VMs and bare metal, under policy from TOML files.
@@ -101,6 +102,46 @@ pub(crate) enum PolicyCommand {
     /// Without --method, --path and --header: in which ways the caller may call at all.
     /// Exits with 0 if it is allowed, and with 1 if it is not.
     Explain(ExplainArguments),
+    /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
+    ///
+    /// What cannot be carried over is a comment there, with the reason, and is told on stderr.
+    /// Exits with 0 if the policy is good or lacks but what the input does not have, with 2 if the
+    /// input means two things and `--from` does not say which, and with 3 if it is no YAML, or the
+    /// policy would be refused.
+    Import(ImportArguments),
+    /// Make a policy folder the policy in etcd; exits with 3 if it would be refused
+    Push(PushArguments),
+    /// Write the policy that is in etcd to a folder
+    Pull(PullArguments),
+    /// List the policies that can be rolled back to
+    Revisions(RevisionsArguments),
+    /// Put a policy of before into force again
+    ///
+    /// With policy in etcd, its documents are pushed again. With a policy folder, what the folder holds is
+    /// not in force until it is something else that passes; rolling back to that revision ends it, too.
+    Rollback(RollbackArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    /// Files of YAML; `-` is stdin
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// By whose rules the resources were enforced so far; asked for only where that matters
+    #[arg(long, value_enum, value_name = "MESH")]
+    pub(crate) from: Option<Rules>,
+    /// The file to write, which must not be there yet [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rules {
+    /// The SMI specification: `pathRegex` is anchored at the beginning; a rule without `matches`
+    /// allows all of its group
+    Smi,
+    /// Open Service Mesh: `pathRegex` matches the whole path; a rule without `matches` allows nothing
+    Osm,
 }
 
 #[derive(Debug, Args)]
@@ -151,6 +192,57 @@ pub(crate) struct ExplainArguments {
     /// Ask a policy folder, and not a control plane: endpoints are not known then
     #[arg(long, value_name = "PATH")]
     pub(crate) offline: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PushArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The policy folder, or one file
+    pub(crate) path: PathBuf,
+    /// Why: kept with the revision, and shown with it
+    #[arg(long, value_name = "TEXT", value_parser = message)]
+    pub(crate) message: Option<String>,
+    /// Push only if this is the revision in etcd now
+    #[arg(long, value_name = "REV")]
+    pub(crate) expect: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PullArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The folder to write, which must not be there yet, or be empty
+    pub(crate) path: PathBuf,
+    /// One of those that are kept, in place of the one that is current
+    #[arg(long, value_name = "REV")]
+    pub(crate) revision: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevisionsArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RollbackArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The revision, or the beginning of it where no other begins so
+    #[arg(value_name = "REV")]
+    pub(crate) revision: String,
+    /// Why: kept, and shown to whoever looks
+    #[arg(long, value_name = "TEXT", value_parser = message)]
+    pub(crate) message: Option<String>,
+}
+
+/// Reads the words that somebody leaves with a policy.
+fn message(text: &str) -> Result<String, String> {
+    if text.len() > MAX_REASON || text.contains(char::is_control) {
+        return Err(format!("expected one line of at most {MAX_REASON} bytes"));
+    }
+    Ok(text.to_owned())
 }
 
 #[derive(Debug, Subcommand)]

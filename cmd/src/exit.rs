@@ -10,7 +10,8 @@ use ironmesh_admin::ClientError;
 #[error("{0}")]
 pub(crate) struct Found(pub(crate) String);
 
-/// What was asked for cannot be, as it was asked.
+/// What was asked for cannot be, as it was asked; or the command line does not say what must be said, which
+/// only its input shows.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);

@@ -6,6 +6,7 @@
 mod cli;
 mod demo;
 mod exit;
+mod new_folder;
 mod places;
 mod policy;
 mod proxy;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, PolicyCommand, ProxyCommand};
+use cli::{Cli, Command, ProxyCommand};
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -33,13 +34,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(arguments) => runtime.block_on(demo::demo(&arguments, cli.output)),
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
-        Command::Policy(PolicyCommand::Check(arguments)) => policy::check(&arguments, cli.output),
-        Command::Policy(PolicyCommand::Plan(arguments)) => {
-            runtime.block_on(policy::plan(&arguments, cli.output))
-        }
-        Command::Policy(PolicyCommand::Explain(arguments)) => {
-            runtime.block_on(policy::explain(arguments, cli.output))
-        }
+        Command::Policy(command) => runtime.block_on(policy::run(command, cli.output)),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(arguments, cli.output))
         }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ironmesh_config::{Document, Settings, load_settings, render};
+use ironmesh_config::{Document, EtcdSettings, PolicyPlace, Settings, load_settings, render};
 
 use crate::cli::ConfigArgument;
 use crate::exit::Found;
@@ -20,7 +20,7 @@ const POLICY: &str = "/etc/ironmesh/policy";
 pub(crate) struct Places {
     pub(crate) settings: Settings,
     pub(crate) state: PathBuf,
-    pub(crate) policy: PathBuf,
+    pub(crate) policy: PolicyPlace,
     pub(crate) key_encryption_key: PathBuf,
 }
 
@@ -44,7 +44,11 @@ impl Places {
         let named = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
         let state = named(&settings.state).map_or_else(default_state, Ok)?;
         Ok(Self {
-            policy: named(&settings.policy).unwrap_or_else(|| POLICY.into()),
+            policy: match &settings.policy {
+                None => PolicyPlace::Folder(POLICY.into()),
+                Some(PolicyPlace::Folder(path)) => PolicyPlace::Folder(folder.join(path)),
+                Some(PolicyPlace::Etcd(etcd)) => PolicyPlace::Etcd(below(&folder, etcd)),
+            },
             key_encryption_key: named(&settings.key_encryption_key)
                 .unwrap_or_else(|| state.join("kek")),
             state,
@@ -55,6 +59,17 @@ impl Places {
     /// The socket through which a running control plane is administered.
     pub(crate) fn admin_socket(&self) -> PathBuf {
         self.state.join("admin.sock")
+    }
+}
+
+/// The same settings, with files that are below `folder`.
+fn below(folder: &Path, etcd: &EtcdSettings) -> EtcdSettings {
+    let join = |path: &PathBuf| folder.join(path);
+    EtcdSettings {
+        ca: etcd.ca.as_ref().map(join),
+        identity: etcd.identity.as_ref().map(|(certificate, key)| (join(certificate), join(key))),
+        user: etcd.user.as_ref().map(|(name, password)| (name.clone(), join(password))),
+        ..etcd.clone()
     }
 }
 

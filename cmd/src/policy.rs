@@ -1,74 +1,55 @@
 //! `ironmesh policy …`
 
+mod check;
 mod explain;
 pub(crate) mod forecast;
+mod import;
 mod offline;
 mod plan;
+mod pull;
+mod push;
+mod revisions;
+mod rollback;
 
-use std::io::IsTerminal;
-use std::path::Path;
+use anyhow::bail;
+use ironmesh_config::{EtcdPolicy, PolicyPlace};
 
-use ironmesh_admin::FindingView;
-use ironmesh_config::{Loaded, load_folder, render};
-use serde_json::json;
+pub(crate) use self::explain::advice;
+use crate::cli::{ConfigArgument, Output, PolicyCommand};
+use crate::places::Places;
 
-pub(crate) use self::explain::{advice, explain};
-pub(crate) use self::plan::plan;
-use crate::cli::{CheckArguments, Output};
-use crate::exit::Found;
-
-/// Tells all that is wrong with a policy.
-#[expect(clippy::print_stdout, reason = "findings are this command's result")]
-pub(crate) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
-    let loaded = load_folder(&arguments.path)?;
-    tell_findings(&loaded, output)?;
-    let Some(specification) = &loaded.specification else {
-        return Err(refused(&arguments.path, &loaded).into());
-    };
-    if output == Output::Text {
-        println!(
-            "revision {}: {}, {}, {}, {}, {}; {}",
-            loaded.revision,
-            counted(specification.services.len(), "service"),
-            counted(specification.traffic_targets.len(), "traffic target"),
-            counted(specification.http_route_groups.len(), "route group"),
-            counted(specification.tcp_routes.len(), "TCP route"),
-            counted(specification.traffic_splits.len(), "traffic split"),
-            counted(loaded.findings.len(), "warning"),
-        );
+pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Result<()> {
+    match command {
+        PolicyCommand::Check(arguments) => check::check(&arguments, output),
+        PolicyCommand::Plan(arguments) => plan::plan(&arguments, output).await,
+        PolicyCommand::Explain(arguments) => explain::explain(arguments, output).await,
+        PolicyCommand::Import(arguments) => import::import(&arguments, output),
+        PolicyCommand::Push(arguments) => push::push(arguments, output).await,
+        PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
+        PolicyCommand::Revisions(arguments) => revisions::revisions(&arguments, output).await,
+        PolicyCommand::Rollback(arguments) => Box::pin(rollback::rollback(arguments, output)).await,
     }
-    Ok(())
 }
 
-/// Prints what is wrong with a policy.
-#[expect(clippy::print_stdout, reason = "findings are a result")]
-fn tell_findings(loaded: &Loaded, output: Output) -> anyhow::Result<()> {
-    match output {
-        Output::Json => {
-            let findings: Vec<_> = loaded.findings.iter().map(FindingView::from).collect();
-            let revision = loaded.revision.to_string();
-            let accepted = loaded.specification.is_some();
-            let told = json!({ "revision": revision, "accepted": accepted, "findings": findings });
-            println!("{}", serde_json::to_string_pretty(&told)?);
-        }
-        Output::Text if loaded.findings.is_empty() => {}
-        Output::Text => {
-            let color = std::io::stdout().is_terminal();
-            println!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end());
-        }
+/// The policy in etcd that the settings name.
+fn in_etcd(config: &ConfigArgument) -> anyhow::Result<EtcdPolicy> {
+    match Places::find(config)?.policy {
+        PolicyPlace::Etcd(etcd) => Ok(EtcdPolicy::open(etcd)?),
+        PolicyPlace::Folder(folder) => bail!(
+            "policy comes from the folder `{}`: to keep it in etcd, set `[policy.etcd] endpoints` in the \
+             settings in place of it, and name these with --config",
+            folder.display()
+        ),
     }
-    Ok(())
 }
 
-/// Says that a policy is refused, behind its findings.
-fn refused(path: &Path, loaded: &Loaded) -> Found {
-    let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
-    let warnings = loaded.findings.len() - errors;
-    let (errors, warnings) = (counted(errors, "error"), counted(warnings, "warning"));
-    Found(format!("`{}` is refused: {errors}, {warnings}", path.display()))
-}
-
-fn counted(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
+/// Who runs this command, as far as the machine says: `name@host`.
+fn who() -> String {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    // Of those who became root, who they were.
+    let name = set("SUDO_USER").or_else(|| set("USER")).or_else(|| set("LOGNAME"));
+    let name = name.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+    let who = format!("{name}@{}", rustix::system::uname().nodename().to_string_lossy());
+    // It is shown to others, in a line.
+    who.chars().filter(|c| !c.is_control()).take(100).collect()
 }

@@ -1,7 +1,6 @@
 //! `ironmesh proxy …`
 
 mod bootstrap;
-mod folder;
 mod revoke;
 mod show;
 

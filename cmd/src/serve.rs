@@ -21,7 +21,7 @@ use anyhow::{Context, bail};
 use ironmesh_admin::{bind_socket, serve_reads, serve_socket};
 use ironmesh_catalog::{CertificateStore, Mesh};
 use ironmesh_cert::{Authority, ServiceCertificates};
-use ironmesh_config::{Settings, load_folder};
+use ironmesh_config::{EtcdPolicy, PolicyPlace, Settings, load_folder};
 use ironmesh_store::{KeyEncryptionKey, Store};
 use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
@@ -37,7 +37,7 @@ use crate::places::Places;
 pub(crate) use admission::OLDEST_ENVOY;
 use admission::ProxyAdmission;
 use control_plane::RunningControlPlane;
-use policy_source::PolicySource;
+use policy_source::{PolicySource, Source};
 use reconciler::Reconciler;
 use register::Register;
 
@@ -54,7 +54,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     };
     let mut places = Places::find(&arguments.config)?;
     if let Some(policy) = &arguments.policy {
-        places.policy.clone_from(policy);
+        places.policy = PolicyPlace::Folder(policy.clone());
     }
     let settings = &places.settings;
 
@@ -62,11 +62,16 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     open_files::raise_limit(&limits);
 
     // What may be refused comes before anything is written: a failed first start leaves no state.
-    if let (Err(error), false) =
-        (load_folder(&places.policy), Store::database_exists(&places.state))
-    {
-        return Err(error.into());
-    }
+    let source = match &places.policy {
+        PolicyPlace::Folder(path) => {
+            if let (Err(error), false) = (load_folder(path), Store::database_exists(&places.state))
+            {
+                return Err(error.into());
+            }
+            Source::folder(path.clone())
+        }
+        PolicyPlace::Etcd(etcd) => Source::etcd(EtcdPolicy::open(etcd.clone())?),
+    };
     let xds_listener = bind(settings.listen.xds, "xDS", "listen.xds")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
     let store = Arc::new(open_store(&places)?);
@@ -79,7 +84,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let certificates = ServiceCertificates::open(certificate_store)?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let authority = Arc::new(Mutex::new(authority));
-    let (policy_source, policy) = PolicySource::open(places.policy.clone(), Arc::clone(&store))?;
+    let (policy_source, rollbacks, policy) = PolicySource::open(source, Arc::clone(&store)).await?;
     let hub = Arc::new(Hub::default());
     let (reconciler, outlook) = Reconciler::new(
         mesh.clone(),
@@ -95,7 +100,9 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         mesh: mesh.clone(),
         authority,
         register: Arc::clone(&register),
-        policy,
+        policy: policy.clone(),
+        rollbacks,
+        store,
         outlook: outlook.clone(),
         hub: Arc::clone(&hub),
         xds_address: xds_listener.local_addr()?,
@@ -117,7 +124,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         trust_domain = %mesh.trust_domain,
         mode = %settings.mode,
         state = %places.state.display(),
-        policy = %places.policy.display(),
+        policy = policy.borrow().view.source,
         xds = %settings.listen.xds,
         admin = %settings.listen.admin,
         "the control plane has started"

@@ -22,6 +22,16 @@ pub const INVALID_NAME: Code = Code(106);
 pub const UNREADABLE_FILE: Code = Code(107);
 /// Something that Ironmesh knows of and that this version does not serve.
 pub const NOT_SERVED: Code = Code(108);
+/// What is in etcd is not what a push put there.
+pub const DAMAGED_PUSH: Code = Code(109);
+/// The file is not YAML, or YAML that says things in ways that are refused.
+pub const YAML_SYNTAX: Code = Code(111);
+/// A resource in YAML that is no policy, or of an API version that does not exist.
+pub const UNKNOWN_RESOURCE: Code = Code(112);
+/// More policy than is taken.
+pub const TOO_LARGE: Code = Code(113);
+/// More findings than are told.
+pub const TOO_MANY_FINDINGS: Code = Code(114);
 /// A reference to something that is not there.
 pub const NOT_FOUND: Code = Code(201);
 /// Two things that must differ are called the same.
@@ -36,9 +46,11 @@ pub const SPLIT_SHAPE: Code = Code(303);
 pub const EMPTY_LIST: Code = Code(304);
 /// A rule that is about no port of the services that its target is about.
 pub const IDLE_RULE: Code = Code(305);
+/// A backend of a traffic split that nobody may call, beside others that somebody may.
+pub const UNCALLED_BACKEND: Code = Code(306);
 
 /// All of them, in order.
-pub const ALL: [Code; 15] = [
+pub const ALL: [Code; 21] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -47,6 +59,11 @@ pub const ALL: [Code; 15] = [
     INVALID_NAME,
     UNREADABLE_FILE,
     NOT_SERVED,
+    DAMAGED_PUSH,
+    YAML_SYNTAX,
+    UNKNOWN_RESOURCE,
+    TOO_LARGE,
+    TOO_MANY_FINDINGS,
     NOT_FOUND,
     DUPLICATE_NAME,
     WEIGHTS,
@@ -54,4 +71,5 @@ pub const ALL: [Code; 15] = [
     SPLIT_SHAPE,
     EMPTY_LIST,
     IDLE_RULE,
+    UNCALLED_BACKEND,
 ];

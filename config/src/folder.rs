@@ -2,6 +2,7 @@
 //!
 //! It never says what the documents mean, and never decides when they come into force.
 
+mod commit;
 mod layout;
 mod listing;
 mod reading;
@@ -17,6 +18,7 @@ use ironmesh_catalog::Finding;
 use crate::document::Document;
 use crate::policy::{Loaded, Loader};
 
+pub use commit::{CommitError, commit_of};
 pub use reading::read_folder;
 pub use watch::{FolderWatch, WatchError, watch_folder};
 
@@ -31,16 +33,8 @@ pub struct Folder {
 
 /// Reads and checks all documents of the folder at `path`, or the one document there.
 pub fn load_folder(path: &Path) -> Result<Loaded, FolderError> {
-    Loader::default().load_folder(path)
-}
-
-impl Loader {
-    /// As [`load_folder`], after what was loaded before. All documents are read: what they hold decides
-    /// whether they have changed, and no time stamp, which a checkout or a copy may have set.
-    pub fn load_folder(&mut self, path: &Path) -> Result<Loaded, FolderError> {
-        let Folder { documents, findings } = read_folder(path)?;
-        Ok(self.load(documents, findings))
-    }
+    let Folder { documents, findings } = read_folder(path)?;
+    Ok(Loader::default().load(documents, findings))
 }
 
 /// Why a policy folder could not be read at all.
@@ -53,7 +47,7 @@ pub enum FolderError {
         path: PathBuf,
     },
     /// There is something else at the path.
-    #[error("`{path}` is neither a folder nor a `.toml` file: name one of these")]
+    #[error("`{path}` is neither a folder nor a `.toml` or `.yaml` file: name one of these")]
     NotAFolder {
         /// The path.
         path: PathBuf,
@@ -66,14 +60,6 @@ pub enum FolderError {
         /// What the system said.
         #[source]
         source: io::Error,
-    },
-    /// There is more than anyone means to put there.
-    #[error("there are more than {most} documents below `{path}`: name the policy folder itself")]
-    TooLarge {
-        /// The path.
-        path: PathBuf,
-        /// How many are read at most.
-        most: usize,
     },
     /// Anything else.
     #[error("the policy folder `{path}` could not be read")]

@@ -14,6 +14,7 @@ mod http_route_group;
 mod identity_binding;
 mod labels;
 mod loader;
+mod outside;
 mod part;
 mod reading;
 mod references;

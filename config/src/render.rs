@@ -74,6 +74,17 @@ fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) 
     // the whole file each.
     let first_line = marks.iter().map(|mark| mark.spot.line).min().unwrap_or(1);
     let lines = lines_around(&document.text, marks);
+    if lines.len() > MOST_BYTES_OF_AN_EXCERPT {
+        return match marks {
+            // Nobody reads an excerpt of such a line, and there may be many findings in it.
+            [mark] => {
+                let (line, column) = (to_usize(mark.spot.line), to_usize(mark.spot.column));
+                group.element(Origin::path(&**file).line(line).char_column(column))
+            }
+            // They are far from each other.
+            several => several.chunks(1).fold(group, |group, one| excerpt(group, one, documents)),
+        };
+    }
     let text = document.text.get(lines.clone()).unwrap_or("");
     let annotations = marks.iter().map(|mark| {
         let (start, end) = mark.spot.bytes;
@@ -82,10 +93,17 @@ fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) 
         annotation.label((!mark.label.is_empty()).then_some(mark.label))
     });
     let snippet = Snippet::source(text)
-        .line_start(usize::try_from(first_line).unwrap_or(1))
+        .line_start(to_usize(first_line))
         .path(&**file)
         .annotations(annotations);
     group.element(snippet)
+}
+
+/// The largest excerpt that is drawn.
+const MOST_BYTES_OF_AN_EXCERPT: usize = 8192;
+
+fn to_usize(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// The bytes from the beginning of the first line that is marked to the end of the last.

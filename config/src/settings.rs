@@ -2,6 +2,7 @@
 //! is left out has the defaults of docs/reference/settings.md.
 
 mod duration;
+mod policy;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,8 @@ use crate::document::Document;
 use crate::mode;
 use crate::table::{Reader, Table, Told, Value};
 
+pub use policy::{EtcdSettings, PolicyPlace};
+
 /// The settings of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -30,8 +33,8 @@ pub struct Settings {
     pub mode: Mode,
     /// The folder of the state that survives. Paths are as written.
     pub state: Option<PathBuf>,
-    /// The policy folder.
-    pub policy: Option<PathBuf>,
+    /// Where policy comes from.
+    pub policy: Option<PolicyPlace>,
     /// The file of the key that encrypts keys at rest.
     pub key_encryption_key: Option<PathBuf>,
     /// Where the control plane listens.
@@ -82,12 +85,12 @@ pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
             let spot = Some(reader.spot(span));
             reader.tell(Finding::error(codes::SYNTAX, spot, error.message()).label("here"));
         }
-        return Err(in_order(reader));
+        return Err(in_order(&reader));
     }
     let mut table = Table::new(&reader, root.get_ref(), 0..0, "the settings file");
     let settings = read(&mut table);
     table.finish();
-    let findings = in_order(reader);
+    let findings = in_order(&reader);
     match settings {
         Ok(settings) if findings.is_empty() => Ok(settings),
         _ => Err(findings),
@@ -129,10 +132,8 @@ impl Default for Certificates {
     }
 }
 
-fn in_order(reader: Reader<'_>) -> Vec<Finding> {
-    let mut findings = reader.into_findings();
-    findings.sort_by(Finding::order);
-    findings
+fn in_order(reader: &Reader<'_>) -> Vec<Finding> {
+    reader.take_findings().in_order()
 }
 
 fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
@@ -142,7 +143,8 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
     let trust_domain = table.optional("trust_domain", read_domain);
     let mode = table.optional("mode", mode::read);
     let state = table.optional("state", read_path);
-    let policy = table.optional("policy", read_path);
+    let name = mesh.as_ref().ok().and_then(Clone::clone).unwrap_or(default.mesh);
+    let policy = table.optional("policy", |value| policy::read(value, &name));
     let key_encryption_key = table.optional("key_encryption_key", read_path);
     let listen = table.optional("listen", read_listen);
     let advertise = table.optional("advertise", |value| value.each(read_authority));
@@ -153,7 +155,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
 
     let domain = domain?.unwrap_or(default.domain);
     Ok(Settings {
-        mesh: mesh?.unwrap_or(default.mesh),
+        mesh: mesh.map(|_| name)?,
         trust_domain: TrustDomain::new(trust_domain?.unwrap_or_else(|| domain.clone())),
         domain,
         mode: mode?.unwrap_or(default.mode),
@@ -207,17 +209,21 @@ fn read_listen(value: Value<'_>) -> Result<Listen, Told> {
 }
 
 /// `host:port`, where the host is a name or an address, an IPv6 one in brackets.
+fn authority(text: &str) -> Option<(String, u16)> {
+    let in_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    let (host, port) = text.rsplit_once(':')?;
+    let host = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
+        None if !host.is_empty() && host.bytes().all(in_a_name) => host.to_owned(),
+        None => return None,
+    };
+    let port = port.parse::<u16>().ok().filter(|number| *number > 0)?;
+    Some((host, port))
+}
+
 fn read_authority(value: Value<'_>) -> Result<(String, u16), Told> {
     let text = value.string()?;
-    let in_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    let read_host = |host: &str| match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
-        Some(address) => address.parse::<Ipv6Addr>().ok().map(|address| address.to_string()),
-        None => (!host.is_empty() && host.bytes().all(in_a_name)).then(|| host.to_owned()),
-    };
-    let read_port = |port: &str| port.parse::<u16>().ok().filter(|number| *number > 0);
-    let parts = text.rsplit_once(':');
-    let authority = parts.and_then(|(host, port)| read_host(host).zip(read_port(port)));
-    authority.ok_or_else(|| {
+    authority(text).ok_or_else(|| {
         let message = format!("`advertise` must list `host:port`: `{text}`");
         let finding = value.error(codes::INVALID_VALUE, message).label("not `host:port`");
         value.tell(finding.help("write it as in `control-plane.example.com:15128`"))

@@ -8,10 +8,13 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use ironmesh_catalog::{Finding, Spot};
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
 
 use crate::codes;
 use crate::document::{Document, Source};
+use crate::findings::Findings;
+use crate::limits::FINDINGS_OF_ONE;
 use crate::suggest::{closest, did_you_mean};
 
 pub(crate) use value::Value;
@@ -24,13 +27,21 @@ pub(crate) struct Told;
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     source: Source<'a>,
-    findings: RefCell<Vec<Finding>>,
+    findings: RefCell<Findings>,
 }
 
 impl<'a> Reader<'a> {
     /// A reader of `document`.
     pub(crate) fn new(document: &'a Document) -> Self {
-        Self { source: Source::new(document), findings: RefCell::default() }
+        let findings = RefCell::new(Findings::at_most(FINDINGS_OF_ONE));
+        Self { source: Source::new(document), findings }
+    }
+
+    /// A reader of `document` as YAML, whatever it is called. It keeps all findings: each belongs to a
+    /// resource, of which it is told.
+    pub(crate) fn yaml(document: &'a Document) -> Self {
+        let findings = RefCell::new(Findings::at_most(usize::MAX));
+        Self { source: Source::yaml(document), findings }
     }
 
     /// The text that is read.
@@ -38,9 +49,29 @@ impl<'a> Reader<'a> {
         self.source.text()
     }
 
-    /// The spot of `bytes`.
+    /// The spot of `bytes`. Of a mapping in YAML it is the first line: it has no brackets, and may be
+    /// as long as the file.
     pub(crate) fn spot(&self, bytes: Range<usize>) -> Spot {
-        self.source.spot(bytes)
+        let written = self.text().get(bytes.clone()).unwrap_or("");
+        match written.lines().next() {
+            Some(line) if self.source.is_yaml() => {
+                self.source.spot(bytes.start..bytes.start + line.trim_end().len())
+            }
+            _ => self.source.spot(bytes),
+        }
+    }
+
+    /// How the document spells a key of ours.
+    fn word(&self, key: &'static str) -> &'static str {
+        if !self.source.is_yaml() {
+            return key;
+        }
+        WORDS_OF_YAML.iter().find(|(ours, _)| *ours == key).map_or(key, |(_, yaml)| yaml)
+    }
+
+    /// How many findings have been told so far.
+    pub(crate) fn told(&self) -> usize {
+        self.findings.borrow().len()
     }
 
     /// Takes a finding.
@@ -49,11 +80,25 @@ impl<'a> Reader<'a> {
         Told
     }
 
-    /// All findings that were told.
-    pub(crate) fn into_findings(self) -> Vec<Finding> {
-        self.findings.into_inner()
+    /// Takes back what was told after the first `told` findings.
+    pub(crate) fn forget_from(&self, told: usize) {
+        self.findings.borrow_mut().truncate(told);
+    }
+
+    /// All findings that were told; none is left.
+    pub(crate) fn take_findings(&self) -> Findings {
+        self.findings.replace(Findings::at_most(FINDINGS_OF_ONE))
     }
 }
+
+/// Keys that SMI spells otherwise than we do, with how.
+const WORDS_OF_YAML: [(&str, &str); 5] = [
+    ("endpoint_labels", "matchLabels"),
+    ("path_regex", "pathRegex"),
+    ("service_account", "serviceAccount"),
+    ("spiffe_identities", "spiffeIdentities"),
+    ("target_port", "targetPort"),
+];
 
 /// One table, while its keys are taken.
 ///
@@ -94,7 +139,17 @@ impl<'a> Table<'a> {
         if !self.known.contains(&key) {
             self.known.push(key);
         }
-        self.entries.get(key).map(|inner| Value::new(self.reader, key, inner))
+        let word = self.reader.word(key);
+        self.entries.get(key).map(|inner| Value::new(self.reader, word, inner))
+    }
+
+    /// `key` and its value as they are written, if it is given.
+    pub(crate) fn entry(
+        &mut self,
+        key: &'static str,
+    ) -> Option<(&'a Spanned<DeString<'a>>, &'a Spanned<DeValue<'a>>)> {
+        self.known.push(key);
+        self.entries.get_key_value(key)
     }
 
     /// Reads a key that may be left out.
@@ -119,7 +174,8 @@ impl<'a> Table<'a> {
     }
 
     /// Tells that `key` must be given.
-    pub(crate) fn missing(&self, key: &str) -> Told {
+    pub(crate) fn missing(&self, key: &'static str) -> Told {
+        let key = self.reader.word(key);
         let message = format!("{} needs `{key}`", self.what);
         let finding = Finding::error(codes::MISSING_KEY, Some(self.spot()), message);
         self.tell(finding.label(format!("`{key}` is missing")))

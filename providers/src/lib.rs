@@ -48,6 +48,12 @@ impl Discovery {
             }
             self.specification = Arc::clone(specification);
         }
+        let subsets = |name| {
+            let service = self.specification.services.get(name);
+            service.map_or(&[][..], |service| service.subsets.as_slice())
+        };
+        let of_changed: Vec<_> = changed.iter().flat_map(subsets).cloned().collect();
+        changed.extend(of_changed);
         for name in changed {
             let Some(endpoints) = self.endpoints(&name) else { continue };
             if self.discovered.0.get(&name).is_none_or(|known| **known != endpoints) {
@@ -62,6 +68,16 @@ impl Discovery {
         Some(match &self.specification.services.get(name)?.endpoints {
             EndpointSource::Static(list) => fixed::endpoints(list),
             EndpointSource::Registered => self.registered.endpoints(name),
+            EndpointSource::Hostname => Vec::new(),
+            EndpointSource::Subset { of, labels } => {
+                let mut endpoints = match &self.specification.services.get(of)?.endpoints {
+                    EndpointSource::Static(list) => fixed::endpoints(list),
+                    EndpointSource::Registered => self.registered.endpoints(of),
+                    EndpointSource::Hostname | EndpointSource::Subset { .. } => Vec::new(),
+                };
+                endpoints.retain(|endpoint| endpoint.labels.include(labels));
+                endpoints
+            }
         })
     }
 }

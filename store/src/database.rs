@@ -2,7 +2,6 @@
 //!
 //! Knows how values are kept, not what they mean.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 
@@ -40,7 +39,7 @@ pub(crate) const AUTHORITY: Table = TableDefinition::new("authority");
 pub(crate) const SERVICE_CERTIFICATES: Table = TableDefinition::new("service_certificates");
 /// Join records by the proxy's UUID.
 pub(crate) const JOIN_RECORDS: Table = TableDefinition::new("join_records");
-/// The last good policy, and who might connect to TCP service ports by it.
+/// The policies that were in force last, and who might connect to TCP service ports by the last one.
 pub(crate) const POLICY: Table = TableDefinition::new("policy");
 
 /// All tables. They are made with the database: a new one is a new format.
@@ -65,6 +64,24 @@ impl Store {
             all.push((key.value().to_owned(), value.value().to_vec()));
         }
         Ok(all)
+    }
+
+    /// The values of `table` whose keys begin with `prefix`, in the order of the keys.
+    pub(crate) fn all_within(
+        &self,
+        table: Table,
+        prefix: &str,
+    ) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        let table = self.database.begin_read()?.open_table(table)?;
+        let mut within = Vec::new();
+        for entry in table.range(prefix..)? {
+            let (key, value) = entry?;
+            if !key.value().starts_with(prefix) {
+                break;
+            }
+            within.push((key.value().to_owned(), value.value().to_vec()));
+        }
+        Ok(within)
     }
 
     /// Keeps one value in a transaction of its own, which is durable when this returns.
@@ -102,40 +119,15 @@ impl Store {
         Ok(transaction.commit()?)
     }
 
-    /// Makes the values whose keys begin with `prefix` these, by the rest of their keys, in one
-    /// transaction that writes what differs, and takes out the value of `former`, their form of before.
-    /// Returns how much that was.
-    pub(crate) fn replace_all(
+    /// Lets `change` change `table` in one transaction, which is durable when this returns. It returns how
+    /// much it wrote; where that is nothing, the disk is left alone.
+    pub(crate) fn change(
         &self,
         table: Table,
-        prefix: &str,
-        values: &BTreeMap<&str, &[u8]>,
-        former: &str,
+        change: impl FnOnce(&mut redb::Table<'_, &'static str, &'static [u8]>) -> Result<usize, Failure>,
     ) -> Result<usize, Failure> {
         let transaction = self.database.begin_write()?;
-        let mut written = 0;
-        {
-            let mut table = transaction.open_table(table)?;
-            let mut gone = Vec::new();
-            for entry in table.range(prefix..)? {
-                let (key, _) = entry?;
-                let Some(rest) = key.value().strip_prefix(prefix) else { break };
-                if !values.contains_key(rest) {
-                    gone.push(key.value().to_owned());
-                }
-            }
-            for key in &gone {
-                table.remove(key.as_str())?;
-            }
-            written += gone.len() + usize::from(table.remove(former)?.is_some());
-            for (rest, value) in values {
-                let key = format!("{prefix}{rest}");
-                if table.get(key.as_str())?.is_none_or(|known| known.value() != *value) {
-                    table.insert(key.as_str(), *value)?;
-                    written += 1;
-                }
-            }
-        }
+        let written = change(&mut transaction.open_table(table)?)?;
         if written == 0 {
             transaction.abort()?;
         } else {

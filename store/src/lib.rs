@@ -6,7 +6,7 @@
 //! catalog, so that etcd can take its place.
 //!
 //! ```text
-//! KeyEncryptionKey ──► Store::open ──► join records, mesh, last good policy   (as they are)
+//! KeyEncryptionKey ──► Store::open ──► join records, mesh, last policies      (as they are)
 //!                                  └─► authority, service certificates        (sealed)
 //! ```
 //!
@@ -17,6 +17,7 @@ mod certificates;
 mod database;
 mod key;
 mod open;
+mod policies;
 mod private_file;
 mod records;
 mod seal;

@@ -1,6 +1,4 @@
-//! What is kept as it is, since it holds no key: join records, the last good policy, the mesh.
-
-use std::collections::BTreeMap;
+//! What is kept as it is, since it holds no key: join records, who may connect, the mesh.
 
 use ironmesh_catalog::{
     Domain, JoinRecord, ProxyId, ServicePort, StoreError, TcpAccess, TcpAccesses, TrustDomain,
@@ -9,11 +7,6 @@ use ironmesh_catalog::{
 use crate::database::{Failure, JOIN_RECORDS, META, POLICY, Store};
 
 const MESH: &str = "mesh";
-/// In front of the paths of the documents of the last good policy.
-const DOCUMENTS: &str = "document/";
-/// The documents of the last good policy as one value, as they were kept before: read where there are
-/// no others, and gone as soon as there are.
-const ALL_DOCUMENTS: &str = "last_good";
 const TCP_ACCESSES: &str = "tcp_accesses";
 
 impl Store {
@@ -58,40 +51,6 @@ impl Store {
             Ok(records)
         };
         read().map_err(|e| StoreError::new("read the join records", e))
-    }
-
-    /// Keeps the documents of a policy that passed validation, by their paths, in place of those of the
-    /// last. Returns how many it wrote or took out: those that were as they are cost nothing.
-    pub fn put_last_good_policy<'a>(
-        &self,
-        documents: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<usize, StoreError> {
-        let texts = documents.into_iter().map(|(path, text)| (path, text.as_bytes()));
-        let mut documents: BTreeMap<_, _> = texts.collect();
-        // No path is empty: this says that there is a policy, also where it has no documents.
-        documents.insert("", b"");
-        self.replace_all(POLICY, DOCUMENTS, &documents, ALL_DOCUMENTS)
-            .map_err(|e| StoreError::new("keep the last good policy", e))
-    }
-
-    /// The documents of the last policy that passed validation, for a start when what is in the
-    /// policy folder does not (invariants 1 and 11).
-    pub fn last_good_policy(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
-        let read = || -> Result<_, Failure> {
-            let mut documents = None;
-            for (key, text) in self.all(POLICY)? {
-                let Some(path) = key.strip_prefix(DOCUMENTS) else { continue };
-                let documents = documents.get_or_insert_with(Vec::new);
-                if !path.is_empty() {
-                    documents.push((path.to_owned(), String::from_utf8(text)?));
-                }
-            }
-            match documents {
-                None => self.get_json(POLICY, ALL_DOCUMENTS),
-                documents => Ok(documents),
-            }
-        };
-        read().map_err(|e| StoreError::new("read the last good policy", e))
     }
 
     /// Keeps who may connect to TCP service ports, for the next policy to be compared with.

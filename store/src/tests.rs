@@ -1,16 +1,18 @@
+mod policies;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ironmesh_catalog::{
     CertificateStore, Domain, JoinRecord, Labels, Participation, ProxyId, Secret,
-    ServiceCertificate, TcpAccesses, TrustDomain,
+    ServiceCertificate, TrustDomain,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use crate::database::{AUTHORITY, META, POLICY, SERVICE_CERTIFICATES};
+use crate::database::{AUTHORITY, META, SERVICE_CERTIFICATES};
 
 const PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n";
 
@@ -99,7 +101,7 @@ fn everything_survives_a_restart() {
         assert!(store.join_records().unwrap().is_empty());
         store.put_mesh(&mesh.0, &mesh.1).unwrap();
         store.put_authority(b"material").unwrap();
-        store.put_last_good_policy([("shop/a.toml", "[[service]]\n")]).unwrap();
+        store.put_policy(&policies::record("1"), [("shop/a.toml", "[[service]]\n")]).unwrap();
         store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
         store.put_service_certificate(&certificate("shop/b", "2")).unwrap();
         store.put_service_certificate(&certificate("shop/a", "3")).unwrap();
@@ -115,42 +117,6 @@ fn everything_survives_a_restart() {
     let kept = [certificate("shop/a", "3"), certificate("shop/b", "2")];
     assert_eq!(store.service_certificates().unwrap(), kept);
     assert_eq!(store.join_records().unwrap(), [1, 2, 300, 1 << 100].map(record));
-}
-
-#[test]
-fn of_a_policy_that_is_kept_again_only_what_differs_is_written() {
-    let store = State::new().open().unwrap();
-    let kept = || store.last_good_policy().unwrap().unwrap();
-    assert_eq!(store.put_last_good_policy([]).unwrap(), 1, "that there is one");
-    assert!(kept().is_empty());
-    let texts: Vec<_> = (0..100).map(|n| (format!("{n:02}.toml"), format!("# {n}"))).collect();
-    let all = || texts.iter().map(|(path, text)| (path.as_str(), text.as_str()));
-    assert_eq!(store.put_last_good_policy(all()).unwrap(), 100);
-    assert_eq!(store.put_last_good_policy(all()).unwrap(), 0);
-    let edited = all().map(|(path, text)| (path, if path == "07.toml" { "" } else { text }));
-    assert_eq!(store.put_last_good_policy(edited.skip(2)).unwrap(), 3, "one edited, two gone");
-    let expected: Vec<_> = texts.iter().skip(2).cloned().collect();
-    let mut now = kept();
-    now.iter_mut().filter(|(path, _)| path == "07.toml").for_each(|(_, text)| *text = "# 7".into());
-    assert_eq!(now, expected);
-    // What else is kept beside it stays.
-    store.put_tcp_accesses(&TcpAccesses { withdrawals: 7, ..TcpAccesses::default() }).unwrap();
-    store.put_last_good_policy([]).unwrap();
-    assert_eq!(store.tcp_accesses().unwrap().withdrawals, 7);
-}
-
-#[test]
-fn a_last_good_policy_of_one_value_is_read_until_another_is_kept() {
-    let store = State::new().open().unwrap();
-    let policy = [("a.toml", "# a"), ("b.toml", "# b")].map(|(a, b)| (a.to_owned(), b.to_owned()));
-    store.put_json(POLICY, "last_good", &policy).unwrap();
-    assert_eq!(store.last_good_policy().unwrap().as_deref(), Some(&policy[..]));
-    let written = store.put_last_good_policy([("a.toml", "# 2")]).unwrap();
-    assert_eq!(written, 3, "that there is one, its document, and the value that goes");
-    assert_eq!(store.get(POLICY, "last_good").unwrap(), None);
-    let kept = store.last_good_policy().unwrap();
-    assert_eq!(kept, Some(vec![("a.toml".to_owned(), "# 2".to_owned())]));
-    assert_eq!(store.put_last_good_policy([("a.toml", "# 2")]).unwrap(), 0);
 }
 
 #[test]
@@ -236,7 +202,7 @@ fn no_private_key_is_readable_in_the_files() {
     let store = state.open().unwrap();
     store.put_authority(PEM.as_bytes()).unwrap();
     store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
-    store.put_last_good_policy([("a.toml", "in the clear")]).unwrap();
+    store.put_policy(&policies::record("1"), [("a.toml", "in the clear")]).unwrap();
     drop(store);
     let raw = fs_err::read(state.database()).unwrap();
     let has = |text: &[u8]| raw.windows(text.len()).any(|window| window == text);

@@ -1,11 +1,13 @@
 //! The command line as an operator meets it: what it prints, where, and with which exit code.
 
 #![expect(
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     clippy::print_stderr,
     reason = "test code: a panic is a failed test, and what it prints belongs to its report"
 )]
 
+mod bad_input;
 mod bench;
 mod bootstrap;
 mod check;
@@ -13,12 +15,14 @@ mod codes;
 mod command;
 mod explain;
 mod first_start;
+mod import;
 mod many;
 mod metrics;
 mod open_files;
 mod permissions;
 mod plan;
 mod proxies;
+mod rollback;
 mod serve;
 mod server;
 mod storms;

@@ -249,16 +249,16 @@ async fn sotw_a_hundred_random_flips_break_nothing() {
 }
 
 /// A small generator of numbers, the same ones each time. `FLIPS_SEED` gives others.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn seeded(seed: u64) -> Self {
+    pub(crate) fn seeded(seed: u64) -> Self {
         let given = std::env::var("FLIPS_SEED").ok().and_then(|text| text.parse().ok());
         Self(given.unwrap_or(seed))
     }
 
     /// A number from 0 to below `end`.
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         // xorshift64
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

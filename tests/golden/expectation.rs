@@ -33,7 +33,7 @@ fn every_case_compiles_to_what_is_expected() {
 }
 
 /// File name → text.
-type Files = BTreeMap<String, String>;
+pub(crate) type Files = BTreeMap<String, String>;
 
 /// What comes out of a case.
 fn files(case: &Case) -> Files {
@@ -66,7 +66,7 @@ fn to_json(compiled: &Compiled) -> Value {
     })
 }
 
-fn read(folder: &Path) -> Files {
+pub(crate) fn read(folder: &Path) -> Files {
     let Ok(entries) = fs::read_dir(folder) else { return Files::new() };
     entries
         .map(|entry| {
@@ -77,7 +77,7 @@ fn read(folder: &Path) -> Files {
         .collect()
 }
 
-fn rewrite(folder: &Path, files: &Files) {
+pub(crate) fn rewrite(folder: &Path, files: &Files) {
     fs::create_dir_all(folder).unwrap();
     for stale in read(folder).keys().filter(|name| !files.contains_key(*name)) {
         fs::remove_file(folder.join(stale)).unwrap();
@@ -88,7 +88,7 @@ fn rewrite(folder: &Path, files: &Files) {
 }
 
 /// The files that differ, each with how.
-fn compare(expected: &Files, actual: &Files) -> Vec<(String, String)> {
+pub(crate) fn compare(expected: &Files, actual: &Files) -> Vec<(String, String)> {
     let names: BTreeSet<_> = expected.keys().chain(actual.keys()).collect();
     let difference = |name: &String| match (expected.get(name), actual.get(name)) {
         (Some(expected), Some(actual)) => first_difference(expected, actual),

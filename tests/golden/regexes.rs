@@ -10,6 +10,7 @@ use std::path::Path;
 use fs_err as fs;
 use ironmesh_config::{Document, load_documents};
 use ironmesh_tests::programs::require_envoy;
+use ironmesh_xds_compile::Compiled;
 use serde_json::json;
 
 pub(crate) use self::random::Chance;
@@ -85,6 +86,48 @@ fn envoy_accepts_whatever_text_the_loader_takes_for_an_expression() {
     }
 }
 
+/// In a split behind another one, the expression is compared with the path and its query, in the form in
+/// which the loader rewrites it: or not at all, where that would be too large.
+#[test]
+fn envoy_accepts_paths_of_splits_behind_splits() {
+    let Some(program) = require_envoy() else { return };
+    let mut chance = Chance(0x5B11);
+    let mut paths: Vec<String> = HARD.map(str::to_owned).to_vec();
+    let mut rewritten = 0;
+    while paths.len() < 400 {
+        let count = 1 + paths.len() / 2;
+        let expression = if paths.len().is_multiple_of(3) {
+            chance.scribble()
+        } else {
+            format!("(?:{}){{{count}}}", chance.expression(1 + paths.len() % 5))
+        };
+        if is_accepted(Place::Path, &expression) {
+            paths.push(expression);
+        }
+    }
+    for some in paths.chunks(200) {
+        let all: Vec<_> = some.iter().map(|path| (Place::Path, path.clone())).collect();
+        let policy = format!("{POLICY}\n{BEHIND}\n{}", group(&all));
+        let compiled = compiled(&policy, BUYER);
+        // The one on disguised paths is inverted, which is said first.
+        let header = r#"{"name":":path","stringMatch""#;
+        let resources = compiled.resources.iter().map(|one| one.to_json().to_string());
+        rewritten += resources.map(|text| text.matches(header).count()).sum::<usize>();
+        let bootstrap = rendering::bootstrap(&compiled, &RealCertificates::new());
+        envoy::validate(&program, &bootstrap).unwrap_or_else(|refusal| panic!("{refusal}"));
+    }
+    assert!(rewritten > 200, "only {rewritten} conditions on paths with queries");
+}
+
+/// What the first of these proxies is to have.
+fn compiled(policy: &str, proxies: &str) -> Compiled {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("policy")).unwrap();
+    fs::write(folder.path().join("policy/policy.toml"), policy).unwrap();
+    fs::write(folder.path().join("proxies.toml"), proxies).unwrap();
+    Case::load(folder.path().to_owned()).compile().remove(0).compiled
+}
+
 /// Whether a policy with this expression has no errors.
 fn is_accepted(place: Place, expression: &str) -> bool {
     let policy = group(&[(place, expression.to_owned())]);
@@ -109,12 +152,7 @@ fn group(expressions: &[(Place, String)]) -> String {
 /// The sizes that Envoy finds, in any order. It must accept all of the expressions, in the form in
 /// which they are compiled.
 fn sizes_in_envoy(program: &Path, expressions: &[(Place, String)]) -> Vec<u32> {
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("policy")).unwrap();
-    let policy = format!("{POLICY}\n{}", group(expressions));
-    fs::write(folder.path().join("policy/policy.toml"), policy).unwrap();
-    fs::write(folder.path().join("proxies.toml"), PROXIES).unwrap();
-    let compiled = Case::load(folder.path().to_owned()).compile().remove(0).compiled;
+    let compiled = compiled(&format!("{POLICY}\n{}", group(expressions)), PROXIES);
     let mut bootstrap = rendering::bootstrap(&compiled, &RealCertificates::new());
     let limits = &mut bootstrap["layered_runtime"]["layers"][0]["static_layer"]["re2"];
     limits["max_program_size"]["warn_level"] = json!(0);
@@ -151,4 +189,36 @@ label = "store"
 id = "00000000-0000-4000-8000-000000000001"
 services = ["store"]
 mesh_address = "127.0.1.11:15003"
+"#;
+
+/// A split of all that the group `all` matches, behind one of some paths.
+const BEHIND: &str = r#"
+[[service]]
+name = "shelf"
+service_account = "store"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[traffic_split]]
+name = "store"
+service = "store"
+matches = [{ kind = "HTTPRouteGroup", name = "outer" }]
+backends = [{ service = "shelf", weight = 1 }]
+
+[[traffic_split]]
+name = "shelf"
+service = "shelf"
+matches = [{ kind = "HTTPRouteGroup", name = "all" }]
+backends = [{ service = "store-gone", weight = 1 }]
+
+[[http_route_group]]
+name = "outer"
+matches = [{ name = "outer", path_regex = "/shelf" }]
+"#;
+
+const BUYER: &str = r#"
+[[proxy]]
+label = "buyer"
+id = "00000000-0000-4000-8000-000000000002"
+services = ["buyer"]
+mesh_address = "127.0.1.12:15003"
 "#;

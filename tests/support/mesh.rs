@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use fs_err as fs;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -177,6 +177,9 @@ impl Mesh {
         if options.sotw {
             ask_for_sotw(&folder);
         }
+        if let Some(address) = options.name_server {
+            ask_name_server(&folder, address);
+        }
         folder
     }
 
@@ -231,6 +234,22 @@ fn ask_for_sotw(folder: &Path) {
     fs::write(&file, sotw).unwrap();
 }
 
+fn ask_name_server(folder: &Path, address: SocketAddr) {
+    let file = folder.join("envoy.yaml");
+    let mut bootstrap: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let ip = address.ip().to_string();
+    let address = json!({ "socket_address": { "address": ip, "port_value": address.port() } });
+    let resolver = json!({
+        "name": "envoy.network.dns_resolver.cares",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+            "resolvers": [address],
+        },
+    });
+    bootstrap.as_object_mut().unwrap().insert("typed_dns_resolver_config".to_owned(), resolver);
+    fs::write(&file, bootstrap.to_string()).unwrap();
+}
+
 fn config(folder: &Path, xds: SocketAddr, admin: SocketAddr) -> String {
     let folder = folder.display();
     format!(
@@ -262,7 +281,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!((settings.listen.xds, settings.listen.admin), (xds, admin));
-        assert_eq!(settings.policy.as_deref(), Some(Path::new("/mesh/policy")));
+        let policy = ironmesh_config::PolicyPlace::Folder("/mesh/policy".into());
+        assert_eq!(settings.policy, Some(policy));
         assert_eq!(settings.advertise, [(xds.ip().to_string(), xds.port())]);
     }
 }

@@ -28,6 +28,12 @@ pub fn require_envoy() -> Option<PathBuf> {
     require("ENVOY_BIN", fetched, "`make envoy` fetches it")
 }
 
+/// The path of etcd, with `etcdctl` beside it, or `None` as in [`Programs::find`].
+pub fn require_etcd() -> Option<PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/etcd");
+    require("ETCD_BIN", fetched, "`scripts/get-etcd.sh` fetches it")
+}
+
 /// The folder of gRPC's Python client, or `None` as in [`Programs::find`].
 pub fn require_grpcio() -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/grpcio");

@@ -1,6 +1,6 @@
 //! What a test says of a proxy that is to join its mesh.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// A proxy that is to join.
 #[derive(Debug, Clone)]
@@ -13,6 +13,7 @@ pub struct ProxyOptions {
     pub(crate) app_address: Option<IpAddr>,
     pub(crate) drain_seconds: u32,
     pub(crate) sotw: bool,
+    pub(crate) name_server: Option<SocketAddr>,
 }
 
 impl ProxyOptions {
@@ -28,6 +29,7 @@ impl ProxyOptions {
             app_address: None,
             drain_seconds: 30,
             sotw: false,
+            name_server: None,
         }
     }
 
@@ -70,6 +72,13 @@ impl ProxyOptions {
     #[must_use]
     pub fn drain_seconds(mut self, seconds: u32) -> Self {
         self.drain_seconds = seconds;
+        self
+    }
+
+    /// Lets its Envoy ask this name server.
+    #[must_use]
+    pub fn name_server(mut self, address: SocketAddr) -> Self {
+        self.name_server = Some(address);
         self
     }
 

@@ -25,6 +25,8 @@ const PREFIXES: &[(&str, &str)] = &[
     ("sim", "tests/sim"),
     ("cert", "cert/src/tests"),
     ("cli", "tests/cli"),
+    ("config", "config/src/policy/tests"),
+    ("catalog", "catalog/src"),
 ];
 
 /// How a reason begins that stands in the place of a test.

@@ -34,6 +34,7 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
     ("anyhow", &["ironmesh", "ironmesh-bench"], "errors of a library are types that callers match"),
     ("envoy-types", &["ironmesh-xds-wire"], "Envoy's messages stay behind one door"),
     ("rcgen", &["ironmesh-cert"], "certificates are made in one place"),
+    ("saphyr-parser", &["ironmesh-config"], "files are read in one place"),
     ("toml", &["ironmesh-config"], "files are read in one place"),
 ];
 

@@ -9,4 +9,5 @@ mod adversarial;
 mod conformance;
 mod edges;
 mod files;
+mod smi;
 mod workspace;

@@ -4,7 +4,7 @@ use super::*;
 use crate::finding::Spot;
 use crate::name::{Name, ServiceName};
 use crate::policy::{Subject, TcpRoute};
-use crate::service::{EndpointSource, Port, Service};
+use crate::service::{EndpointSource, Port, Protocol, Service};
 
 const LEDGER: u16 = 3306;
 
@@ -33,6 +33,9 @@ fn warehouse(mode: Option<Mode>) -> Service {
         ports: vec![port(80, Protocol::Http), port(LEDGER, Protocol::Tcp)],
         endpoints: EndpointSource::Registered,
         mode,
+        visibility: Visibility::Public,
+        external: None,
+        subsets: Vec::new(),
         spot: spot(),
     }
 }

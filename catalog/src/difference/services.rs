@@ -106,5 +106,11 @@ fn all(source: &EndpointSource) -> BTreeSet<String> {
                 if one.labels.is_empty() { words } else { format!("{words}, {}", one.labels) }
             })
             .collect(),
+        EndpointSource::Hostname => {
+            ["endpoints that proxies look up by the hostname".to_owned()].into()
+        }
+        EndpointSource::Subset { of, labels } => {
+            [format!("endpoints that are those of {of} with {labels}")].into()
+        }
     }
 }

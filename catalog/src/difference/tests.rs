@@ -10,7 +10,7 @@ use crate::name::{Domain, Name, ServiceAccount};
 use crate::policy::{
     HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, Subject, TrafficTarget,
 };
-use crate::service::{EndpointSource, Mode, Port, Protocol, Service};
+use crate::service::{EndpointSource, Mode, Port, Protocol, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
 use crate::specification::MeshSpecification;
 
@@ -39,6 +39,9 @@ fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> 
         ports: vec![Port { name: name("web"), number: 80, protocol: Protocol::Http, target: 80 }],
         endpoints: EndpointSource::Registered,
         mode,
+        visibility: Visibility::Public,
+        external: None,
+        subsets: Vec::new(),
         spot: spot(),
     };
     let mut specification = MeshSpecification::default();
@@ -46,7 +49,7 @@ fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> 
     for (caller, paths) in grants {
         let one = |(n, path): (usize, &&str)| HttpMatch {
             name: name(&format!("m{n}")),
-            path: (**path != *"*").then(|| PathRegex((**path).into())),
+            path: (**path != *"*").then(|| PathRegex { text: (**path).into(), before_query: None }),
             methods: methods.iter().map(|method| Method((*method).into())).collect(),
             headers: std::collections::BTreeMap::new(),
             spot: spot(),

@@ -12,7 +12,7 @@ use crate::identity::{SpiffeId, TrustDomain};
 use crate::name::Domain;
 use crate::policy::{BoundIdentity, IdentityBinding};
 use crate::proxy::{JoinRecord, Participation, ProxyId};
-use crate::service::{EndpointSource, Mode, Service};
+use crate::service::{EndpointSource, Mode, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
 use crate::specification::MeshSpecification;
 
@@ -36,6 +36,9 @@ fn service(service: &str, account: &str) -> Service {
         ports: Vec::new(),
         endpoints: EndpointSource::Registered,
         mode: None,
+        visibility: Visibility::Public,
+        external: None,
+        subsets: Vec::new(),
         spot: spot(),
     }
 }

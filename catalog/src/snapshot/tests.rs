@@ -7,7 +7,7 @@ use super::*;
 use crate::finding::Spot;
 use crate::name::Name;
 use crate::proxy::{Participation, Revocation};
-use crate::service::{EndpointSource, Port, Protocol};
+use crate::service::{EndpointSource, Port, Protocol, Visibility};
 
 const WEB: u16 = 14001;
 
@@ -24,6 +24,9 @@ fn service(name: &str) -> Service {
         }],
         endpoints: EndpointSource::Registered,
         mode: None,
+        visibility: Visibility::Public,
+        external: None,
+        subsets: Vec::new(),
         spot: Spot::new(&"p.toml".into(), "", 0..0),
     }
 }

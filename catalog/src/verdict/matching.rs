@@ -45,7 +45,7 @@ pub(super) fn mismatches(one: &HttpMatch, arrival: &Arrival) -> Vec<Mismatch> {
     }
     if let Some(path) = &one.path {
         if !is_whole(&path.whole_path(), &arrival.path) {
-            mismatches.push(Mismatch::Path { expression: Arc::clone(&path.0) });
+            mismatches.push(Mismatch::Path { expression: Arc::clone(&path.text) });
         } else if is_whole(PathRegex::DISGUISED, &arrival.path) {
             mismatches.push(Mismatch::DisguisedPath);
         }

@@ -11,7 +11,7 @@ use crate::policy::{
     HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, Subject, TcpRoute,
     TrafficSplit, TrafficTarget,
 };
-use crate::service::{EndpointSource, Mode, Protocol};
+use crate::service::{EndpointSource, Mode, Protocol, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
 use crate::specification::MeshSpecification;
 
@@ -42,6 +42,9 @@ fn service(of: &str, ports: &[(u16, Protocol)]) -> Service {
             .collect(),
         endpoints: EndpointSource::Registered,
         mode: None,
+        visibility: Visibility::Public,
+        external: None,
+        subsets: Vec::new(),
         spot: spot(),
     }
 }
@@ -76,7 +79,7 @@ fn mesh() -> MeshSpecification {
         name: name("books"),
         matches: vec![HttpMatch {
             name: name("read"),
-            path: Some(PathRegex("/books/.*".into())),
+            path: Some(PathRegex { text: "/books/.*".into(), before_query: None }),
             methods: vec![Method("GET".into())],
             headers: [("x-tier".into(), "gold|silver".into())].into(),
             spot: spot(),
@@ -104,6 +107,7 @@ fn mesh() -> MeshSpecification {
         namespace: name("shop"),
         name: name("halves"),
         service: "shop/store".parse().unwrap(),
+        matches: Vec::new(),
         backends: vec![backend("v1", 9), backend("v2", 1), backend("store", 0)],
         spot: spot(),
     };

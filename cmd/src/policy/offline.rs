@@ -14,8 +14,8 @@ use ironmesh_providers::discover;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use super::check;
 use super::forecast::{Known, to_be_issued};
-use super::{refused, tell_findings};
 use crate::cli::Output;
 
 /// Reads a policy folder that must pass the check. If it does not, what is wrong is told as by
@@ -25,11 +25,13 @@ pub(crate) fn load(
     output: Output,
 ) -> anyhow::Result<(Loaded, Arc<MeshSpecification>)> {
     let loaded = load_folder(folder)?;
-    if let Some(specification) = loaded.specification.clone() {
-        return Ok((loaded, specification));
+    match loaded.specification.clone() {
+        Some(specification) => Ok((loaded, specification)),
+        None => {
+            check::tell(&loaded, output);
+            Err(check::refusal(&loaded, &format!("`{}`", folder.display())).into())
+        }
     }
-    tell_findings(&loaded, output)?;
-    Err(refused(folder, &loaded).into())
 }
 
 /// The mesh of a policy into which these have joined, and nobody else.
@@ -77,7 +79,9 @@ pub(crate) fn records(proxies: &[Known]) -> Records {
 fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRecord {
     let listed = match &service.endpoints {
         EndpointSource::Static(list) => list.first().map(|first| first.address),
-        EndpointSource::Registered => None,
+        EndpointSource::Registered | EndpointSource::Hostname | EndpointSource::Subset { .. } => {
+            None
+        }
     };
     let documentation = 0x2001_0db8 << 96;
     let address =

@@ -16,8 +16,8 @@ use ironmesh_cert::generate_proxy_key_and_csr;
 use ironmesh_sidecar::envoy::{self, Bootstrap};
 use serde_json::json;
 
-use super::folder::NewFolder;
 use crate::cli::{BootstrapArguments, Output};
+use crate::new_folder::NewFolder;
 use crate::places::Places;
 
 /// Lets one proxy in, whose folder is the one that is named; or several, with a folder each in there.
@@ -25,7 +25,7 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     let places = Places::find(&arguments.config)?;
     let client = Client::new(&places.admin_socket());
     let proxies = new_proxies(arguments.address, arguments.count)?;
-    let folder = NewFolder::create(&arguments.out)?;
+    let folder = NewFolder::create(&arguments.out, 0o700)?;
     let mut all = Vec::new();
     let mut notes = Vec::new();
     // What has joined is kept also when the next ones fail.
@@ -130,7 +130,7 @@ async fn join(
 /// Makes the proxy's folder and key. Whether they can be written at all is known before anybody joins.
 fn begin(folder: &NewFolder, proxy: &NewProxy) -> anyhow::Result<Newcomer> {
     if !proxy.name.is_empty() {
-        folder.make(&proxy.name)?;
+        folder.make(Path::new(&proxy.name))?;
     }
     let (key, certificate_request) = generate_proxy_key_and_csr()?;
     folder.write(&Path::new(&proxy.name).join(envoy::KEY), key.expose(), 0o600)?;

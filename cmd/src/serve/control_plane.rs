@@ -8,12 +8,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined, MAX_NEWCOMERS, Plan,
-    PlanRequest, ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevokeRequest, Revoked,
+    BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined, MAX_NEWCOMERS,
+    MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness,
+    Refusal, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
-use ironmesh_catalog::{JoinRecord, Mesh, Participation, Proxy, ProxyId, Question, Verdict};
+use ironmesh_catalog::{
+    JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, Verdict,
+};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;
+use ironmesh_store::Store;
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -21,7 +25,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::metrics;
-use super::policy_source::PolicyState;
+use super::policy_source::{PolicyState, Rollbacks};
 use super::reconciler::Outlook;
 use super::register::Register;
 use crate::exit::chain;
@@ -32,6 +36,8 @@ pub(crate) struct RunningControlPlane {
     pub(crate) authority: Arc<Mutex<Authority>>,
     pub(crate) register: Arc<Register>,
     pub(crate) policy: watch::Receiver<PolicyState>,
+    pub(crate) rollbacks: Rollbacks,
+    pub(crate) store: Arc<Store>,
     pub(crate) outlook: Outlook,
     pub(crate) hub: Arc<Hub>,
     /// Where xDS is served.
@@ -49,7 +55,10 @@ impl ControlPlane for RunningControlPlane {
         let waiting_for = if ready {
             Vec::new()
         } else {
-            vec![format!("a policy without errors in `{}`", policy.source)]
+            // Where there are no findings, it cannot be read at all.
+            let why = if policy.findings.is_empty() { policy.drawn.trim_end() } else { "" };
+            let colon = if why.is_empty() { "" } else { ": " };
+            vec![format!("a policy without errors in `{}`{colon}{why}", policy.source)]
         };
         let findings = self.outlook.mesh_findings.borrow();
         let findings = findings.iter().map(FindingView::from).collect();
@@ -78,6 +87,32 @@ impl ControlPlane for RunningControlPlane {
 
     fn plan(&self, request: &PlanRequest) -> Result<Plan, Refusal> {
         self.foresee(request)
+    }
+
+    fn policy_revisions(&self) -> Result<RevisionList, Refusal> {
+        let mut kept = self.store.policies().map_err(|error| Refusal::Failure(chain(&error)))?;
+        let PolicyView { in_force, rolled_back, .. } = self.policy.borrow().view.clone();
+        if let Some(in_force) = &in_force
+            && kept.iter().all(|record| record.revision != in_force.revision)
+        {
+            // It has come into force a moment ago, and will be kept.
+            kept.insert(0, in_force.clone());
+        }
+        let current = in_force.map(|record| record.revision);
+        let view = |record: PolicyRecord| {
+            let current = current.as_ref() == Some(&record.revision);
+            RevisionView { record, current }
+        };
+        Ok(RevisionList { revisions: kept.into_iter().map(view).collect(), rolled_back })
+    }
+
+    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal> {
+        let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
+        if ![&request.message, &request.by].into_iter().flatten().all(is_line) {
+            let words = format!("a message and a name are one line of at most {MAX_REASON} bytes");
+            return Err(Refusal::Request(words));
+        }
+        self.rollbacks.ask(request)
     }
 
     fn metrics(&self) -> String {
@@ -169,6 +204,20 @@ impl RunningControlPlane {
             return refuse("there is no policy in force yet; see /readyz".to_owned());
         };
         let upstreams = request.upstreams.iter().map(|upstream| &upstream.service);
+        let known = |name| specification.services.get(name);
+        if let Some(part) = request.services.iter().filter_map(known).find(|one| one.is_subset()) {
+            let (part, whole) = (&part.name, part.served_as());
+            return refuse(format!(
+                "`{part}` is a part of the service `{whole}`: let the proxy join as that, with the labels of the part (`--label`)"
+            ));
+        }
+        let mut services = request.services.iter().filter_map(known);
+        if let Some(external) = services.find(|one| one.external.is_some()) {
+            let name = &external.name;
+            return refuse(format!(
+                "the service `{name}` is outside of the mesh: no proxy serves it"
+            ));
+        }
         for name in request.services.iter().chain(upstreams) {
             if !specification.services.contains_key(name) {
                 let known: Vec<_> =

@@ -55,7 +55,11 @@ impl Collector for Sources {
             ("proxies_joined", "Proxies that have joined and are in use", joined),
             ("proxies_connected", "Proxies with a stream", connected),
             ("xds_streams", "Streams that are open", streams),
-            ("policy_stale", "Whether the newest policy is refused", usize::from(is_stale)),
+            (
+                "policy_stale",
+                "Whether what the source of policy holds is not in force",
+                usize::from(is_stale),
+            ),
             ("resources_refused", "What proxies refuse of what policy asks for", refused),
             (
                 "resources_withheld",

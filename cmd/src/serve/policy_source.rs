@@ -1,29 +1,34 @@
-//! Policy from the folder: the newest that passes the check is in force, and the last such one is
-//! kept in the store for a start with a broken folder (invariant 1).
+//! Policy from its source: the newest that passes the check is in force, and the last such one is
+//! kept in the store for a start with a broken source (invariant 1).
 
-use std::path::PathBuf;
+mod commits;
+mod keeper;
+mod rollback;
+mod source;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_admin::{FindingView, PolicyView};
-use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
-use ironmesh_config::{Document, Loader, load_documents, render, watch_folder};
+use ironmesh_catalog::{Finding, MeshSpecification, PolicyPin, PolicyRecord, PolicyRevision};
+use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
 use ironmesh_store::Store;
 use jiff::Timestamp;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+
+use commits::Commits;
+use keeper::Keeper;
+use rollback::Rollback;
+pub(crate) use rollback::Rollbacks;
+use source::Reading;
+pub(crate) use source::Source;
 
 use crate::exit::chain;
 
-/// How long a policy may be in force before it is kept: changes that follow each other are kept together.
-const KEPT_AFTER: Duration = Duration::from_secs(1);
-
-/// How often the folder is read where the system does not let it be watched.
-const UNWATCHED: Duration = Duration::from_secs(5);
-
-/// How long after it could not be kept it is tried again.
-const KEPT_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How long a start waits for its source, before it goes by what was good last.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
 
 /// The policy as it stands.
 #[derive(Debug, Clone, Default)]
@@ -36,142 +41,152 @@ pub(crate) struct PolicyState {
 
 #[derive(Debug)]
 pub(crate) struct PolicySource {
-    folder: PathBuf,
+    source: Source,
     loader: Loader,
     store: Arc<Store>,
-    /// What the folder held when it was last read, if it could be read.
+    keeper: Keeper,
+    commits: Commits,
+    rollbacks: mpsc::Receiver<Rollback>,
+    /// What the source held when it was last read, if it could be read.
     seen: Option<PolicyRevision>,
-    /// What is in force and not in the store yet.
-    unkept: Option<Arc<[Document]>>,
-    /// When that is kept next.
-    keep_at: Option<Instant>,
-    /// Whether it could not be kept the last time, which was said then.
-    is_keeping_down: bool,
+    /// What was rolled back to, and is in force in place of what the folder holds.
+    pin: Option<PolicyPin>,
+    /// The documents of what is in force.
+    documents: Arc<[Document]>,
     state: watch::Sender<PolicyState>,
 }
 
 impl PolicySource {
-    /// Reads the folder for the first time; where it holds no good policy, the last good one is
+    /// Reads the source for the first time; where it holds no good policy, the last good one is
     /// taken out of the store. Without either, there is nothing to serve until it is mended.
-    pub(crate) fn open(
-        folder: PathBuf,
+    pub(crate) async fn open(
+        source: Source,
         store: Arc<Store>,
-    ) -> anyhow::Result<(Self, watch::Receiver<PolicyState>)> {
-        let view = PolicyView { source: folder.display().to_string(), ..PolicyView::default() };
+    ) -> anyhow::Result<(Self, Rollbacks, watch::Receiver<PolicyState>)> {
+        let view = PolicyView { source: source.name(), ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
+        let (asked, rollbacks) = mpsc::channel(1);
+        let pin = match &source {
+            Source::Folder(_) => store.policy_pin()?,
+            Source::Etcd(_) => None,
+        };
         let mut source = Self {
-            folder,
             loader: Loader::default(),
+            keeper: Keeper::new(Arc::clone(&store)),
+            commits: Commits::new(source.path()),
+            source,
             store,
+            rollbacks,
             seen: None,
-            unkept: None,
-            keep_at: None,
-            is_keeping_down: false,
+            pin,
+            documents: Vec::new().into(),
             state,
         };
-        source.read();
+        if source.pin.is_some() {
+            // It is the newest that is kept.
+            source.fall_back()?;
+        }
+        let first = timeout(FIRST_LOOK, source.source.next()).await;
+        source.take(first.unwrap_or_else(|_| {
+            Err(format!("no answer within {} s; it is asked on", FIRST_LOOK.as_secs()))
+        }));
         if source.state.borrow().specification.is_none() {
             source.fall_back()?;
         }
-        Ok((source, receiver))
+        Ok((source, Rollbacks(asked), receiver))
     }
 
-    /// Follows the folder until `shutdown`.
+    /// Follows the source until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let mut watch = watch_folder(self.folder.clone())
-            .inspect_err(|error| {
-                tracing::warn!(error = chain(error), "reading the policy every 5 s");
-            })
-            .ok();
         loop {
-            // Read once more after the watch began: nothing is missed in between.
-            tokio::task::block_in_place(|| self.read());
-            loop {
-                let keep_at = self.keep_at;
-                let changed = async {
-                    match &mut watch {
-                        Some(watch) => watch.changed().await,
-                        None => sleep(UNWATCHED).await,
-                    }
-                };
-                tokio::select! {
-                    () = changed => break,
-                    () = sleep_until(keep_at.unwrap_or_else(Instant::now)), if keep_at.is_some() => {
-                        tokio::task::block_in_place(|| self.keep());
-                    }
-                    () = shutdown.cancelled() => {
-                        tokio::task::block_in_place(|| self.keep());
-                        return Ok(());
-                    }
+            let due = self.keeper.due();
+            tokio::select! {
+                reading = self.source.next() => {
+                    tokio::task::block_in_place(|| self.take(reading));
+                }
+                (revision, commit) = self.commits.found() => self.name_commit(&revision, commit),
+                Some(rollback) = self.rollbacks.recv() => {
+                    tokio::task::block_in_place(|| self.answer(rollback));
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    tokio::task::block_in_place(|| self.keeper.keep());
+                }
+                () = shutdown.cancelled() => {
+                    tokio::task::block_in_place(|| self.keeper.keep());
+                    return Ok(());
                 }
             }
         }
     }
 
-    /// Reads the folder, and puts into force what passes.
-    fn read(&mut self) {
-        let loaded = match self.loader.load_folder(&self.folder) {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                self.unreadable(&chain(&error));
-                return;
+    /// Takes what was read, or that it cannot be.
+    fn take(&mut self, reading: Result<Reading, String>) {
+        match reading {
+            Ok(Reading { documents, findings, pushed }) => {
+                let loaded = self.loader.load(documents, findings);
+                self.check(&loaded, pushed);
+                // Each time: the same documents may have been committed meanwhile.
+                self.commits.search(loaded.revision);
             }
-        };
-        if self.unkept.is_some() {
-            self.keep_at.get_or_insert_with(|| Instant::now() + KEPT_AFTER);
+            Err(problem) => self.unreadable(&problem),
         }
+    }
+
+    /// Puts into force what was loaded, if it passes.
+    fn check(&mut self, loaded: &Loaded, pushed: Option<PolicyRecord>) {
         if self.seen.as_ref() == Some(&loaded.revision) {
-            return;
+            return self.name_push(pushed);
         }
         self.seen = Some(loaded.revision.clone());
-        let drawn = render(&loaded.findings, &loaded.documents, false);
         if !loaded.findings.is_empty() {
+            let drawn = render(&loaded.findings, &loaded.documents, false);
             tracing::warn!(
                 "policy in `{}` has findings:\n{}",
-                self.folder.display(),
+                self.source.name(),
                 drawn.trim_end()
             );
         }
+        if let Some(pin) = &mut self.pin
+            && pin.folder.get_or_insert_with(|| loaded.revision.clone()) == &loaded.revision
+        {
+            self.state.send_modify(|state| {
+                state.view.findings = loaded.findings.iter().map(FindingView::from).collect();
+            });
+            return self.tell_of_pin();
+        }
         let Some(specification) = &loaded.specification else {
-            self.refuse(&loaded.findings, drawn);
-            self.keep();
+            self.refuse(&loaded.findings, render(&loaded.findings, &loaded.documents, false));
+            self.keeper.keep();
             return;
         };
-        self.put_in_force(specification, &loaded.findings, drawn);
-        // Kept behind it, for proxies do not wait for the disk: until then the folder has it.
-        self.unkept = Some(loaded.documents);
-        self.keep_at.get_or_insert_with(|| Instant::now() + KEPT_AFTER);
+        self.end_pin();
+        let record = pushed.unwrap_or_else(|| PolicyRecord {
+            revision: loaded.revision.clone(),
+            at: Timestamp::now(),
+            commit: None,
+            by: None,
+            message: None,
+        });
+        self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
     }
 
-    /// Keeps what is in force for a start with a broken folder. A store that refuses must not stop the mesh:
-    /// it is tried again and again, and said once.
-    fn keep(&mut self) {
-        self.keep_at = None;
-        let Some(documents) = &self.unkept else { return };
-        let documents = documents.iter().map(|d| (&*d.path, &*d.text));
-        match self.store.put_last_good_policy(documents) {
-            Ok(_) => {
-                self.unkept = None;
-                if std::mem::take(&mut self.is_keeping_down) {
-                    tracing::info!("the policy is kept for the next start again");
-                }
-            }
-            Err(error) => {
-                self.keep_at = Some(Instant::now() + KEPT_AGAIN_AFTER);
-                if !std::mem::replace(&mut self.is_keeping_down, true) {
-                    tracing::error!(
-                        error = chain(&error),
-                        "cannot keep the policy for the next start; trying every 5 s"
-                    );
-                }
-            }
+    /// The folder holds something else by now, and that passes.
+    fn end_pin(&mut self) {
+        let Some(pin) = self.pin.take() else { return };
+        let revision = pin.record.revision;
+        tracing::info!(%revision, "the policy folder has changed: the rollback is over");
+        if let Err(error) = self.store.put_policy_pin(None) {
+            // The next start finds out for itself: the folder is not what it was then.
+            tracing::error!(error = chain(&error), "cannot keep that the rollback is over");
         }
+        self.tell_of_pin();
     }
 
-    /// Puts the policy that was last kept into force, beside what is wrong with the folder.
-    fn fall_back(&self) -> anyhow::Result<()> {
+    /// Puts the policy that was last kept into force, beside what is wrong with the source.
+    fn fall_back(&mut self) -> anyhow::Result<()> {
         let Some(kept) = self.store.last_good_policy()? else { return Ok(()) };
+        let record = self.store.policies()?.into_iter().next();
         let documents = kept.into_iter().map(|(path, text)| Document::new(path, text));
         let loaded = load_documents(documents);
         let Some(specification) = loaded.specification else {
@@ -180,21 +195,27 @@ impl PolicySource {
             return Ok(());
         };
         tracing::warn!(revision = %specification.revision, "serving the last good policy instead");
+        self.documents = loaded.documents;
         self.state.send_modify(|state| {
             state.view.revision = Some(specification.revision.to_string());
+            state.view.in_force = record;
             state.specification = Some(specification);
         });
         Ok(())
     }
 
+    /// Publishes a policy that passed, and has it kept behind that: proxies do not wait for the disk.
     fn put_in_force(
-        &self,
+        &mut self,
         specification: &Arc<MeshSpecification>,
+        record: &PolicyRecord,
+        documents: &Arc<[Document]>,
         findings: &[Finding],
-        drawn: String,
     ) {
         tracing::info!(
             revision = %specification.revision,
+            commit = record.commit,
+            by = record.by,
             services = specification.services.len(),
             traffic_targets = specification.traffic_targets.len(),
             "policy is in force"
@@ -203,16 +224,45 @@ impl PolicySource {
         if specification.services.is_empty() && before > 0 {
             tracing::warn!(
                 services_before = before,
-                "the policy folder defines nothing any more: nothing is allowed from now on"
+                "policy defines nothing any more: nothing is allowed from now on"
             );
         }
+        let drawn = render(findings, documents, false);
         self.state.send_modify(|state| {
             state.specification = Some(Arc::clone(specification));
             state.view.revision = Some(specification.revision.to_string());
+            state.view.in_force = Some(record.clone());
             state.view.stale_since = None;
             state.view.findings = findings.iter().map(FindingView::from).collect();
             state.view.drawn = drawn;
         });
+        self.documents = Arc::clone(documents);
+        self.keeper.put(record.clone(), Arc::clone(documents));
+    }
+
+    /// Shows who pushed what is in force, where somebody else has pushed the same again.
+    fn name_push(&mut self, pushed: Option<PolicyRecord>) {
+        let Some(pushed) = pushed else { return };
+        let in_force = self.state.borrow().view.in_force.clone();
+        if in_force.is_some_and(|old| old.revision == pushed.revision && old != pushed) {
+            self.keeper.put(pushed.clone(), Arc::clone(&self.documents));
+            self.state.send_modify(|state| state.view.in_force = Some(pushed));
+        }
+    }
+
+    /// Shows of which commit the policy in force is, where it is what the folder holds.
+    fn name_commit(&mut self, revision: &PolicyRevision, commit: Option<String>) {
+        let in_force = self.state.borrow().view.in_force.clone();
+        let Some(mut record) = in_force.filter(|record| record.revision == *revision) else {
+            return;
+        };
+        if record.commit == commit || self.seen.as_ref() != Some(revision) {
+            return;
+        }
+        tracing::info!(%revision, commit, "policy is of this commit");
+        record.commit = commit;
+        self.keeper.put(record.clone(), Arc::clone(&self.documents));
+        self.state.send_modify(|state| state.view.in_force = Some(record));
     }
 
     /// What was in force stays in force.
@@ -232,7 +282,7 @@ impl PolicySource {
             return;
         }
         self.seen = None;
-        self.keep();
+        self.keeper.keep();
         tracing::error!(problem, "the policy cannot be read; what was in force stays in force");
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
@@ -247,18 +297,19 @@ mod tests {
     use std::path::Path;
 
     use fs_err as fs;
+    use ironmesh_config::{Folder, read_folder};
     use ironmesh_store::KeyEncryptionKey;
 
     use super::*;
 
-    fn store(folder: &Path) -> Arc<Store> {
+    pub(super) fn store(folder: &Path) -> Arc<Store> {
         let (key, is_there) = (folder.join("kek"), Store::database_exists(folder));
         let kek = KeyEncryptionKey::load_or_create(&key, is_there).unwrap();
         Arc::new(Store::open(folder, kek).unwrap())
     }
 
     /// A store that keeps no policy: where that belongs is something else.
-    fn refusing_store(folder: &Path) -> Arc<Store> {
+    pub(super) fn refusing_store(folder: &Path) -> Arc<Store> {
         drop(store(folder));
         let database = redb::Database::open(folder.join("state.redb")).unwrap();
         let policy = redb::TableDefinition::<&str, &[u8]>::new("policy");
@@ -271,59 +322,39 @@ mod tests {
         store(folder)
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_could_not_be_kept_is_tried_again_until_it_is() {
-        let root = tempfile::tempdir().unwrap();
-        let (refusing, good) = (root.path().join("refusing"), store(&root.path().join("good")));
-        let folder = root.path().join("policy");
-        fs::create_dir(&folder).unwrap();
-        fs::write(folder.join("a.toml"), "# 1").unwrap();
-        let (mut source, _state) = PolicySource::open(folder, refusing_store(&refusing)).unwrap();
-        for _ in 0..3 {
-            source.keep();
-            assert_eq!(source.keep_at, Some(Instant::now() + KEPT_AGAIN_AFTER));
-            assert!(source.unkept.is_some() && source.is_keeping_down);
-            tokio::time::advance(KEPT_AGAIN_AFTER).await;
-            // The folder is as it was: what is due stays due.
-            let due = source.keep_at;
-            source.read();
-            assert_eq!(source.keep_at, due);
-        }
-        source.store = Arc::clone(&good);
-        source.keep();
-        let kept = good.last_good_policy().unwrap();
-        assert_eq!(kept, Some(vec![("a.toml".to_owned(), "# 1".to_owned())]));
-        assert!(source.unkept.is_none() && source.keep_at.is_none() && !source.is_keeping_down);
-    }
-
-    #[test]
-    fn what_is_in_force_is_kept_behind_it_and_before_it_is_needed() {
+    #[tokio::test]
+    async fn what_is_in_force_is_kept_behind_it_and_before_it_is_needed() {
         let root = tempfile::tempdir().unwrap();
         let store = store(&root.path().join("state"));
         let folder = root.path().join("policy");
         fs::create_dir(&folder).unwrap();
         let write = |text: &str| fs::write(folder.join("a.toml"), text).unwrap();
         let kept = || Some(store.last_good_policy().unwrap()?.into_iter().next()?.1);
+        // Changes are told by this test, and not by the folder.
+        let read = || {
+            let Folder { documents, findings } = read_folder(&folder).unwrap();
+            Ok(Reading { documents, findings, pushed: None })
+        };
         write("# 0");
-        let (mut source, state) = PolicySource::open(folder.clone(), Arc::clone(&store)).unwrap();
-        source.keep();
+        let opened = PolicySource::open(Source::folder(folder.clone()), Arc::clone(&store));
+        let (mut source, _, state) = opened.await.unwrap();
+        source.keeper.keep();
         assert_eq!(kept().as_deref(), Some("# 0"));
         for number in 1..10 {
             write(&format!("# {number}"));
-            source.read();
+            source.take(read());
             assert_eq!(state.borrow().view.revision, source.seen.as_ref().map(ToString::to_string));
             assert_eq!(kept().as_deref(), Some("# 0"), "the disk is not written for each of them");
-            assert!(source.keep_at.is_some_and(|at| at <= Instant::now() + KEPT_AFTER));
+            assert!(source.keeper.due().is_some());
         }
         // From now on the folder has it no more.
         write("[[");
-        source.read();
+        source.take(read());
         assert_eq!(kept().as_deref(), Some("# 9"));
-        assert!(source.unkept.is_none() && source.keep_at.is_none());
+        assert!(source.keeper.due().is_none());
         write("# 10");
-        source.read();
-        fs::remove_dir_all(&folder).unwrap();
-        source.read();
+        source.take(read());
+        source.take(Err("it is gone".to_owned()));
         assert_eq!(kept().as_deref(), Some("# 10"));
     }
 }

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
+use crate::document::YAML_EXTENSIONS;
+use crate::limits::{DOCUMENTS, ENTRIES, FOLDERS};
+
 /// What is below one folder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
@@ -22,8 +25,12 @@ pub(super) struct Listing {
     pub(super) targets: BTreeSet<PathBuf>,
     /// What could not be looked at, relative to the folder, and why.
     pub(super) problems: BTreeMap<PathBuf, String>,
-    /// Whether there is more than [`MOST_DOCUMENTS`]; the listing stops there.
-    pub(super) is_too_large: bool,
+    /// Of what there is more than is listed: the listing stops there.
+    pub(super) is_too_large: Option<(usize, &'static str)>,
+    /// How much was looked at.
+    entries: usize,
+    /// How many folders were looked into. (Few folders may be many: links lead from each of them to others.)
+    visits: usize,
 }
 
 /// Tells a file from another that takes its path.
@@ -41,8 +48,6 @@ impl FileId {
     }
 }
 
-/// How many documents are read at most: a bound against `policy = "/"`.
-pub(super) const MOST_DOCUMENTS: usize = 10_000;
 /// How deep folders are looked into.
 const MOST_DEPTH: usize = 32;
 
@@ -80,13 +85,21 @@ impl Listing {
                 return;
             }
         };
+        self.visits += 1;
         entries.sort_by_key(fs::DirEntry::file_name);
         above.push(folder.to_owned());
         for entry in entries {
-            if self.documents.len() >= MOST_DOCUMENTS || self.folders.len() >= MOST_DOCUMENTS {
-                self.is_too_large = true;
+            if self.entries >= ENTRIES {
+                self.is_too_large = Some((ENTRIES, "files"));
+            } else if self.documents.len() > DOCUMENTS {
+                self.is_too_large = Some((DOCUMENTS, "documents"));
+            } else if self.visits > FOLDERS {
+                self.is_too_large = Some((FOLDERS, "folders"));
+            }
+            if self.is_too_large.is_some() {
                 break;
             }
+            self.entries += 1;
             let name = entry.file_name();
             self.entry(&relative.join(&name), &entry.path(), &name, above);
         }
@@ -107,7 +120,7 @@ impl Listing {
         if name.as_encoded_bytes().starts_with(b".") {
             return;
         }
-        let is_document = Path::new(name).extension().is_some_and(|extension| extension == "toml");
+        let is_document = is_document(Path::new(name));
         let is_symlink = own.is_symlink();
         let end = if is_symlink {
             fs::metadata(path).and_then(|end| Ok((end, fs::canonicalize(path)?)))
@@ -130,6 +143,12 @@ impl Listing {
             Ok(_) | Err(_) => {}
         }
     }
+}
+
+/// Whether a file is policy, by the end of its name.
+pub(super) fn is_document(path: &Path) -> bool {
+    let is_known = |end: &OsStr| end == "toml" || YAML_EXTENSIONS.iter().any(|known| end == *known);
+    path.extension().is_some_and(is_known)
 }
 
 /// What went wrong, without the path, which the finding has.

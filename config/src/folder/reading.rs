@@ -4,15 +4,17 @@ use std::io::Read;
 use std::path::Path;
 
 use fs_err as fs;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
 use ironmesh_catalog::{Finding, Spot};
 
-use super::listing::{Listing, MOST_DOCUMENTS, reason};
+use super::listing::{Listing, is_document, reason};
 use super::{Folder, FolderError};
 use crate::codes;
 use crate::document::Document;
+use crate::limits::{self, DOCUMENT_BYTES};
 
-/// Reads all `*.toml` files below the folder at `path`, hidden ones left out and symbolic links
-/// followed. `path` may be a `.toml` file too. A file that cannot be read is a finding; an empty
+/// Reads all `*.toml`, `*.yaml` and `*.yml` files below the folder at `path`, hidden ones left out and
+/// symbolic links followed. `path` may be such a file too. A file that cannot be read is a finding; an empty
 /// folder is legal.
 pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
     let error = |source| FolderError::new(path, source);
@@ -26,7 +28,7 @@ pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
         let listing = list(path, &resolved)?;
         let folder = read_listing(&listing);
         // Links inside the folder may be swapped while it is read. Then it is read again.
-        if list(path, &resolved)? == listing {
+        if listing.is_too_large.is_some() || list(path, &resolved)? == listing {
             return Ok(folder);
         }
     }
@@ -36,19 +38,12 @@ pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
 /// How often a folder that changes while it is read is read again.
 const MOST_ATTEMPTS: usize = 5;
 
-/// The largest document, in bytes.
-const MOST_BYTES: u64 = 16 * 1024 * 1024;
-
 fn list(path: &Path, resolved: &Path) -> Result<Listing, FolderError> {
-    let listing = Listing::of(resolved).map_err(|source| FolderError::new(path, source))?;
-    if listing.is_too_large {
-        return Err(FolderError::TooLarge { path: path.to_owned(), most: MOST_DOCUMENTS });
-    }
-    Ok(listing)
+    Listing::of(resolved).map_err(|source| FolderError::new(path, source))
 }
 
 fn read_file(path: &Path, resolved: &Path) -> Result<Folder, FolderError> {
-    let name = path.file_name().filter(|_| path.extension().is_some_and(|end| end == "toml"));
+    let name = path.file_name().filter(|_| is_document(path));
     let Some(name) = name else {
         return Err(FolderError::NotAFolder { path: path.to_owned() });
     };
@@ -59,11 +54,21 @@ fn read_file(path: &Path, resolved: &Path) -> Result<Folder, FolderError> {
 
 fn read_listing(listing: &Listing) -> Folder {
     let mut folder = Folder { documents: Vec::new(), findings: Vec::new() };
+    if let Some((most, what)) = listing.is_too_large {
+        folder.findings.push(limits::too_many(most, what));
+        return folder;
+    }
     for (relative, problem) in &listing.problems {
         folder.add(relative, Err(problem.clone()));
     }
+    let mut bytes = 0;
     for (relative, file) in &listing.documents {
-        folder.add(relative, read_document(file));
+        let text = read_document(file);
+        bytes += text.as_ref().map_or(0, String::len);
+        folder.add(relative, text);
+        if let Some(finding) = limits::excess(folder.documents.len(), bytes) {
+            return Folder { documents: Vec::new(), findings: vec![finding] };
+        }
     }
     folder.documents.sort();
     folder
@@ -86,16 +91,26 @@ impl Folder {
 }
 
 fn read_document(file: &Path) -> Result<String, String> {
-    let of = |error: std::io::Error| reason(&error);
-    // Opening a pipe would wait for its writer.
-    if !fs::metadata(file).map_err(of)?.is_file() {
-        return Err("it is not a regular file".to_owned());
-    }
+    let of = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => "it was taken away while it was read".to_owned(),
+        _ => reason(&error),
+    };
+    // What a device does when it is opened nobody knows, so that is asked before; and opening a pipe
+    // that has come into the place of a file would wait for its writer.
+    let is_file = |metadata: std::fs::Metadata| {
+        if metadata.is_file() { Ok(()) } else { Err("it is not a regular file".to_owned()) }
+    };
+    is_file(fs::metadata(file).map_err(of)?)?;
+    let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let opened = fs::OpenOptions::new().read(true).custom_flags(without_waiting).open(file);
+    let opened = opened.map_err(of)?;
+    is_file(opened.metadata().map_err(of)?)?;
     let mut bytes = Vec::new();
-    let mut reader = fs::File::open(file).map_err(of)?.take(MOST_BYTES + 1);
-    reader.read_to_end(&mut bytes).map_err(of)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > MOST_BYTES) {
-        return Err("it is larger than 16 MiB".to_owned());
+    // (It may grow while it is read.)
+    let most = u64::try_from(DOCUMENT_BYTES).unwrap_or(u64::MAX);
+    opened.take(most + 1).read_to_end(&mut bytes).map_err(of)?;
+    if bytes.len() > DOCUMENT_BYTES {
+        return Err(format!("it is larger than {} MiB", DOCUMENT_BYTES >> 20));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

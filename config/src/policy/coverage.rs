@@ -1,6 +1,6 @@
 //! Rules that allow nothing: legal, and surely not meant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::{
     Finding, Port, RouteRule, Service, ServiceAccount, TcpRoute, TrafficTarget,
@@ -9,26 +9,58 @@ use ironmesh_catalog::{
 use super::draft::Draft;
 use crate::codes;
 
+/// The ports of all services that run as one account.
+#[derive(Debug, Default)]
+struct Ports {
+    http: BTreeSet<u16>,
+    tcp: BTreeSet<u16>,
+}
+
+impl Ports {
+    fn of_all<'a>(several: impl Iterator<Item = &'a Self>) -> Self {
+        several.fold(Self::default(), |mut all, one| {
+            all.http.extend(&one.http);
+            all.tcp.extend(&one.tcp);
+            all
+        })
+    }
+}
+
 /// Tells the rules of `draft` that are about no port of the services that their target is about.
 pub(super) fn check(draft: &mut Draft<'_>) {
-    let mut ports: BTreeMap<&ServiceAccount, Vec<&Port>> = BTreeMap::new();
-    for service in draft.services.iter() {
-        let Service { account, ports: own, .. } = service;
-        ports.entry(account).or_default().extend(own);
+    let mut ports: BTreeMap<&ServiceAccount, Ports> = BTreeMap::new();
+    for Service { account, ports: own, .. } in draft.services.iter() {
+        let ports = ports.entry(account).or_default();
+        for Port { number, protocol, .. } in own {
+            let numbers = if protocol.is_http() { &mut ports.http } else { &mut ports.tcp };
+            numbers.insert(*number);
+        }
     }
     let mut findings = Vec::new();
     // What cannot be read may have the port that seems to be missing.
     let is_whole = draft.may_be_defined.is_empty() && !draft.anything_may_be_defined;
     for target in draft.traffic_targets.iter().filter(|_| is_whole) {
         let Some(accounts) = draft.accounts_of(&target.destination) else { continue };
-        let ports: Vec<&Port> =
-            accounts.iter().filter_map(|account| ports.get(account)).flatten().copied().collect();
+        let ports = Ports::of_all(accounts.iter().filter_map(|account| ports.get(account)));
         // Services without any ports may be on their way.
-        if ports.is_empty() {
+        if ports.http.is_empty() && ports.tcp.is_empty() {
             continue;
         }
-        let is_idle =
-            |rule: &&RouteRule| !ports.iter().any(|port| covers(draft, target, rule, port));
+        // TCP routes are about HTTP ports too where a target has no other rules.
+        let is_tcp_only = target.rules.iter().all(|one| matches!(one, RouteRule::Tcp { .. }));
+        let is_idle = |rule: &&RouteRule| match rule {
+            RouteRule::Http { .. } => ports.http.is_empty(),
+            RouteRule::Tcp { route, .. } => {
+                let key = (target.namespace.clone(), route.clone());
+                // One that is not there, or could not be read, has been told already.
+                let listed = draft.tcp_routes.get(&key).and_then(|route| route.ports.as_ref());
+                let is_about = |ports: &BTreeSet<u16>| match listed {
+                    Some(listed) => listed.iter().any(|port| ports.contains(port)),
+                    None => !ports.is_empty(),
+                };
+                !(is_about(&ports.tcp) || is_tcp_only && is_about(&ports.http))
+            }
+        };
         findings.extend(target.rules.iter().filter(is_idle).map(|rule| idle(draft, target, rule)));
     }
     draft.findings.extend(findings);
@@ -36,7 +68,12 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 
 /// Whether the rule is about the port. TCP routes are about HTTP ports too where a target has no other
 /// rules.
-fn covers(draft: &Draft<'_>, target: &TrafficTarget, rule: &RouteRule, port: &Port) -> bool {
+pub(super) fn covers(
+    draft: &Draft<'_>,
+    target: &TrafficTarget,
+    rule: &RouteRule,
+    port: &Port,
+) -> bool {
     match rule {
         RouteRule::Http { .. } => port.protocol.is_http(),
         RouteRule::Tcp { route, .. } => {

@@ -24,13 +24,21 @@ impl Damage {
         }
         // The end of the text belongs to the last part.
         parts.push(start..text.len() + 1);
-        parts.retain(|part| errors.iter().any(|error| part.contains(error)));
+        // Both in order: a document may have an error in each of its lines.
+        let mut errors = errors.to_vec();
+        errors.sort_unstable();
+        parts.retain(|part| {
+            let next = errors.partition_point(|error| *error < part.start);
+            errors.get(next).is_some_and(|error| *error < part.end)
+        });
         Self(parts)
     }
 
     /// Whether what stands at `spot` was recovered near a syntax error.
     pub(super) fn covers(&self, spot: &Spot) -> bool {
-        self.0.iter().any(|part| part.contains(&spot.bytes.0))
+        let at = spot.bytes.0;
+        let part = self.0.partition_point(|part| part.end <= at);
+        self.0.get(part).is_some_and(|part| part.contains(&at))
     }
 }
 
@@ -40,8 +48,9 @@ pub(super) fn names(text: &str) -> BTreeSet<String> {
         let after = text.get(at + key.len()..)?;
         let quoted = after.trim_start().strip_prefix('=')?.trim_start();
         let quote = quoted.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-        let value = quoted.lines().next()?.split(quote).nth(1)?;
-        Some(value.to_owned())
+        let inside = quoted.get(1..)?;
+        let end = inside.find([quote, '\n'])?;
+        inside.get(end..)?.starts_with(quote).then(|| inside.get(..end).map(str::to_owned))?
     };
     let keys = text.match_indices("name").chain(text.match_indices("service_account"));
     keys.filter_map(value_at).collect()

@@ -11,11 +11,12 @@ use ironmesh_catalog::{
 
 use super::part::{Definition, Definitions, Key, Part, Reference};
 use crate::codes;
+use crate::findings::Findings;
 
 /// All that the documents say.
 #[derive(Debug, Default)]
 pub(super) struct Draft<'a> {
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Findings,
     pub(super) services: Objects<'a, Service>,
     pub(super) traffic_targets: Objects<'a, TrafficTarget>,
     pub(super) http_route_groups: Objects<'a, HttpRouteGroup>,
@@ -36,7 +37,8 @@ impl<'a> Draft<'a> {
     /// Puts `part` behind those that are there already.
     pub(super) fn add(&mut self, part: &'a Part) {
         let findings = &mut self.findings;
-        findings.extend_from_slice(&part.findings);
+        findings.extend(part.findings.iter().cloned());
+        findings.have_more(part.has_more);
         self.services.add("service", &part.services, findings);
         self.traffic_targets.add("traffic target", &part.traffic_targets, findings);
         self.http_route_groups.add("HTTP route group", &part.http_route_groups, findings);
@@ -87,7 +89,7 @@ pub(super) struct Objects<'a, T>(BTreeMap<&'a Key, &'a Definition<T>>);
 
 impl<'a, T> Objects<'a, T> {
     /// Takes what is defined. The second of a name is told, and what it says is not looked at further.
-    fn add(&mut self, kind: &str, definitions: &'a Definitions<T>, findings: &mut Vec<Finding>) {
+    fn add(&mut self, kind: &str, definitions: &'a Definitions<T>, findings: &mut Findings) {
         for definition in &definitions.0 {
             let Some(first) = self.0.get(&definition.key) else {
                 self.0.insert(&definition.key, definition);

@@ -1,9 +1,9 @@
 //! `[[http_route_group]]`: named ways to call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{Finding, HttpMatch, HttpRouteGroup, Method, Name, PathRegex, Spot};
+use ironmesh_catalog::{Finding, HttpMatch, HttpRouteGroup, Method, Name, Spot};
 
 use super::part::{Id, Part};
 use super::regex;
@@ -50,7 +50,7 @@ fn read_match(item: Value<'_>, names: &mut BTreeMap<Name, Spot>) -> Result<HttpM
     let (name, spot) = name?;
     Ok(HttpMatch {
         name,
-        path: path?.map(PathRegex),
+        path: path?,
         methods: methods?.unwrap_or_default(),
         headers: headers?.unwrap_or_default(),
         spot,
@@ -61,16 +61,21 @@ fn read_match(item: Value<'_>, names: &mut BTreeMap<Name, Spot>) -> Result<HttpM
 fn read_methods(value: Value<'_>) -> Result<Vec<Method>, Told> {
     let meaning = "leave `methods` out to allow all methods";
     let read = value.at_least_one(meaning, read_method)?;
-    let mut methods = Vec::with_capacity(read.len());
-    for method in read {
-        match method {
-            None => return Ok(Vec::new()),
-            Some(method) if methods.contains(&method) => {}
-            Some(method) => methods.push(method),
-        }
+    let length: usize = read.iter().flatten().map(|method| method.0.len()).sum();
+    if length > MOST_OF_METHODS {
+        let message = format!("`methods` are more than {MOST_OF_METHODS} characters together");
+        let finding = value.error(codes::INVALID_VALUE, message).label("too long");
+        return Err(value.tell(finding.help("divide them among several matches")));
     }
+    let mut seen = BTreeSet::new();
+    let methods: Option<Vec<Method>> = read.into_iter().collect();
+    let mut methods = methods.unwrap_or_default();
+    methods.retain(|method| seen.insert(method.clone()));
     Ok(methods)
 }
+
+/// Envoy's routes compare a method with all of them at once, by an expression of limited size.
+const MOST_OF_METHODS: usize = 400;
 
 fn read_method(value: Value<'_>) -> Result<Option<Method>, Told> {
     let text = value.string()?;

@@ -9,8 +9,8 @@ use super::part::{Id, Part, Reference, Wanted};
 use crate::codes;
 use crate::table::{Table, Told, Value};
 
-/// The ways of saying whom a binding is about.
-const SCHEMES: [&str; 3] = ["service_account", "spiffe_identities", "endpoint_labels"];
+/// The ways of saying whom a binding is about, between two backquotes.
+const SCHEMES: &str = "service_account` or `spiffe_identities` or `endpoint_labels";
 
 /// Reads one identity binding into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -28,7 +28,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         (Some(account), Some(labels)) => Err(both_of_two(account, labels)),
         (Some(_), None) | (None, Some(_)) => Ok(()),
         (None, None) if table.get("spiffe_identities").is_some() => Ok(()),
-        (None, None) => Err(table.missing(&SCHEMES.join("` or `"))),
+        (None, None) => Err(table.missing(SCHEMES)),
     };
     if let Ok(id) = id {
         let account = account.map(|account| {

@@ -7,8 +7,9 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
 
 use super::draft::Draft;
 use super::part::Part;
-use super::{Loaded, coverage, reading, references, revision, splits};
+use super::{Loaded, coverage, outside, reading, references, revision, splits};
 use crate::document::Document;
+use crate::limits;
 
 /// Loads one state of the documents after the other. What comes out is the same as if each were loaded
 /// by itself; but a document that is as it was is not parsed again, what others cannot tell from what it
@@ -42,12 +43,14 @@ impl Loader {
     }
 
     /// As [`Loader::load_documents`], with what was found while the documents were read from their
-    /// source.
-    pub(crate) fn load(
-        &mut self,
-        mut documents: Vec<Document>,
-        unreadable: Vec<Finding>,
-    ) -> Loaded {
+    /// source. What they hold decides whether they have changed, and no time stamp, which a checkout or a
+    /// copy may have set.
+    pub fn load(&mut self, mut documents: Vec<Document>, mut unreadable: Vec<Finding>) -> Loaded {
+        let bytes = documents.iter().map(|document| document.text.len()).sum();
+        if let Some(finding) = limits::excess(documents.len(), bytes) {
+            documents.clear();
+            unreadable.push(finding);
+        }
         documents.sort();
         let revision = revision(&documents, &unreadable);
         let edited = self.read(&documents);
@@ -87,11 +90,12 @@ impl Loader {
         }
         references::check(&mut draft);
         splits::check(&mut draft);
+        outside::check(&mut draft);
         coverage::check(&mut draft);
 
         let mut findings = std::mem::take(&mut draft.findings);
         findings.extend(unreadable);
-        findings.sort_by(Finding::order);
+        let findings = findings.in_order();
         let valid = !findings.iter().any(Finding::is_error);
         let specification =
             valid.then(|| draft.into_specification(revision.clone(), &self.specification));

@@ -19,6 +19,8 @@ pub(super) type Key = (Name, Name);
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) findings: Vec<Finding>,
+    /// Whether there are more than these.
+    pub(super) has_more: bool,
     pub(super) services: Definitions<Service>,
     pub(super) traffic_targets: Definitions<TrafficTarget>,
     pub(super) http_route_groups: Definitions<HttpRouteGroup>,
@@ -52,7 +54,10 @@ impl Part {
     /// without a finding, and differ in nothing but where endpoints are, and where things are written.
     pub(super) fn differs_in_endpoints_only(&self, before: &Self) -> bool {
         let same_service = |one: &Service, other: &Service| {
-            (&one.account, &one.ports, one.mode) == (&other.account, &other.ports, other.mode)
+            (&one.account, &one.ports, one.mode, one.visibility)
+                == (&other.account, &other.ports, other.mode, other.visibility)
+                && (&one.subsets, one.served_as(), &one.external)
+                    == (&other.subsets, other.served_as(), &other.external)
         };
         self.findings.is_empty()
             && before.findings.is_empty()
@@ -143,6 +148,8 @@ pub(super) struct Reference {
 pub(super) enum Wanted {
     /// A service.
     Service(ServiceName),
+    /// A service that may be yet to come, and what the same split names besides.
+    Backend(ServiceName, Vec<Name>),
     /// An account that some service runs as.
     Account(ServiceAccount),
     /// An HTTP route group.

@@ -10,23 +10,57 @@ use super::{
 };
 use crate::codes;
 use crate::document::Document;
+use crate::findings::Findings;
+use crate::limits::FINDINGS_OF_ONE;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{Reader, Table, Value, list};
+use crate::yaml;
 
 /// What `document` says.
 pub(super) fn read(document: &Document) -> Part {
+    if document.is_yaml() { read_yaml(document) } else { read_toml(document) }
+}
+
+fn read_toml(document: &Document) -> Part {
     let (root, errors) = DeTable::parse_recoverable(&document.text);
     let reader = Reader::new(document);
     let end = document.text.len();
-    let (mut starts, mut broken) = (Vec::new(), Vec::new());
+    let (mut starts, mut broken) = (Vec::new(), Findings::at_most(FINDINGS_OF_ONE));
     for error in errors {
         let span = error.span().unwrap_or(end..end);
         starts.push(span.start);
         let finding = Finding::error(codes::SYNTAX, Some(reader.spot(span)), error.message());
         broken.push(finding.label("here"));
     }
+    let mut part = read_tables(&reader, root.get_ref());
+    (part.findings, part.has_more) = reader.take_findings().into_parts();
+    if !starts.is_empty() {
+        // A damaged part may have been meant to define what it seems not to.
+        part.may_be_defined.extend(damage::names(&document.text));
+        part.damaged(&Damage::new(&document.text, &starts));
+        let (broken, has_more) = broken.into_parts();
+        part.findings.extend(broken);
+        part.has_more = has_more;
+    }
+    part
+}
+
+/// A document in YAML, by the tables that its resources stand for.
+fn read_yaml(document: &Document) -> Part {
+    let reader = Reader::new(document);
+    let parsed = yaml::parse(&reader);
+    let yaml::Tree { root, broken, may_be_defined } = yaml::tree(&reader, &parsed);
+    let mut part = read_tables(&reader, &root);
+    (part.findings, part.has_more) = reader.take_findings().into_parts();
+    part.findings.extend(broken);
+    part.may_be_defined.extend(may_be_defined);
+    part
+}
+
+/// What the tables of `root` say.
+fn read_tables<'a>(reader: &'a Reader<'a>, root: &'a DeTable<'a>) -> Part {
     let mut part = Part::default();
-    for (spot, value) in Table::new(&reader, root.get_ref(), 0..0, "a policy document").entries() {
+    for (spot, value) in Table::new(reader, root, 0..0, "a policy document").entries() {
         let known = KINDS.iter().find(|(kind, _, _)| *kind == value.key());
         if let Some((kind, what, read)) = known {
             read_kind(value, kind, what, *read, &mut part);
@@ -34,13 +68,6 @@ pub(super) fn read(document: &Document) -> Part {
             value.tell(unknown_kind(value.key(), spot));
             remember_names(value, &mut part);
         }
-    }
-    part.findings = reader.into_findings();
-    if !starts.is_empty() {
-        // A damaged part may have been meant to define what it seems not to.
-        part.may_be_defined.extend(damage::names(&document.text));
-        part.damaged(&Damage::new(&document.text, &starts));
-        part.findings.splice(0..0, broken);
     }
     part
 }
@@ -57,16 +84,13 @@ const KINDS: [(&str, &str, Read); 6] = [
     ("identity_binding", "an identity binding", identity_binding::read),
 ];
 
+/// Why there is nothing for UDP.
+pub(super) const NO_UDP: &str =
+    "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
+
 /// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
-const LATER_KINDS: [&str; 7] = [
-    "udp_route",
-    "egress",
-    "ingress_backend",
-    "retry",
-    "upstream_traffic_setting",
-    "telemetry",
-    "mesh_config",
-];
+const LATER_KINDS: [&str; 6] =
+    ["egress", "ingress_backend", "retry", "upstream_traffic_setting", "telemetry", "mesh_config"];
 
 fn read_kind(value: Value<'_>, kind: &str, what: &'static str, read: Read, part: &mut Part) {
     if value.is_table() {
@@ -90,7 +114,9 @@ fn unknown_kind(key: &str, spot: Spot) -> Finding {
     let flat = |word: &str| word.replace(['_', '-'], "").to_lowercase();
     let same = kinds.into_iter().find(|kind| flat(kind) == flat(key));
     let known = format!("the kinds are {}", list(&kinds));
-    let (code, message, help) = if LATER_KINDS.contains(&key) {
+    let (code, message, help) = if key == "udp_route" {
+        (codes::NOT_SERVED, format!("kind `{key}` is not served"), NO_UDP.to_owned())
+    } else if LATER_KINDS.contains(&key) {
         (codes::NOT_SERVED, format!("kind `{key}` is not served by this version"), known)
     } else {
         let message = format!("there is no kind `{key}`");

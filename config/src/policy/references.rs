@@ -1,28 +1,37 @@
-//! References: what one object names must be defined, in whichever document.
+//! References: what one object names must be defined, in whichever document. A backend of a split may be
+//! yet to come (SMI), which is a warning.
 
-use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName};
+use std::collections::{BTreeMap, BTreeSet};
+
+use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName, Severity};
 
 use super::draft::Draft;
-use super::part::{Key, Reference, Wanted};
+use super::part::{Key, Wanted};
 use crate::codes;
+use crate::limits::FINDINGS;
 use crate::suggest::{closest, did_you_mean};
 
 /// Tells every reference of `draft` to something that nothing defines.
 pub(super) fn check(draft: &mut Draft<'_>) {
-    let missing = |reference: &Reference| match &reference.wanted {
-        Wanted::Service(name) => service(draft, name),
-        Wanted::Account(account) => self::account(draft, account),
-        Wanted::Group(key) => group(draft, key),
-        Wanted::Match(key, name) => match_of(draft, key, name),
-        Wanted::TcpRoute(key) => tcp_route(draft, key),
-        Wanted::Binding(key) => binding(draft, key),
-    };
+    let mut matches = Matches::new();
     let mut findings = Vec::new();
     for reference in &draft.references {
-        findings.extend(missing(reference).map(|finding| Finding {
-            spot: Some(reference.spot.clone()),
-            ..finding.label("not found")
-        }));
+        // (Nobody will read more, and each takes a look at the names that there are, for advice.)
+        if findings.len() > FINDINGS {
+            break;
+        }
+        let missing = match &reference.wanted {
+            Wanted::Service(name) => service(draft, name),
+            Wanted::Backend(name, besides) => backend(draft, name, besides),
+            Wanted::Account(account) => self::account(draft, account),
+            Wanted::Group(key) => group(draft, key),
+            Wanted::Match(key, name) => match_of(draft, key, name, &mut matches),
+            Wanted::TcpRoute(key) => tcp_route(draft, key),
+            Wanted::Binding(key) => binding(draft, key),
+        };
+        findings.extend(
+            missing.map(|finding| Finding { spot: Some(reference.spot.clone()), ..finding }),
+        );
     }
     draft.findings.extend(findings);
 }
@@ -32,8 +41,24 @@ fn service(draft: &Draft<'_>, wanted: &ServiceName) -> Option<Finding> {
     if draft.services.spot(&key).is_some() || may_be_defined(draft, &wanted.name) {
         return None;
     }
-    let finding = not_found(&format!("there is no service {}", place(&key)));
-    Some(with_advice(finding, &key, draft.services.keys()))
+    Some(with_advice(no_service(&key), &key, draft.services.keys()))
+}
+
+fn no_service(key: &Key) -> Finding {
+    not_found(&format!("there is no service {}", place(key)))
+}
+
+/// A backend that is not there is not an error: who begins a rollout writes the split first. What its
+/// split names `besides` is near, as one version is to the next, and was not meant.
+fn backend(draft: &Draft<'_>, wanted: &ServiceName, besides: &[Name]) -> Option<Finding> {
+    service(draft, wanted)?;
+    let key = (wanted.namespace.clone(), wanted.name.clone());
+    let others = draft.services.keys().filter(|(_, name)| !besides.contains(name));
+    let Finding { help, .. } = with_advice(no_service(&key), &key, others.collect::<Vec<_>>());
+    let to_come = "it gets its share of the calls as soon as policy defines it";
+    let help = help.map_or_else(|| to_come.to_owned(), |near| format!("{near} If not, {to_come}"));
+    let finding = Finding { severity: Severity::Warning, ..no_service(&key) };
+    Some(finding.label("gets no calls").help(help))
 }
 
 fn account(draft: &Draft<'_>, wanted: &ServiceAccount) -> Option<Finding> {
@@ -49,8 +74,8 @@ fn account(draft: &Draft<'_>, wanted: &ServiceAccount) -> Option<Finding> {
             wanted.name
         )));
     }
-    let keys: Vec<Key> =
-        draft.accounts.iter().map(|a| (a.namespace.clone(), a.name.clone())).collect();
+    let accounts = draft.accounts.iter().take(MOST_CANDIDATES);
+    let keys: Vec<Key> = accounts.map(|a| (a.namespace.clone(), a.name.clone())).collect();
     Some(with_advice(finding, &key, &keys))
 }
 
@@ -78,16 +103,24 @@ fn binding(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
     Some(with_advice(finding, wanted, draft.identity_bindings.keys()))
 }
 
+/// The names of the matches of the groups that were asked for.
+type Matches<'a> = BTreeMap<&'a Key, BTreeSet<&'a str>>;
+
 /// A match of a group that could be read; of the others nothing can be said.
-fn match_of(draft: &Draft<'_>, group: &Key, wanted: &Name) -> Option<Finding> {
+fn match_of<'a>(
+    draft: &Draft<'a>,
+    group: &'a Key,
+    wanted: &Name,
+    matches: &mut Matches<'a>,
+) -> Option<Finding> {
     let found = draft.http_route_groups.get(group)?;
     let names = || found.matches.iter().map(|one| one.name.as_str());
-    if names().any(|name| name == wanted.as_str()) {
+    if matches.entry(group).or_insert_with(|| names().collect()).contains(wanted.as_str()) {
         return None;
     }
     let message = format!("HTTP route group `{}` has no match `{wanted}`", group.1);
     let finding = not_found(&message).related(found.spot.clone(), "the group is defined here");
-    Some(match closest(wanted.as_str(), names()) {
+    Some(match closest(wanted.as_str(), names().take(MOST_CANDIDATES)) {
         Some(near) => finding.help(did_you_mean(near)),
         None => finding,
     })
@@ -98,24 +131,28 @@ fn may_be_defined(draft: &Draft<'_>, name: &Name) -> bool {
 }
 
 fn not_found(message: &str) -> Finding {
-    Finding::error(codes::NOT_FOUND, None, message)
+    Finding::error(codes::NOT_FOUND, None, message).label("not found")
 }
 
 fn place((namespace, name): &Key) -> String {
     format!("`{name}` in namespace `{namespace}`")
 }
 
+/// So many names are looked at for advice, at most.
+const MOST_CANDIDATES: usize = 10_000;
+
 /// Says where else the name exists, or else which name may have been meant.
 fn with_advice<'a>(
     finding: Finding,
     (namespace, name): &Key,
-    keys: impl IntoIterator<Item = &'a Key> + Clone,
+    keys: impl IntoIterator<Item = &'a Key, IntoIter: Clone>,
 ) -> Finding {
-    let elsewhere = keys.clone().into_iter().find(|(_, other)| other == name);
+    let keys = keys.into_iter().take(MOST_CANDIDATES);
+    let elsewhere = keys.clone().find(|(_, other)| other == name);
     if let Some((other, _)) = elsewhere {
         return finding.help(format!("there is one in namespace `{other}`"));
     }
-    let here = keys.into_iter().filter(|(other, _)| other == namespace);
+    let here = keys.filter(|(other, _)| other == namespace);
     match closest(name.as_str(), here.map(|(_, name)| name.as_str())) {
         Some(near) => finding.help(did_you_mean(near)),
         None => finding,

@@ -3,7 +3,9 @@
 //!
 //! What is accepted here is a subset of both languages, and small enough for Envoy when compiled.
 
+mod class;
 mod dialect;
+mod query;
 mod size;
 mod start;
 #[cfg(test)]
@@ -12,7 +14,7 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ironmesh_catalog::Finding;
+use ironmesh_catalog::{Finding, PathRegex};
 use regex_syntax::ast::{Ast, ErrorKind, parse::Parser};
 
 use self::size::Around;
@@ -32,7 +34,7 @@ pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, Told> {
 }
 
 /// Reads an expression on paths; warns of one that no path can match.
-pub(super) fn read_path(value: Value<'_>) -> Result<Arc<str>, Told> {
+pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, Told> {
     let text = value.string()?;
     let ast = parse(value, text, Around::Path)?;
     if !start::may_match_a_path(&ast) {
@@ -40,8 +42,11 @@ pub(super) fn read_path(value: Value<'_>) -> Result<Arc<str>, Told> {
         let finding = Finding::warning(codes::REGEX, Some(value.part(0..text.len())), message);
         value.tell(finding.label("matches nothing").help(format!("write `/{text}`")));
     }
-    Ok(text.into())
+    Ok(PathRegex { text: text.into(), before_query: query::before(&ast, text).map(Arc::from) })
 }
+
+/// The longest expression that is looked at: what is longer is larger for Envoy, too, or padded.
+const MOST_BYTES: usize = 8192;
 
 /// What is wrong with an expression, and at which bytes of it.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,6 +57,11 @@ struct Problem {
 }
 
 fn parse(value: Value<'_>, text: &str, around: Around) -> Result<Ast, Told> {
+    if text.len() > MOST_BYTES {
+        let message = format!("an expression of more than {MOST_BYTES} bytes");
+        let finding = value.error(codes::REGEX, message).label("too long");
+        return Err(value.tell(finding.help("split it into several matches")));
+    }
     let (ast, problems) = match Parser::new().parse(text) {
         Ok(ast) => {
             let mut problems = dialect::problems(&ast, text);

@@ -1,9 +1,12 @@
-//! Traffic splits as a whole: one per service, none behind another, and backends that have the
-//! ports of what they stand in for.
+//! Traffic splits as a whole: that they lead somewhere, in no more ways than Envoy is to look at, and
+//! that backends have the ports of what they stand in for.
+
+mod callers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_catalog::{Finding, Port, Service, ServiceName, SplitBackend, TrafficSplit};
+use ironmesh_catalog::splits::{Circle, MOST_WAYS, Splits, TooManyWays, Way};
+use ironmesh_catalog::{Finding, HttpMatch, Port, ServiceName, SplitBackend, Spot, TrafficSplit};
 
 use super::draft::Draft;
 use crate::codes;
@@ -11,118 +14,130 @@ use crate::codes;
 /// Tells the splits of `draft` that do not fit together, or do not fit their services.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
-    let mut splits: Splits<'_> = BTreeMap::new();
-    for split in draft.traffic_splits.iter() {
-        match splits.get(&split.service) {
-            Some(first) => findings.push(second_of_a_service(split, first)),
-            None => {
-                splits.insert(&split.service, split);
+    let splits = Splits::new(
+        draft.services.iter(),
+        draft.http_route_groups.iter(),
+        draft.traffic_splits.iter(),
+    );
+    findings.extend(splits.circles().iter().take(MOST_CYCLES).map(circle));
+    for (_, of_service) in splits.iter() {
+        let mut of_all_calls = of_service.iter().filter(|split| !split.is_conditional());
+        let first = of_all_calls.next();
+        let others = of_all_calls.zip(first.into_iter().cycle());
+        findings.extend(others.map(|(split, first)| second_of_all_calls(split, first)));
+        for split in of_service {
+            findings.extend(idle(&splits, split));
+            for backend in &split.backends {
+                findings.extend(missing_ports(&splits, split, backend));
+                findings.extend(other_protocol(&splits, split, backend));
             }
         }
     }
-    let cyclic = cycles(&splits, &mut findings);
-    for split in splits.values() {
-        for backend in &split.backends {
-            findings.extend(nested(split, backend, &splits, &cyclic));
-            findings.extend(missing_ports(draft, split, backend));
-            findings.extend(other_protocol(draft, split, backend));
+    let ways = splits.ways();
+    let (mut crowded, mut inseparable) = (BTreeSet::new(), BTreeMap::new());
+    for (port, ways) in &ways {
+        match ways {
+            Err(TooManyWays { is_told_behind: false }) if crowded.insert(&port.service) => {
+                findings.extend(too_many_ways(&port.service, splits.of(&port.service)));
+            }
+            Err(_) => {}
+            Ok(ways) => inseparable.extend(ways.iter().filter_map(two_large_paths)),
         }
     }
+    findings.extend(inseparable.into_values());
+    callers::check(draft, &splits, &ways, &mut findings);
     draft.findings.extend(findings);
 }
 
-/// The split of each service that has one.
-type Splits<'a> = BTreeMap<&'a ServiceName, &'a TrafficSplit>;
-
-fn second_of_a_service(split: &TrafficSplit, first: &TrafficSplit) -> Finding {
-    let message = format!("service `{}` has a second traffic split", split.service.name);
+fn second_of_all_calls(split: &TrafficSplit, first: &TrafficSplit) -> Finding {
+    let message =
+        format!("service `{}` has a second traffic split of all calls", split.service.name);
     Finding::error(codes::SPLIT_SHAPE, Some(split.spot.clone()), message)
         .label("the second")
         .related(first.spot.clone(), "the first")
-        .help("put all backends into one split")
+        .help("put all backends into one split, or give one of them `matches`")
 }
 
-/// Tells each cycle once, and returns the services that are on one.
-fn cycles<'a>(splits: &Splits<'a>, findings: &mut Vec<Finding>) -> BTreeSet<&'a ServiceName> {
-    let mut done: BTreeSet<&ServiceName> = BTreeSet::new();
-    let mut cyclic = BTreeSet::new();
-    for start in splits.keys() {
-        // A walk with its own stack: the depth is the user's to choose. Each entry is a service of
-        // the path from `start`, with how many of its backends have been followed.
-        let mut path: Vec<(&'a ServiceName, usize)> = vec![(start, 0)];
-        while let Some((service, followed)) = path.last_mut() {
-            let service: &'a ServiceName = service;
-            let next = splits.get(service).filter(|_| !done.contains(service));
-            let Some(backend) = next.and_then(|split| split.backends.get(*followed)) else {
-                done.insert(service);
-                path.pop();
-                continue;
-            };
-            *followed += 1;
-            if backend.service == *service || !splits.contains_key(&backend.service) {
-                continue;
-            }
-            match path.iter().position(|(before, _)| **before == backend.service) {
-                Some(at) => {
-                    let members: Vec<&ServiceName> =
-                        path.iter().skip(at).map(|(service, _)| *service).collect();
-                    findings.push(cycle(&members, backend));
-                    cyclic.extend(members);
-                }
-                None => path.push((&backend.service, 0)),
-            }
-        }
+/// So many cycles are told at most.
+const MOST_CYCLES: usize = 100;
+
+/// So many members of a cycle are named at most.
+const MOST_OF_A_CYCLE: usize = 10;
+
+fn circle(circle: &Circle<'_>) -> Finding {
+    let names = circle.services.iter().copied().chain([&circle.back.service]);
+    let mut way: Vec<&str> = names.map(|service| service.name.as_str()).collect();
+    if way.len() > MOST_OF_A_CYCLE {
+        way.splice(MOST_OF_A_CYCLE / 2..way.len() - MOST_OF_A_CYCLE / 2, ["…"]);
     }
-    cyclic
-}
-
-fn cycle(members: &[&ServiceName], back: &SplitBackend) -> Finding {
-    let names = members.iter().copied().chain([&back.service]).map(|service| service.name.as_str());
-    let way: Vec<&str> = names.collect();
     let message = format!("traffic splits lead round in a circle: {}", way.join(" → "));
-    Finding::error(codes::SPLIT_SHAPE, Some(back.spot.clone()), message)
+    Finding::error(codes::SPLIT_SHAPE, Some(circle.back.spot.clone()), message)
         .label("leads back")
         .help("let one of them name services that answer themselves")
 }
 
-fn nested(
-    split: &TrafficSplit,
-    backend: &SplitBackend,
-    splits: &Splits<'_>,
-    cyclic: &BTreeSet<&ServiceName>,
-) -> Option<Finding> {
-    let behind = splits.get(&backend.service)?;
-    let in_a_circle = cyclic.contains(&split.service) && cyclic.contains(&backend.service);
-    if backend.service == split.service || in_a_circle {
+/// A split with conditions of a service that has only TCP ports.
+fn idle(splits: &Splits<'_>, split: &TrafficSplit) -> Option<Finding> {
+    let service = splits.service(&split.service)?;
+    let has_http = service.ports.iter().any(|port| port.protocol.is_http());
+    if !split.is_conditional() || has_http || service.ports.is_empty() {
         return None;
     }
-    let message = format!(
-        "backend `{}` has a traffic split of its own, which is not served by this version",
-        backend.service.name
-    );
-    let finding = Finding::error(codes::NOT_SERVED, Some(backend.spot.clone()), message)
-        .label("split again")
-        .related(behind.spot.clone(), "its own split");
-    Some(finding.help("name the services that answer in the end"))
+    let name = &service.name.name;
+    let message = format!("this split does nothing: service `{name}` has no HTTP port");
+    let finding = Finding::warning(codes::SPLIT_SHAPE, Some(split.spot.clone()), message);
+    Some(
+        finding
+            .label("asks for requests")
+            .related(service.spot.clone(), "the service is defined here")
+            .help("take `matches` out, since of plain TCP nothing can be asked; or take the split out"),
+    )
 }
 
-fn service<'a>(draft: &Draft<'a>, name: &ServiceName) -> Option<&'a Service> {
-    draft.services.get(&(name.namespace.clone(), name.name.clone()))
+fn too_many_ways(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Finding> {
+    let (first, others) = splits.split_first()?;
+    let message = format!(
+        "the splits of service `{}` make more than {MOST_WAYS} ways, and Envoy would look at one after \
+         the other",
+        service.name
+    );
+    let mut finding = Finding::error(codes::SPLIT_SHAPE, Some(first.spot.clone()), message)
+        .label("with all conditions of the splits behind it")
+        .help("say several matches as one, as in `path_regex = \"/(?:a|b)\"`, or ask for a thing in one split only");
+    for other in others.iter().take(MOST_RELATED) {
+        finding = finding.related(other.spot.clone(), "of the same service");
+    }
+    Some(finding)
+}
+
+/// Of the paths that must match for one way, Envoy can compare one that is nearly as large as may be.
+fn two_large_paths<'a>(way: &Way<'a>) -> Option<([&'a Spot; 2], Finding)> {
+    let is_large =
+        |one: &&&HttpMatch| one.path.as_ref().is_some_and(|path| path.before_query.is_none());
+    let mut large = way.conditions.iter().filter(is_large);
+    let (first, second) = (large.next()?, large.next()?);
+    let message = format!(
+        "the `path_regex` of match `{}` cannot be asked for together with that of match `{}`: Envoy \
+         would refuse one of them",
+        second.name, first.name
+    );
+    let finding = Finding::error(codes::REGEX, Some(second.spot.clone()), message)
+        .label("asked for behind the other")
+        .related(first.spot.clone(), "asked for by a split in front")
+        .help("write one of them smaller, and without `\\b` where it has `$`");
+    Some(([&first.spot, &second.spot], finding))
 }
 
 /// HTTP cannot be sent to where plain TCP is spoken, nor the other way round.
 fn other_protocol(
-    draft: &Draft<'_>,
+    splits: &Splits<'_>,
     split: &TrafficSplit,
     backend: &SplitBackend,
 ) -> Option<Finding> {
-    let (apex, service) = (service(draft, &split.service)?, service(draft, &backend.service)?);
-    let differ = |port: &&Port| {
-        service
-            .port(port.number)
-            .is_some_and(|own| own.protocol.is_http() != port.protocol.is_http())
-    };
-    let port = apex.ports.iter().find(differ)?;
+    let (apex, service) = (splits.service(&split.service)?, splits.service(&backend.service)?);
+    let differs =
+        |port: &&Port| service.port(port.number).is_some() && !splits.has_like(&service.name, port);
+    let port = apex.ports.iter().find(differs)?;
     let message = format!(
         "port `{}` is `{}` in service `{}` and something else in backend `{}`",
         port.number, port.protocol, split.service.name, backend.service.name
@@ -136,13 +151,13 @@ fn other_protocol(
     )
 }
 
-/// A call on a port that a backend lacks has nobody to answer it when its turn comes.
+/// On a port that it lacks, a backend gets no calls (SMI).
 fn missing_ports(
-    draft: &Draft<'_>,
+    splits: &Splits<'_>,
     split: &TrafficSplit,
     backend: &SplitBackend,
 ) -> Option<Finding> {
-    let (apex, service) = (service(draft, &split.service)?, service(draft, &backend.service)?);
+    let (apex, service) = (splits.service(&split.service)?, splits.service(&backend.service)?);
     let missing: Vec<String> = apex
         .ports
         .iter()
@@ -167,3 +182,6 @@ fn missing_ports(
             .help("give it the same port, with `target_port` where its application listens"),
     )
 }
+
+/// How many other splits of a service are shown.
+const MOST_RELATED: usize = 5;

@@ -3,8 +3,10 @@
 
 mod across;
 mod again;
+mod external;
 mod http_route_group;
 mod identity_binding;
+mod large;
 mod service;
 mod syntax;
 mod tcp_route;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_catalog::{Finding, Name, ServiceName, SplitBackend, Spot, TrafficSplit};
+use ironmesh_catalog::{Finding, Name, ServiceName, SplitBackend, SplitMatch, Spot, TrafficSplit};
 
 use super::part::{Id, Part, Reference, Wanted};
+use super::traffic_target::without_repeats;
 use crate::codes;
 use crate::table::{Table, Told, Value};
 
@@ -22,19 +23,29 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let sum = backends.and_then(|backends| check_sum(value, backends));
         Ok((names, sum))
     });
-    let matches = table.not_served(&["matches"], "leave `matches` out: the split is of all calls");
+    let home = id.as_ref().ok().map(|id| &id.namespace);
+    let mut references = Vec::new();
+    let matches = table.optional("matches", |value| {
+        let meaning = "leave `matches` out for a split of all calls";
+        value.at_least_one(meaning, |item| read_match(item, home, &mut references))
+    });
     if let Ok(id) = id {
         let of = |name: &Name| ServiceName::new(id.namespace.clone(), name.clone());
-        let names = backends.iter().flat_map(|(names, _)| names).chain(service.iter());
-        part.references.extend(names.map(|(name, spot)| Reference {
-            wanted: Wanted::Service(of(name)),
-            spot: spot.clone(),
-        }));
+        let refer = |wanted, spot: &Spot| Reference { wanted, spot: spot.clone() };
+        part.references.extend(references);
+        part.references
+            .extend(service.iter().map(|(name, spot)| refer(Wanted::Service(of(name)), spot)));
+        let named: Vec<_> = backends.iter().flat_map(|(names, _)| names).collect();
+        let all = named.iter().copied().chain(&service).map(|(name, _)| name);
+        let all: Vec<Name> = all.cloned().collect();
+        let backend = |name: &Name| Wanted::Backend(of(name), all.clone());
+        part.references.extend(named.iter().map(|(name, spot)| refer(backend(name), spot)));
         let split = match (service, backends.and_then(|(_, backends)| backends), matches) {
-            (Ok((service, _)), Ok(backends), Ok(())) => Ok(TrafficSplit {
+            (Ok((service, _)), Ok(backends), Ok(matches)) => Ok(TrafficSplit {
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),
                 service: of(&service),
+                matches: matches.unwrap_or_default(),
                 backends: backends
                     .into_iter()
                     .map(|(name, weight, spot)| SplitBackend { service: of(&name), weight, spot })
@@ -46,6 +57,36 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         part.traffic_splits.push(&id, split);
     }
     table.finish();
+}
+
+/// Reads what names matches of a group in the namespace `home`, which is `None` if it could not be read.
+fn read_match(
+    item: Value<'_>,
+    home: Option<&Name>,
+    references: &mut Vec<Reference>,
+) -> Result<SplitMatch, Told> {
+    let mut table = item.table("a match of a traffic split")?;
+    let kind =
+        table.required("kind", |value| value.word("kind of match", &[("HTTPRouteGroup", ())]));
+    let group = table.required("name", |value| Ok((value.name()?, value.spot())));
+    let matches = table.optional("matches", |value| {
+        let meaning = "leave `matches` out for all matches of the group";
+        value.at_least_one(meaning, |item| Ok((item.name()?, item.spot())))
+    });
+    table.finish();
+    let (group, spot) = group?;
+    if let Some(home) = home {
+        let key = (home.clone(), group.clone());
+        let names = matches.iter().flatten().flatten();
+        references.extend(names.map(|(name, spot)| Reference {
+            wanted: Wanted::Match(key.clone(), name.clone()),
+            spot: spot.clone(),
+        }));
+        references.push(Reference { wanted: Wanted::Group(key), spot: spot.clone() });
+    }
+    kind?;
+    let names = |all: Vec<(Name, Spot)>| without_repeats(all.into_iter().map(|(n, _)| n).collect());
+    Ok(SplitMatch { group, matches: matches?.map(names), spot })
 }
 
 /// Service, weight, and where the service is named.

@@ -1,11 +1,13 @@
 //! `[[traffic_target]]`: these sources may call this destination in these ways.
 
+use std::collections::BTreeSet;
+
 use ironmesh_catalog::{Name, RouteRule, ServiceAccount, Spot, Subject, TrafficTarget};
 
 use super::part::{Id, Part, Reference, Wanted};
+use super::reading::NO_UDP;
 use crate::codes;
-use crate::suggest::{closest, did_you_mean};
-use crate::table::{Table, Told, Value, list};
+use crate::table::{Table, Told, Value};
 
 /// Reads one traffic target into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -56,7 +58,7 @@ fn read_subject(
     references: &mut Vec<Reference>,
 ) -> Result<Subject, Told> {
     let mut table = value.table("an account")?;
-    let kind = table.optional("kind", |value| word(value, "subjects", SUBJECTS));
+    let kind = table.optional("kind", |value| value.word("kind of subject", &SUBJECTS));
     let name = table.required("name", |value| Ok((value.name()?, value.spot())));
     let namespace = table.optional("namespace", Value::name);
     table.finish();
@@ -160,30 +162,10 @@ enum Kind {
 fn read_rule_kind(value: Value<'_>) -> Result<Kind, Told> {
     if value.string()? == "UDPRoute" {
         let finding = value.error(codes::NOT_SERVED, "rules of kind `UDPRoute` are not served");
-        let help = "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
-        return Err(value.tell(finding.label("not served").help(help)));
+        return Err(value.tell(finding.label("not served").help(NO_UDP)));
     }
     let kinds = [("HTTPRouteGroup", Kind::HttpRouteGroup), ("TCPRoute", Kind::TcpRoute)];
-    word(value, "rules", kinds)
-}
-
-/// One of the `kinds` of `what`.
-fn word<T: Copy, const N: usize>(
-    value: Value<'_>,
-    what: &str,
-    kinds: [(&'static str, T); N],
-) -> Result<T, Told> {
-    let text = value.string()?;
-    if let Some((_, kind)) = kinds.iter().find(|(word, _)| *word == text) {
-        return Ok(*kind);
-    }
-    let words = kinds.map(|(word, _)| word);
-    let message = format!("there are no {what} of kind `{text}`");
-    let finding = value.error(codes::INVALID_VALUE, message);
-    let same = words.into_iter().find(|word| word.eq_ignore_ascii_case(&text.replace('_', "")));
-    let near = same.or_else(|| closest(text, words)).map(did_you_mean);
-    let help = near.unwrap_or_else(|| format!("the kinds are {}", list(&words)));
-    Err(value.tell(finding.label("unknown kind").help(help)))
+    value.word("kind of rule", &kinds)
 }
 
 /// In SMI `matches` are those of an HTTP route group: here they would be ignored, which nobody means.
@@ -194,12 +176,8 @@ fn no_matches(value: Value<'_>) -> Told {
 }
 
 /// The items in their order, each once: what is said twice is no other policy.
-fn without_repeats<T: PartialEq>(items: Vec<T>) -> Vec<T> {
-    let mut once = Vec::with_capacity(items.len());
-    for item in items {
-        if !once.contains(&item) {
-            once.push(item);
-        }
-    }
-    once
+pub(super) fn without_repeats<T: Ord + Clone>(mut items: Vec<T>) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    items.retain(|item| seen.insert(item.clone()));
+    items
 }

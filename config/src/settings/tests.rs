@@ -94,3 +94,64 @@ fn a_lifetime_is_a_duration_within_bounds() {
     let told = findings("certificates.service_lifetime = \"1m\"");
     assert!(told[0].contains("must be from 5m to 30d: `1m`"), "{told:#?}");
 }
+
+fn place(text: &str) -> PolicyPlace {
+    load_settings(text, "ironmesh.toml").unwrap().policy.unwrap()
+}
+
+#[test]
+fn policy_is_in_a_folder_or_in_etcd() {
+    assert_eq!(place("policy = \"rules\""), PolicyPlace::Folder("rules".into()));
+    assert_eq!(place("[policy]\nfolder = \"rules\""), PolicyPlace::Folder("rules".into()));
+    let small = place("mesh = \"prod\"\n[policy.etcd]\nendpoints = [\"http://127.0.0.1:2379\"]");
+    let PolicyPlace::Etcd(small) = small else { panic!("{small:?}") };
+    assert_eq!(small.prefix, "/ironmesh/prod/policy");
+    assert_eq!((small.ca, small.identity, small.user), (None, None, None));
+    let large = place(
+        "[policy.etcd]\nendpoints = [\"https://a:2379\", \"https://[::1]:2379\"]\nprefix = \"/p\"\n\
+         ca = \"ca.pem\"\ncertificate = \"c.pem\"\nkey = \"c.key\"\nusername = \"mesh\"\n\
+         password_file = \"secret\"",
+    );
+    let expected = EtcdSettings {
+        endpoints: vec!["https://a:2379".to_owned(), "https://[::1]:2379".to_owned()],
+        prefix: "/p".to_owned(),
+        ca: Some("ca.pem".into()),
+        identity: Some(("c.pem".into(), "c.key".into())),
+        user: Some(("mesh".to_owned(), "secret".into())),
+    };
+    assert_eq!(large, PolicyPlace::Etcd(expected));
+}
+
+#[test]
+fn what_does_not_fit_together_about_etcd_is_told() {
+    let here = "endpoints = [\"http://127.0.0.1:1\"]";
+    for (text, expected) in [
+        (
+            format!("folder = \"x\"\n[policy.etcd]\n{here}"),
+            "policy comes from a folder or from etcd",
+        ),
+        (String::new(), "`policy` says neither `folder` nor `etcd`"),
+        ("[policy.etcd]".into(), "`policy.etcd` needs `endpoints`"),
+        ("[policy.etcd]\nendpoints = []".into(), "`endpoints` must list one at least"),
+        ("etcd.endpoints = [\"a:1\"]".into(), "`endpoints` must list `https://host:port`: `a:1`"),
+        (
+            "etcd.endpoints = [\"https://a:1/x\"]".into(),
+            "`endpoints` must list `https://host:port`",
+        ),
+        ("etcd.endpoints = [\"https://a:1\"]".into(), "endpoints with `https` need `ca`"),
+        ("etcd.endpoints = [\"https://a:1\", \"http://b:1\"]".into(), "`endpoints` must be all"),
+        (format!("[policy.etcd]\n{here}\nca = \"x\""), "certificates are of no use"),
+        (format!("[policy.etcd]\n{here}\nkey = \"x\""), "`policy.etcd` needs `certificate`"),
+        (format!("[policy.etcd]\n{here}\nusername = \"x\""), "`policy.etcd` needs `password_file`"),
+        (format!("[policy.etcd]\n{here}\npassword = \"x\""), "`policy.etcd` has no key `password`"),
+        (format!("[policy.etcd]\n{here}\nprefix = \"/x/\""), "`prefix` must be a path"),
+        (
+            "etcd = { endpoints = [\"http://a:1\"], username = \"x\", password_file = \"y\" }"
+                .into(),
+            "the password would go over the network in the clear",
+        ),
+    ] {
+        let told = findings(&format!("[policy]\n{text}"));
+        assert!(told.len() == 1 && told[0].contains(expected), "{text}\n{told:#?}");
+    }
+}

@@ -6,9 +6,9 @@ use ironmesh_catalog::{Code, Finding, Name, Spot};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::{Reader, Table, Told};
+use super::{Reader, Table, Told, list};
 use crate::codes;
-use crate::suggest::did_you_mean;
+use crate::suggest::{closest, did_you_mean};
 
 /// One value, with the key that it stands under.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +31,11 @@ impl<'a> Value<'a> {
     /// The key that it stands under.
     pub(crate) fn key(self) -> &'a str {
         self.key
+    }
+
+    /// It, as it is written.
+    pub(crate) fn written(self) -> &'a Spanned<DeValue<'a>> {
+        self.inner
     }
 
     /// Where it is written.
@@ -65,9 +70,22 @@ impl<'a> Value<'a> {
         self.inner.get_ref().as_str().ok_or_else(|| self.wrong_type("a string"))
     }
 
+    /// `true` or `false`.
+    pub(crate) fn boolean(self) -> Result<bool, Told> {
+        match self.inner.get_ref() {
+            DeValue::Boolean(boolean) => Ok(*boolean),
+            _ => Err(self.wrong_type("`true` or `false`")),
+        }
+    }
+
     /// The string, if it is one; tells nothing.
     pub(crate) fn string_if_any(self) -> Option<&'a str> {
         self.inner.get_ref().as_str()
+    }
+
+    /// The string under `key`, if it is a table that has one; tells nothing.
+    pub(crate) fn string_below(self, key: &str) -> Option<&'a str> {
+        self.inner.get_ref().as_table()?.get(key)?.get_ref().as_str()
     }
 
     /// The tables, if it is one or a list of them; tells nothing.
@@ -127,6 +145,23 @@ impl<'a> Value<'a> {
         })
     }
 
+    /// One of a few words; `what` is what they are, without an article.
+    pub(crate) fn word<T: Copy>(self, what: &str, words: &[(&'static str, T)]) -> Result<T, Told> {
+        let text = self.string()?;
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
+            return Ok(*meaning);
+        }
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let message = format!("there is no {what} `{text}`");
+        let finding = self.error(codes::INVALID_VALUE, message).label(format!("unknown {what}"));
+        let flat = |text: &str| text.replace(['_', '-'], "").to_lowercase();
+        let same = known.iter().copied().find(|word| flat(word) == flat(text));
+        let only = if let [only] = known.as_slice() { Some(*only) } else { None };
+        let near = same.or(only).or_else(|| closest(&text.to_lowercase(), known.iter().copied()));
+        let help = near.map_or_else(|| format!("it is one of {}", list(&known)), did_you_mean);
+        Err(self.tell(finding.help(help)))
+    }
+
     /// A table, which is `what`, with its article.
     pub(crate) fn table(self, what: &'static str) -> Result<Table<'a>, Told> {
         match self.inner.get_ref() {
@@ -140,6 +175,21 @@ impl<'a> Value<'a> {
     /// Whether it is a table.
     pub(crate) fn is_table(self) -> bool {
         self.inner.get_ref().is_table()
+    }
+
+    /// Whether it is an array.
+    pub(crate) fn is_list(self) -> bool {
+        self.inner.get_ref().is_array()
+    }
+
+    /// The one string that may stand here.
+    pub(crate) fn equal_to(self, legal: &str) -> Result<(), Told> {
+        let text = self.string()?;
+        if text == legal {
+            return Ok(());
+        }
+        let message = format!("`{}` must be `{legal}` here: `{text}`", self.key);
+        Err(self.tell(self.error(codes::INVALID_VALUE, message).label("another")))
     }
 
     /// An array. Each item stands under the array's key.

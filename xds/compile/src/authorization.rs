@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use ironmesh_catalog::{
-    Grant, HttpMatch, Mode, PathRegex, RouteRule, Service, ServicePort, Snapshot, TrustDomain,
+    Grant, HttpMatch, Mode, PathRegex, Service, ServicePort, Snapshot, TrustDomain, Visibility,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -24,7 +24,7 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::http::http_filter;
 use crate::index::PolicyIndex;
-use crate::shape::{exact, regex, workload_prefix};
+use crate::shape::{exact, namespace_prefix, regex, workload_prefix};
 
 pub(crate) const RBAC_FILTER: &str = "envoy.filters.http.rbac";
 
@@ -43,10 +43,10 @@ pub(crate) fn per_route(
     let trust_domain = &snapshot.mesh.trust_domain;
     let policies = match snapshot.mode_of(service) {
         // No target can be called like this: these have a namespace before their names.
-        Mode::Permissive => [("permissive".to_owned(), permissive(trust_domain))].into(),
+        Mode::Permissive => [("permissive".to_owned(), permissive(trust_domain, service))].into(),
         Mode::Strict => {
             let grants = index.grants_on(&service.account).iter().filter_map(|grant| {
-                let policy = policy(index, trust_domain, grant, port)?;
+                let policy = policy(index, trust_domain, service, grant, port)?;
                 Some((format!("{}/{}", grant.target.namespace, grant.target.name), policy))
             });
             grants.collect()
@@ -56,10 +56,14 @@ pub(crate) fn per_route(
     [(RBAC_FILTER.to_owned(), any(&per_route))].into()
 }
 
-/// Every service account of the mesh may do everything.
-fn permissive(trust_domain: &TrustDomain) -> Policy {
-    let workloads = authenticated(workload_prefix(trust_domain));
-    Policy { permissions: vec![everything()], principals: vec![workloads], ..Policy::default() }
+/// Every service account of the mesh, or of those that know the service, may do everything.
+fn permissive(trust_domain: &TrustDomain, service: &Service) -> Policy {
+    let workloads = match service.visibility {
+        Visibility::Public => workload_prefix(trust_domain),
+        Visibility::Private => namespace_prefix(trust_domain, &service.name.namespace),
+    };
+    let principals = vec![authenticated(workloads)];
+    Policy { permissions: vec![everything()], principals, ..Policy::default() }
 }
 
 fn everything() -> Permission {
@@ -80,6 +84,7 @@ fn rbac(policies: HashMap<String, Policy>) -> Rbac {
 fn policy(
     index: &PolicyIndex,
     trust_domain: &TrustDomain,
+    service: &Service,
     grant: &Grant,
     port: &ServicePort,
 ) -> Option<Policy> {
@@ -87,21 +92,10 @@ fn policy(
     let principals: Vec<_> = grant
         .sources
         .iter()
+        .filter(|source| service.is_visible_in(&source.namespace))
         .map(|source| authenticated(exact(trust_domain.workload(source).as_str())))
         .collect();
-    let groups = &index.specification().http_route_groups;
-    let mut permissions = Vec::new();
-    for rule in &target.rules {
-        let RouteRule::Http { group, matches, .. } = rule else { continue };
-        let Some(group) = groups.get(&(target.namespace.clone(), group.clone())) else {
-            continue;
-        };
-        let chosen = group
-            .matches
-            .iter()
-            .filter(|one| matches.as_ref().is_none_or(|names| names.contains(&one.name)));
-        permissions.extend(chosen.map(allows));
-    }
+    let mut permissions: Vec<_> = index.matches(target).map(allows).collect();
     if index.allows_all_requests(target, port.port) {
         permissions.push(everything());
     }

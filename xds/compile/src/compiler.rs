@@ -79,6 +79,12 @@ impl Compiler {
         let mut served = Vec::new();
         for name in &proxy.record.services {
             match services.get(name) {
+                Some(service) if service.is_subset() => {
+                    compiled.findings.push(joined_as_a_part(proxy, service));
+                }
+                Some(service) if service.external.is_some() => {
+                    compiled.findings.push(joined_as_external(proxy, service));
+                }
                 Some(service) => served.push(service),
                 None => compiled.findings.push(unknown_service(proxy, name)),
             }
@@ -90,7 +96,10 @@ impl Compiler {
         {
             let scope = self.shared.scope(account);
             compiled.resources = scope.resources.clone();
-            let listener = self.shared.encoder.encode(&outbound::by_host_listener(proxy));
+            let listener = self
+                .shared
+                .encoder
+                .encode(&outbound::by_host_listener(proxy, scope.passes_through));
             compiled.resources.insert(listener);
             self.upstreams(proxy, account, &scope, &mut compiled);
         }
@@ -150,7 +159,8 @@ impl Compiler {
         if port.protocol.is_http() {
             // Envoy takes a listener before it has its routes.
             compiled.needs(self.shared.inbound_routes(service, service_port));
-            return Some(inbound::http_filter_chain(&snapshot, service, service_port));
+            let protocol = port.protocol;
+            return Some(inbound::http_filter_chain(&snapshot, service, service_port, protocol));
         }
         let access = snapshot.tcp_accesses.ports.get(service_port)?;
         let authorization = self.shared.tcp_authorization(service_port, access);
@@ -188,10 +198,10 @@ impl Compiler {
             let listener = if is_http {
                 let routes = self.shared.upstream_routes(account, scope, service, &port);
                 compiled.resources.insert(routes);
-                Some(upstream::http_listener(proxy, &port, declared.local_port))
+                Some(upstream::http_listener(proxy, service, &port, declared.local_port))
             } else {
                 // Nothing can be said on TCP: where nobody may call, nobody listens.
-                let to = scope.callable.get(&port);
+                let to = scope.callable.get(&port).map(|to| &**to);
                 let plaintext = to.is_some_and(|to| outbound::may_be_plaintext(&snapshot, to));
                 let listener = to.and_then(|to| {
                     upstream::tcp_listener(proxy, &port, declared.local_port, to, plaintext)
@@ -226,6 +236,20 @@ fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Findi
         format!("proxy {} joined as `{name}`, which policy does not define", proxy.record.id);
     Finding::error(SERVICE_UNKNOWN, None, message)
         .help("define the service in policy; until then the proxy serves nothing for it")
+}
+
+fn joined_as_a_part(proxy: &Proxy, service: &Service) -> Finding {
+    let (id, part, whole) = (proxy.record.id, &service.name, service.served_as());
+    let message = format!("proxy {id} joined as `{part}`, which is a part of `{whole}`");
+    Finding::error(SERVICE_UNKNOWN, Some(service.spot.clone()), message)
+        .help(format!("let it join as `{whole}`, with the labels of the part (`--label`)"))
+}
+
+fn joined_as_external(proxy: &Proxy, service: &Service) -> Finding {
+    let (id, name) = (proxy.record.id, &service.name);
+    let message = format!("proxy {id} joined as `{name}`, which is outside of the mesh");
+    Finding::error(SERVICE_UNKNOWN, Some(service.spot.clone()), message)
+        .help("let it join as a service of the mesh, or take `external` from this one")
 }
 
 fn no_certificate(proxy: &Proxy, service: &Service) -> Finding {

@@ -12,6 +12,7 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
     DirectResponseAction, Route, RouteAction, RouteMatch, route, route_match,
 };
+use ironmesh_xds_wire::pb::envoy::extensions::filters::http::grpc_web::v3::GrpcWeb;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::http::router::v3::Router;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
     CodecType, ForwardClientCertDetails, PathWithEscapedSlashesAction, RouteSpecifier,
@@ -94,6 +95,11 @@ pub(crate) fn http_filter(name: &str, config: Any) -> HttpFilter {
     }
 }
 
+/// Makes gRPC of gRPC-Web; what is gRPC already passes.
+pub(crate) fn grpc_web() -> HttpFilter {
+    http_filter("envoy.filters.http.grpc_web", any(&GrpcWeb {}))
+}
+
 /// The route of all requests.
 pub(crate) fn every_request(action: route::Action) -> Route {
     let path = route_match::PathSpecifier::Prefix("/".to_owned());
@@ -122,10 +128,13 @@ pub(crate) fn answer(status: u32, body: String) -> route::Action {
 
 /// The protocol options of a cluster that is spoken to in `protocol`.
 pub(crate) fn protocol_options(protocol: Protocol) -> HashMap<String, Any> {
-    let protocol = match protocol {
-        Protocol::Tcp => return HashMap::new(),
-        Protocol::Http2 | Protocol::Grpc => ProtocolConfig::Http2ProtocolOptions(http2()),
-        Protocol::Http => ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default()),
+    if !protocol.is_http() {
+        return HashMap::new();
+    }
+    let protocol = if protocol.is_http2() {
+        ProtocolConfig::Http2ProtocolOptions(http2())
+    } else {
+        ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
     };
     let explicit = ExplicitHttpConfig { protocol_config: Some(protocol) };
     let options = HttpProtocolOptions {

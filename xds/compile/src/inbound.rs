@@ -22,7 +22,7 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 use ironmesh_xds_wire::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use ironmesh_xds_wire::pb::google::protobuf::Duration;
 
-use crate::http::{Side, connection_manager, every_request, forward, protocol_options};
+use crate::http::{Side, connection_manager, every_request, forward, grpc_web, protocol_options};
 use crate::index::PolicyIndex;
 use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, circuit_breakers, lb_endpoint, listener};
@@ -61,8 +61,12 @@ pub(crate) fn http_filter_chain(
     snapshot: &Snapshot,
     service: &Service,
     port: &ServicePort,
+    protocol: Protocol,
 ) -> FilterChain {
-    let filters = vec![authorization::deny_all()];
+    let mut filters = vec![authorization::deny_all()];
+    if protocol == Protocol::GrpcWeb {
+        filters.push(grpc_web());
+    }
     let manager = connection_manager(Side::Inbound, stat_prefix(port), route_name(port), filters);
     FilterChain {
         name: format!("inbound|{port}"),

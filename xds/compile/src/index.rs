@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Grant, MeshSpecification, Mode, Port, RouteRule, ServiceAccount, ServiceName, ServicePort,
-    Snapshot, TcpRoute, TrafficSplit, TrafficTarget,
+    Grant, HttpMatch, MeshSpecification, Mode, Port, RouteRule, Service, ServiceAccount,
+    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
 };
+
+use crate::destination::Destination;
+use crate::splits::SplitIndex;
 
 /// The specification by service account and by apex.
 #[derive(Debug)]
@@ -15,11 +18,17 @@ pub(crate) struct PolicyIndex {
     by_source: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
     by_destination: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
-    splits: BTreeMap<ServiceName, Arc<TrafficSplit>>,
-    /// The apexes in front of a backend.
-    apexes: BTreeMap<ServiceName, Vec<ServiceName>>,
+    splits: SplitIndex,
     /// The ports of permissive services.
     permissive: BTreeSet<ServicePort>,
+}
+
+/// What a caller may ask.
+#[derive(Debug)]
+pub(crate) enum Allowed<'a> {
+    Everything,
+    /// What one of these matches.
+    These(Vec<&'a HttpMatch>),
 }
 
 impl PolicyIndex {
@@ -30,8 +39,7 @@ impl PolicyIndex {
             by_source: BTreeMap::new(),
             by_destination: BTreeMap::new(),
             services: BTreeMap::new(),
-            splits: BTreeMap::new(),
-            apexes: BTreeMap::new(),
+            splits: SplitIndex::new(specification),
             permissive: BTreeSet::new(),
         };
         for grant in snapshot.grants.by_target.values() {
@@ -50,23 +58,12 @@ impl PolicyIndex {
                 index.permissive.extend(service.service_ports().map(|(port, _)| port));
             }
         }
-        for split in specification.traffic_splits.values() {
-            index.splits.insert(split.service.clone(), Arc::clone(split));
-            for backend in &split.backends {
-                let apexes = index.apexes.entry(backend.service.clone()).or_default();
-                apexes.push(split.service.clone());
-            }
-        }
         index
     }
 
     /// Moves on to a specification that differs in endpoints only, and in where policy is written.
     pub(crate) fn follow(&mut self, specification: &Arc<MeshSpecification>) {
         self.specification = Arc::clone(specification);
-    }
-
-    pub(crate) fn specification(&self) -> &MeshSpecification {
-        &self.specification
     }
 
     /// What is granted on `account`.
@@ -82,14 +79,19 @@ impl PolicyIndex {
         self.services.get(account).into_iter().flatten()
     }
 
-    /// The split of which `service` is the apex.
-    pub(crate) fn split_of(&self, service: &ServiceName) -> Option<&TrafficSplit> {
-        self.splits.get(service).map(|split| &**split)
+    /// Where calls of a service port go.
+    pub(crate) fn destination(&self, port: &ServicePort) -> Arc<Destination> {
+        self.splits.destination(port)
     }
 
-    /// The service ports that `account` may call: those that a target of its grants something on,
-    /// those of permissive services, and every port of an apex that it may call on a backend.
+    /// The service ports that `account` may call, of services that it may know of: those that a target of
+    /// its grants something on, those of permissive services, and every port of an apex that it may call
+    /// on a backend, or of one in front of such an apex.
     pub(crate) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServicePort> {
+        let is_visible = |port: &ServicePort| {
+            let service = self.specification.services.get(&port.service);
+            service.is_some_and(|known| known.is_visible_in(&account.namespace))
+        };
         let mut callable = self.permissive.clone();
         for grant in self.by_source.get(account).into_iter().flatten() {
             let services = grant.destinations.iter().flat_map(|account| self.services_of(account));
@@ -99,9 +101,50 @@ impl PolicyIndex {
                 callable.extend(granted.map(|(service_port, _)| service_port));
             }
         }
-        let of_apexes: Vec<_> = callable.iter().flat_map(|port| self.apexes_of(port)).collect();
-        callable.extend(of_apexes);
+        callable.retain(is_visible);
+        self.splits.add_apexes(&mut callable);
+        callable.retain(is_visible);
         callable
+    }
+
+    /// What `account` may ask of an HTTP port of `service`, which it may call in some way.
+    pub(crate) fn allowed(
+        &self,
+        snapshot: &Snapshot,
+        account: &ServiceAccount,
+        service: &Service,
+        port: &ServicePort,
+    ) -> Allowed<'_> {
+        if snapshot.mode_of(service) == Mode::Permissive {
+            return Allowed::Everything;
+        }
+        let grants = self.grants_on(&service.account).iter();
+        let mut matches = Vec::new();
+        for grant in grants.filter(|grant| grant.sources.contains(account)) {
+            if self.allows_all_requests(&grant.target, port.port) {
+                return Allowed::Everything;
+            }
+            matches.extend(self.matches(&grant.target));
+        }
+        Allowed::These(matches)
+    }
+
+    /// The matches that the rules of `target` name.
+    pub(crate) fn matches<'a>(
+        &'a self,
+        target: &'a TrafficTarget,
+    ) -> impl Iterator<Item = &'a HttpMatch> {
+        target.rules.iter().flat_map(|rule| {
+            let (group, names) = match rule {
+                RouteRule::Http { group, matches, .. } => (Some(group), matches.as_ref()),
+                RouteRule::Tcp { .. } => (None, None),
+            };
+            let groups = &self.specification.http_route_groups;
+            let group =
+                group.and_then(|name| groups.get(&(target.namespace.clone(), name.clone())));
+            let all = group.into_iter().flat_map(|group| &group.matches);
+            all.filter(move |one| names.is_none_or(|names| names.contains(&one.name)))
+        })
     }
 
     /// Whether `target` grants something on `port` of a service that it is about.
@@ -129,16 +172,5 @@ impl PolicyIndex {
                 self.specification.tcp_routes.get(&key).map(|route| &**route)
             }
         })
-    }
-
-    /// The ports of the apexes in front of a service port.
-    fn apexes_of(&self, port: &ServicePort) -> impl Iterator<Item = ServicePort> {
-        let apexes = self.apexes.get(&port.service).into_iter().flatten();
-        apexes
-            .filter(|apex| {
-                let apex = self.specification.services.get(*apex);
-                apex.is_some_and(|apex| apex.port(port.port).is_some())
-            })
-            .map(|apex| ServicePort::new(apex.clone(), port.port))
     }
 }

@@ -12,6 +12,9 @@
 
 mod authorization;
 mod compiler;
+mod condition;
+mod destination;
+mod external;
 pub mod forecast;
 pub mod handover;
 mod http;
@@ -23,6 +26,7 @@ mod plaintext;
 mod secret;
 mod shape;
 mod shared;
+mod splits;
 pub mod stand_in;
 mod tcp;
 #[cfg(test)]

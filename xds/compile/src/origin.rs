@@ -1,10 +1,12 @@
 //! From a resource back to the policy behind it: so that a refusal can name the file and the line.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Grant, Proxy, RouteRule, Service, ServiceAccount, ServicePort, Snapshot, Spot, TrafficTarget,
+    Grant, Name, Proxy, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, Snapshot,
+    Spot, TrafficSplit, TrafficTarget,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -47,7 +49,7 @@ pub fn origins(
         if is_authorization && resource_type != ResourceType::Listener {
             trace.callers(service);
         }
-        trace.splits(&port);
+        trace.splits(&port.service);
         trace.service(service);
     } else {
         // The listener for the mesh, or the table by host: of all that the proxy serves, or calls.
@@ -56,6 +58,11 @@ pub fn origins(
                 trace.calls(&service.account);
             }
             trace.service(service);
+        }
+        if resource_type == ResourceType::Route {
+            for split in snapshot.specification.traffic_splits.values() {
+                trace.split(split);
+            }
         }
     }
     let Trace { mut quoted, others, .. } = trace;
@@ -125,26 +132,46 @@ impl Trace<'_> {
         let (namespace, name) = (&target.namespace, &target.name);
         self.add(false, format!("traffic target `{namespace}/{name}`"), &target.spot);
         for rule in &target.rules {
-            let RouteRule::Http { group, .. } = rule else { continue };
-            let groups = &self.snapshot.specification.http_route_groups;
-            let Some(found) = groups.get(&(namespace.clone(), group.clone())).cloned() else {
-                continue;
-            };
-            for one in &found.matches {
-                let path = one.path.iter().map(|path| &path.0);
-                let mut expressions = path.chain(one.headers.values());
-                let is_quoted = expressions.any(|text: &Arc<str>| self.words.contains(&**text));
-                let object = format!("match `{}` of route group `{namespace}/{group}`", one.name);
-                self.add(is_quoted, object, &one.spot);
+            if let RouteRule::Http { group, .. } = rule {
+                self.group(namespace, group);
             }
         }
     }
 
-    fn splits(&mut self, port: &ServicePort) {
+    /// The matches of a group.
+    fn group(&mut self, namespace: &Name, group: &Name) {
+        let groups = &self.snapshot.specification.http_route_groups;
+        let Some(found) = groups.get(&(namespace.clone(), group.clone())).cloned() else { return };
+        for one in &found.matches {
+            let path =
+                one.path.iter().flat_map(|path| [Some(&path.text), path.before_query.as_ref()]);
+            let mut expressions = path.flatten().chain(one.headers.values());
+            let is_quoted = expressions.any(|text: &Arc<str>| self.words.contains(&**text));
+            let object = format!("match `{}` of route group `{namespace}/{group}`", one.name);
+            self.add(is_quoted, object, &one.spot);
+        }
+    }
+
+    /// The splits of a service, and of what is behind it.
+    fn splits(&mut self, service: &ServiceName) {
         let splits = self.snapshot.specification.traffic_splits.clone();
-        for split in splits.values().filter(|split| split.service == port.service) {
-            let object = format!("traffic split `{}/{}`", split.namespace, split.name);
-            self.add(false, object, &split.spot);
+        let (mut services, mut looked_at) = (vec![service.clone()], BTreeSet::new());
+        while let Some(service) = services.pop() {
+            if !looked_at.insert(service.clone()) {
+                continue;
+            }
+            for split in splits.values().filter(|split| split.service == service) {
+                self.split(split);
+                services.extend(split.backends.iter().map(|backend| backend.service.clone()));
+            }
+        }
+    }
+
+    fn split(&mut self, split: &TrafficSplit) {
+        let (namespace, name) = (&split.namespace, &split.name);
+        self.add(false, format!("traffic split `{namespace}/{name}`"), &split.spot);
+        for named in &split.matches {
+            self.group(namespace, &named.group);
         }
     }
 }

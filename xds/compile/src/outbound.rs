@@ -1,7 +1,8 @@
 //! Outbound: the clusters and endpoints of the services that an account may call, and the local
 //! HTTP listener that routes by `Host` (docs/concepts/traffic.md).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ironmesh_catalog::{
     EndpointSource, MeshEndpoint, Mode, Port, Protocol, Proxy, Service, ServiceAccount,
@@ -16,16 +17,13 @@ use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
-use ironmesh_xds_wire::pb::envoy::config::route::v3::{
-    RetryPolicy, RouteAction, RouteConfiguration, VirtualHost, WeightedCluster, route,
-    route_action::{ClusterSpecifier, HostRewriteSpecifier},
-    weighted_cluster::ClusterWeight,
-};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
-use crate::http::{Side, answer, connection_manager, every_request, forward, protocol_options};
+use crate::destination::Destination;
+use crate::http::{Side, answer, connection_manager, every_request, protocol_options};
 use crate::index::PolicyIndex;
 use crate::shape::{CONNECT_TIMEOUT, ads, circuit_breakers, lb_endpoint, listener, number};
-use crate::{plaintext, tls};
+use crate::{external, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
@@ -34,9 +32,6 @@ const BY_HOST: &str = "outbound-http";
 /// seconds lie between the questions.
 const KEEPALIVE_TIME: u32 = 60;
 const KEEPALIVE_INTERVAL: u32 = 15;
-
-/// Retried is only what cannot have reached an application.
-const RETRY_ON: &str = "connect-failure,refused-stream,reset-before-request";
 
 /// The cluster through which `caller` reaches a service port: mutual TLS to the proxies in front of
 /// it, which must be those of the service's account. HTTP goes as HTTP/2.
@@ -53,9 +48,10 @@ pub(crate) fn cluster(
     let service_port = ServicePort::new(service.name.clone(), port.number);
     let server = snapshot.mesh.trust_domain.workload(&service.account);
     let may_be_plaintext = has_plaintext(snapshot, service);
-    let between_proxies = if port.protocol.is_http() { Protocol::Http2 } else { Protocol::Tcp };
+    let between_proxies = if port.protocol.is_http() { Protocol::Http2 } else { port.protocol };
     let protocol = if may_be_plaintext { port.protocol } else { between_proxies };
-    let server_name = service_port.server_name(&snapshot.mesh.domain);
+    let served_port = ServicePort::new(service.served_as().clone(), port.number);
+    let server_name = served_port.server_name(&snapshot.mesh.domain);
     Cluster {
         name: service_port.to_string(),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
@@ -78,7 +74,9 @@ pub(crate) fn cluster(
 
 /// Whether endpoints of a service may be called in plaintext.
 fn has_plaintext(snapshot: &Snapshot, service: &Service) -> bool {
-    snapshot.mode_of(service) == Mode::Permissive && service.endpoints != EndpointSource::Registered
+    let whole = snapshot.service(service.served_as());
+    snapshot.mode_of(service) == Mode::Permissive
+        && whole.is_some_and(|whole| whole.endpoints != EndpointSource::Registered)
 }
 
 /// Whether calls that go to `destination` may go in plaintext.
@@ -90,7 +88,7 @@ pub(crate) fn may_be_plaintext(snapshot: &Snapshot, destination: &Destination) -
 }
 
 /// Lets the system notice a machine that is gone: a connection may be silent without end.
-fn keepalive() -> UpstreamConnectionOptions {
+pub(crate) fn keepalive() -> UpstreamConnectionOptions {
     UpstreamConnectionOptions {
         tcp_keepalive: Some(TcpKeepalive {
             keepalive_time: number(KEEPALIVE_TIME),
@@ -121,84 +119,13 @@ fn mesh_endpoint(endpoint: &MeshEndpoint) -> LbEndpoint {
     LbEndpoint { metadata, ..lb_endpoint(endpoint.address, endpoint.weight) }
 }
 
-/// Where calls of a service port go: itself, or the backends of its split.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Destination {
-    One(ServicePort),
-    Split(Vec<(ServicePort, u32)>),
-    /// A split none of whose backends with a weight has the port.
-    Nowhere,
-}
-
-impl Destination {
-    pub(crate) fn of(index: &PolicyIndex, port: &ServicePort) -> Self {
-        let Some(split) = index.split_of(&port.service) else { return Self::One(port.clone()) };
-        let services = &index.specification().services;
-        let is_http = |service| {
-            let port = services.get(service).and_then(|service| service.port(port.port));
-            port.map(|port| port.protocol.is_http())
-        };
-        let asked = is_http(&port.service);
-        let backends = split.backends.iter().filter(|backend| backend.weight > 0);
-        // SMI: a backend without the port is left out (config warns).
-        let backends =
-            backends.filter(|backend| asked.is_some() && is_http(&backend.service) == asked);
-        let mut backends: Vec<_> = backends
-            .map(|backend| (ServicePort::new(backend.service.clone(), port.port), backend.weight))
-            .collect();
-        backends.sort();
-        if backends.is_empty() { Self::Nowhere } else { Self::Split(backends) }
-    }
-
-    /// The clusters that it takes.
-    pub(crate) fn service_ports(&self) -> Vec<&ServicePort> {
-        match self {
-            Self::One(port) => vec![port],
-            Self::Split(backends) => backends.iter().map(|(port, _)| port).collect(),
-            Self::Nowhere => Vec::new(),
-        }
-    }
-
-    /// The action that goes there. `host` is what the request's host is rewritten to, if at all.
-    pub(crate) fn action(&self, asked: &ServicePort, host: Option<String>) -> route::Action {
-        let clusters = match self {
-            Self::One(port) => ClusterSpecifier::Cluster(port.to_string()),
-            Self::Split(backends) => ClusterSpecifier::WeightedClusters(WeightedCluster {
-                clusters: backends
-                    .iter()
-                    .map(|(port, weight)| cluster_weight(port, *weight))
-                    .collect(),
-                ..WeightedCluster::default()
-            }),
-            Self::Nowhere => {
-                return answer(
-                    503,
-                    format!("ironmesh: no backend of {} has port {}\n", asked.service, asked.port),
-                );
-            }
-        };
-        let retry = RetryPolicy {
-            retry_on: RETRY_ON.to_owned(),
-            num_retries: number(1),
-            ..RetryPolicy::default()
-        };
-        forward(RouteAction {
-            cluster_specifier: Some(clusters),
-            retry_policy: Some(retry),
-            host_rewrite_specifier: host.map(HostRewriteSpecifier::HostRewriteLiteral),
-            ..RouteAction::default()
-        })
-    }
-}
-
-fn cluster_weight(port: &ServicePort, weight: u32) -> ClusterWeight {
-    ClusterWeight { name: port.to_string(), weight: number(weight), ..ClusterWeight::default() }
-}
-
 /// The listener that routes by `Host`.
-pub(crate) fn by_host_listener(proxy: &Proxy) -> Listener {
+///
+/// Where calls may go where their host says, it looks that up.
+pub(crate) fn by_host_listener(proxy: &Proxy, passes_through: bool) -> Listener {
+    let filters = passes_through.then(external::lookup).into_iter().collect();
     let manager =
-        connection_manager(Side::Outbound, "outbound".to_owned(), BY_HOST.to_owned(), Vec::new());
+        connection_manager(Side::Outbound, "outbound".to_owned(), BY_HOST.to_owned(), filters);
     Listener {
         traffic_direction: TrafficDirection::Outbound.into(),
         filter_chains: vec![FilterChain { filters: vec![manager], ..FilterChain::default() }],
@@ -209,20 +136,36 @@ pub(crate) fn by_host_listener(proxy: &Proxy) -> Listener {
 /// The routes by `Host` of `caller`: a virtual host for every service port that it may call.
 /// Anything else, forbidden or unknown, is 404: a caller learns of nothing that it may not call.
 pub(crate) fn by_host_routes(
+    index: &PolicyIndex,
     snapshot: &Snapshot,
     caller: &ServiceAccount,
-    callable: &BTreeMap<ServicePort, Destination>,
+    callable: &BTreeMap<ServicePort, Arc<Destination>>,
 ) -> RouteConfiguration {
+    let ports: Vec<_> = callable
+        .iter()
+        .filter_map(|(port, destination)| {
+            let service = snapshot.service(&port.service)?;
+            let domains = hosts(snapshot, caller, service, port);
+            is_http(service, port.port).then_some((port, destination, service, domains))
+        })
+        .collect();
+    let of_the_mesh = ports.iter().filter(|(_, _, service, _)| service.external.is_none());
+    let taken: BTreeSet<String> =
+        of_the_mesh.flat_map(|(_, _, _, domains)| domains).cloned().collect();
     let mut virtual_hosts = Vec::new();
-    for (port, destination) in callable {
-        let service = snapshot.specification.services.get(&port.service);
-        let Some(service) = service.filter(|service| is_http(service, port.port)) else { continue };
-        virtual_hosts.push(VirtualHost {
-            name: format!("outbound|{port}"),
-            domains: hosts(snapshot, caller, service, port),
-            routes: vec![every_request(destination.action(port, None))],
-            ..VirtualHost::default()
-        });
+    for (port, destination, service, mut domains) in ports {
+        let routes = match &service.external {
+            None => destination.routes(port, None),
+            Some(external) => {
+                // Of a host that is there twice Envoy would refuse the whole table.
+                domains.retain(|host| !taken.contains(host));
+                external::routes(index, snapshot, caller, service, external, port)
+            }
+        };
+        if !domains.is_empty() {
+            let name = format!("outbound|{port}");
+            virtual_hosts.push(VirtualHost { name, domains, routes, ..VirtualHost::default() });
+        }
     }
     let unknown = format!(
         "ironmesh: {} may call no service by this name; see its traffic targets\n",
@@ -241,8 +184,9 @@ fn is_http(service: &Service, number: u16) -> bool {
     service.port(number).is_some_and(|port| port.protocol.is_http())
 }
 
-/// By what hosts a service port is called: three forms of its name, each with the port, and without
-/// it for port 80 or else the only HTTP port. (A wildcard domain would not match a host with a port.)
+/// By what hosts a service port is called: three forms of its name, and what it is called outside, each
+/// with the port, and without it for port 80 or else the only HTTP port. (A wildcard domain would not
+/// match a host with a port.)
 fn hosts(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -257,10 +201,14 @@ fn hosts(
     }
     let others = service.ports.iter().filter(|other| other.number != port.port);
     let is_plain = port.port == 80 || !others.into_iter().any(|other| other.protocol.is_http());
+    // What goes where its host says goes nowhere by a name of the mesh.
+    let names = if external::is_passed_through(service) { Vec::new() } else { names };
     let mut hosts: Vec<_> = names.iter().map(|name| format!("{name}:{}", port.port)).collect();
     if is_plain {
         hosts.extend(names);
     }
+    let external = service.external.iter();
+    hosts.extend(external.flat_map(|external| external::hosts(external, port, is_plain)));
     hosts.sort();
     hosts
 }

@@ -12,7 +12,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
 
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::StringMatcher;
 
-use crate::shape::{exact, workload_prefix};
+use crate::shape::{exact, namespace_prefix, workload_prefix};
 
 /// The name of the trust bundle.
 pub(crate) const ROOTS: &str = "roots";
@@ -68,6 +68,7 @@ pub(crate) fn tcp_authorization(
 ) -> Secret {
     let names = match callers {
         Callers::Anyone => vec![uri(workload_prefix(trust_domain))],
+        Callers::AnyoneIn(namespace) => vec![uri(namespace_prefix(trust_domain, namespace))],
         Callers::These(accounts) if accounts.is_empty() => vec![nobody()],
         Callers::These(accounts) => accounts
             .iter()

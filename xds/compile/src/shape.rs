@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_catalog::TrustDomain;
+use ironmesh_catalog::{Name, TrustDomain};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::CircuitBreakers;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget;
@@ -53,10 +53,16 @@ pub(crate) fn exact(text: impl Into<String>) -> StringMatcher {
 
 /// Every service account of the mesh: no proxy, and not the control plane.
 pub(crate) fn workload_prefix(trust_domain: &TrustDomain) -> StringMatcher {
-    StringMatcher {
-        match_pattern: Some(MatchPattern::Prefix(trust_domain.workload_prefix())),
-        ..StringMatcher::default()
-    }
+    prefix(trust_domain.workload_prefix())
+}
+
+/// Every service account of a namespace.
+pub(crate) fn namespace_prefix(trust_domain: &TrustDomain, namespace: &Name) -> StringMatcher {
+    prefix(trust_domain.namespace_prefix(namespace))
+}
+
+fn prefix(text: String) -> StringMatcher {
+    StringMatcher { match_pattern: Some(MatchPattern::Prefix(text)), ..StringMatcher::default() }
 }
 
 /// The whole of the text matches `expression`.
@@ -77,9 +83,9 @@ pub(crate) fn ads() -> Option<ConfigSource> {
     })
 }
 
-fn socket_address(ip: IpAddr, port: u16) -> SocketAddress {
+fn socket_address(host: String, port: u16) -> SocketAddress {
     SocketAddress {
-        address: ip.to_string(),
+        address: host,
         port_specifier: Some(PortSpecifier::PortValue(port.into())),
         ..SocketAddress::default()
     }
@@ -90,7 +96,12 @@ fn socket(address: SocketAddress) -> Option<Address> {
 }
 
 pub(crate) fn lb_endpoint(at: SocketAddr, weight: u32) -> LbEndpoint {
-    let address = socket(socket_address(at.ip(), at.port()));
+    lb_endpoint_at(at.ip().to_string(), at.port(), weight)
+}
+
+/// An endpoint at an address, or at a name that Envoy looks up.
+pub(crate) fn lb_endpoint_at(host: String, port: u16, weight: u32) -> LbEndpoint {
+    let address = socket(socket_address(host, port));
     let endpoint = Endpoint { address, ..Endpoint::default() };
     LbEndpoint {
         load_balancing_weight: number(weight),
@@ -117,7 +128,7 @@ pub(crate) fn transport_socket(config: Any) -> Option<TransportSocket> {
 pub(crate) fn listener(name: String, ip: IpAddr, port: u16) -> Listener {
     // "All addresses" of IPv6 are those of IPv4 too; Envoy would leave these out.
     let ipv4_compat = ip.is_ipv6() && ip.is_unspecified();
-    let address = socket(SocketAddress { ipv4_compat, ..socket_address(ip, port) });
+    let address = socket(SocketAddress { ipv4_compat, ..socket_address(ip.to_string(), port) });
     Listener { name, address, enable_reuse_port: no(), ..Listener::default() }
 }
 

@@ -8,12 +8,12 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{Service, ServiceAccount, ServicePort, Snapshot, TcpAccess};
+use ironmesh_catalog::{EndpointSource, Service, ServiceAccount, ServicePort, Snapshot, TcpAccess};
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
+use crate::destination::Destination;
 use crate::index::PolicyIndex;
-use crate::outbound::Destination;
-use crate::{inbound, outbound, secret, upstream};
+use crate::{external, inbound, outbound, secret, upstream};
 
 pub use update::Changes;
 
@@ -39,7 +39,9 @@ pub(crate) struct Shared {
 pub(crate) struct Scope {
     pub(crate) resources: ResourceSet,
     /// What it may call, and where such calls go.
-    pub(crate) callable: BTreeMap<ServicePort, Destination>,
+    pub(crate) callable: BTreeMap<ServicePort, Arc<Destination>>,
+    /// Whether some of it goes where its host says.
+    pub(crate) passes_through: bool,
 }
 
 /// Encodes resources, and counts them.
@@ -103,12 +105,12 @@ impl Shared {
             .callable(account)
             .into_iter()
             .map(|port| {
-                let destination = Destination::of(&self.index, &port);
+                let destination = self.index.destination(&port);
                 (port, destination)
             })
             .collect();
         let clusters: BTreeSet<_> =
-            callable.values().flat_map(Destination::service_ports).collect();
+            callable.values().flat_map(|destination| destination.service_ports()).collect();
         for service_port in clusters {
             let service = snapshot.service(&service_port.service);
             let Some((service, port)) =
@@ -116,18 +118,27 @@ impl Shared {
             else {
                 continue;
             };
-            let cluster = outbound::cluster(&snapshot, account, service, port);
+            let cluster = match &service.external {
+                None => outbound::cluster(&snapshot, account, service, port),
+                Some(external) => external::cluster(service, external, port),
+            };
             resources.insert(self.encoder.encode(&cluster));
-            resources.insert(self.endpoints(service_port));
-            self.told.entry(service_port.clone()).or_default().insert(account.clone());
+            // Of what proxies look up themselves there are no endpoints to tell.
+            if service.endpoints != EndpointSource::Hostname {
+                resources.insert(self.endpoints(service_port));
+                self.told.entry(service_port.clone()).or_default().insert(account.clone());
+            }
         }
-        let routes = outbound::by_host_routes(&snapshot, account, &callable);
+        let routes = outbound::by_host_routes(&self.index, &snapshot, account, &callable);
         resources.insert(self.encoder.encode(&routes));
         if let Some(certificate) = self.certificate(account) {
             resources.insert(certificate);
         }
         resources.insert(self.trust_bundle());
-        Scope { resources, callable }
+        let service = |port: &ServicePort| snapshot.service(&port.service);
+        let mut services = callable.keys().filter_map(service);
+        let passes_through = services.any(|service| external::is_passed_through(service));
+        Scope { resources, callable, passes_through }
     }
 
     pub(crate) fn trust_bundle(&self) -> Arc<Resource> {
@@ -188,11 +199,15 @@ impl Shared {
             return Arc::clone(resource);
         }
         let hostname = self.snapshot.mesh.domain.hostname(&port.service);
-        let action = match scope.callable.get(port) {
-            Some(to) => to.action(port, Some(format!("{hostname}:{}", port.port))),
-            None => upstream::forbidden(&self.snapshot, account, service),
+        let snapshot = &self.snapshot;
+        let routes = match (scope.callable.get(port), &service.external) {
+            (Some(to), None) => to.routes(port, Some(&format!("{hostname}:{}", port.port))),
+            (Some(_), Some(external)) => {
+                external::routes(&self.index, snapshot, account, service, external, port)
+            }
+            (None, _) => vec![upstream::forbidden(snapshot, account, service)],
         };
-        let resource = self.encoder.encode(&upstream::upstream_routes(port, action));
+        let resource = self.encoder.encode(&upstream::upstream_routes(service, port, routes));
         self.upstream_routes.insert(key, Arc::clone(&resource));
         resource
     }

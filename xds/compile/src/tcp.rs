@@ -10,7 +10,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
     TcpProxy, UpstreamConnectMode,
 };
 
-use crate::outbound::Destination;
+use crate::destination::Destination;
 use crate::shape::{NO_TIMEOUT, network_filter, number};
 
 const TCP_PROXY: &str = "envoy.filters.network.tcp_proxy";
@@ -41,11 +41,11 @@ pub(crate) fn to_destination(stat_prefix: String, destination: &Destination) -> 
         weight: *weight,
         ..ClusterWeight::default()
     };
-    let clusters = match destination {
-        Destination::Nowhere => return None,
-        Destination::One(port) => ClusterSpecifier::Cluster(port.to_string()),
-        Destination::Split(backends) => ClusterSpecifier::WeightedClusters(WeightedCluster {
-            clusters: backends.iter().map(weight).collect(),
+    let clusters = match destination.unconditional() {
+        [] => return None,
+        [(port, _)] => ClusterSpecifier::Cluster(port.to_string()),
+        several => ClusterSpecifier::WeightedClusters(WeightedCluster {
+            clusters: several.iter().map(weight).collect(),
         }),
     };
     Some(network_filter(TCP_PROXY, any(&proxy(stat_prefix, clusters))))

@@ -11,7 +11,9 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{Mode, Proxy, ProxyId, ServiceName, ServicePort, Snapshot};
+use ironmesh_catalog::{
+    Mode, Proxy, ProxyId, Service, ServiceName, ServicePort, Snapshot, Visibility,
+};
 use ironmesh_xds_wire::{ResourceType, Version};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -73,6 +75,14 @@ fn names(value: &Value) -> BTreeSet<&str> {
         names.insert(name["exact"].as_str().expect("principals are exact"));
     });
     names
+}
+
+/// The beginning of all identities that may call a permissive service.
+fn all_that_know(service: &Service) -> String {
+    match service.visibility {
+        Visibility::Public => "spiffe://mesh.internal/ns/".to_owned(),
+        Visibility::Private => format!("spiffe://mesh.internal/ns/{}/sa/", service.name.namespace),
+    }
 }
 
 proptest! {
@@ -139,7 +149,7 @@ proptest! {
                 let service = &snapshot.specification.services[service];
                 let port = service.port(*number).unwrap();
                 let name = ServicePort::new(service.name.clone(), *number);
-                if snapshot.mode_of(service) == Mode::Permissive || !port.protocol.is_http() {
+                if !port.protocol.is_http() {
                     continue;
                 }
                 let host = &routes[&format!("inbound|{name}")]["virtualHosts"][0];
@@ -150,6 +160,13 @@ proptest! {
                         let is_empty = rules[list].as_array().is_none_or(Vec::is_empty);
                         prop_assert!(!is_empty, "{policy} of {name} has no {list}: it would mean all");
                     }
+                }
+                if snapshot.mode_of(service) == Mode::Permissive {
+                    let principals = &policies[&"permissive".to_owned()]["principals"];
+                    let who = &principals[0]["authenticated"]["principalName"]["prefix"];
+                    prop_assert_eq!(who, &all_that_know(service));
+                    prop_assert_eq!(principals.as_array().map(Vec::len), Some(1));
+                    continue;
                 }
                 let allowed = policies.into_values().flat_map(names).map(str::to_owned);
                 prop_assert_eq!(allowed.collect::<BTreeSet<_>>(), model.callers_of(service, port));
@@ -181,7 +198,7 @@ proptest! {
                 let uris = list.iter().map(|one| { assert_eq!(one["sanType"], "URI"); &one["matcher"] });
                 if snapshot.mode_of(service) == Mode::Permissive {
                     let all: Vec<_> = uris.map(|one| one["prefix"].as_str().unwrap()).collect();
-                    prop_assert_eq!(all, ["spiffe://mesh.internal/ns/"]);
+                    prop_assert_eq!(all, [all_that_know(service)]);
                     prop_assert!(is_served);
                 } else {
                     let all = uris.map(|one| one["exact"].as_str().unwrap().to_owned());
@@ -243,9 +260,8 @@ proptest! {
             let services = &snapshot.specification.services;
             let first = proxy.record.services.iter().find_map(|name| services.get(name));
             let callable = first.map(|s| model.callable(&s.account)).unwrap_or_default();
-            let backends = callable.iter().flat_map(|port| model.backends(&port.service));
-            let scope: BTreeSet<_> =
-                callable.iter().map(|port| port.service.clone()).chain(backends).collect();
+            let reached = callable.iter().flat_map(|port| model.reached(port));
+            let scope: BTreeSet<_> = reached.map(|port| port.service).collect();
 
             let clusters = compiled.resources.of(ResourceType::Cluster).keys();
             let endpoints = compiled.resources.of(ResourceType::Endpoint).keys();

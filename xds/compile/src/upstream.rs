@@ -7,12 +7,12 @@ use ironmesh_catalog::{
 };
 use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
-use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost, route};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 
+use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request};
-use crate::outbound::Destination;
 use crate::shape::listener;
-use crate::tcp;
+use crate::{external, tcp};
 
 /// An upstream that names no service port.
 const UPSTREAM_UNKNOWN: Code = Code(401);
@@ -80,8 +80,15 @@ pub(crate) fn port_taken(proxy: &Proxy, upstream: &Upstream) -> Finding {
 }
 
 /// The listener of an HTTP upstream, which takes its routes from [`upstream_routes`].
-pub(crate) fn http_listener(proxy: &Proxy, port: &ServicePort, local_port: u16) -> Listener {
-    let manager = connection_manager(Side::Outbound, stat_prefix(port), name(port), Vec::new());
+pub(crate) fn http_listener(
+    proxy: &Proxy,
+    service: &Service,
+    port: &ServicePort,
+    local_port: u16,
+) -> Listener {
+    let lookup = external::is_passed_through(service).then(external::lookup);
+    let filters = lookup.into_iter().collect();
+    let manager = connection_manager(Side::Outbound, stat_prefix(port), name(port), filters);
     upstream_listener(proxy, port, local_port, manager)
 }
 
@@ -148,14 +155,20 @@ fn upstream_listener(
     }
 }
 
-/// The routes of an upstream: all to `action`.
-pub(crate) fn upstream_routes(port: &ServicePort, action: route::Action) -> RouteConfiguration {
+/// The routes of an upstream: for requests to any host, but for one that goes where its host says.
+pub(crate) fn upstream_routes(
+    service: &Service,
+    port: &ServicePort,
+    routes: Vec<Route>,
+) -> RouteConfiguration {
+    let external = service.external.as_ref().filter(|_| external::is_passed_through(service));
+    let any = || vec!["*".to_owned()];
     RouteConfiguration {
         name: name(port),
         virtual_hosts: vec![VirtualHost {
             name: "upstream".to_owned(),
-            domains: vec!["*".to_owned()],
-            routes: vec![every_request(action)],
+            domains: external.map_or_else(any, |external| external::hosts(external, port, true)),
+            routes,
             ..VirtualHost::default()
         }],
         ..RouteConfiguration::default()
@@ -163,14 +176,11 @@ pub(crate) fn upstream_routes(port: &ServicePort, action: route::Action) -> Rout
 }
 
 /// A declared HTTP upstream that policy forbids keeps its listener, which says so.
-pub(crate) fn forbidden(
-    snapshot: &Snapshot,
-    caller: &ServiceAccount,
-    service: &Service,
-) -> route::Action {
+pub(crate) fn forbidden(snapshot: &Snapshot, caller: &ServiceAccount, service: &Service) -> Route {
     let caller = snapshot.mesh.trust_domain.workload(caller);
     let name = &service.name;
-    answer(403, format!("ironmesh: {caller} may not call {name}: no traffic target allows it\n"))
+    let words = format!("ironmesh: {caller} may not call {name}: no traffic target allows it\n");
+    every_request(answer(403, words))
 }
 
 fn name(port: &ServicePort) -> String {

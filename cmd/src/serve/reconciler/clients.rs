@@ -72,8 +72,9 @@ impl Clients {
 
     /// Whether a client is to serve a port that has not got so far yet.
     pub(super) fn are_to_serve(&self, port: &ServicePort, snapshot: &Snapshot) -> bool {
-        let key = (port.service.clone(), port.port);
-        self.of_service(&port.service).any(|given| {
+        let served = snapshot.served_port(port);
+        let key = (served.service.clone(), served.port);
+        self.of_service(&served.service).any(|given| {
             let record = snapshot.record(given.proxy.record.id);
             given.compiled.serves.0.contains(&key)
                 && record.is_some_and(|record| !record.participation.0.contains(&key))

@@ -5,9 +5,9 @@
 //! both. It is made from what is written, not from Rust's simplified form, since RE2 simplifies in
 //! other ways, which only ever make it smaller. Only what passed [`super::dialect`] may be estimated.
 
-mod class;
-
 use regex_syntax::ast::{Ast, Flag, GroupKind, RepetitionKind, RepetitionRange};
+
+use super::class;
 
 /// What the sidecar's bootstrap allows (`re2.max_program_size.error_level`).
 pub(super) const MOST: u64 = 1000;

@@ -37,7 +37,8 @@ fn a_reference_to_nothing_is_told_with_what_may_have_been_meant() {
     assert_eq!(
         findings(&text),
         [
-            "error[IM0201]: there is no service `warehouse` in namespace `default` (p.toml:22:68)",
+            "warning[IM0201]: there is no service `warehouse` in namespace `default` (p.toml:22:68) / \
+             it gets its share of the calls as soon as policy defines it",
             "error[IM0201]: no service runs as `bookbiyer` in namespace `default` (p.toml:34:21) / \
              did you mean `bookbuyer`?",
             "error[IM0201]: HTTP route group `bookstore` has no match `bux` (p.toml:35:68) / did you \

@@ -37,6 +37,10 @@ fn what_is_wrong_with_a_match_is_told() {
         ("{ name = 'a' }, { name = 'a' }", "error[IM0202]: match `a` is defined twice"),
         ("{ name = 'a', methods = [] }", "error[IM0304]: `methods` is empty"),
         ("{ name = 'a', methods = ['G T'] }", "error[IM0105]: `G T` is not an HTTP method"),
+        (
+            &format!("{{ name = 'a', methods = ['{}', '{}'] }}", "A".repeat(200), "B".repeat(201)),
+            "error[IM0105]: `methods` are more than 400 characters together",
+        ),
         ("{ name = 'a', headers = [] }", "error[IM0304]: `headers` is empty"),
         ("{ name = 'a', headers = {} }", "error[IM0304]: `headers` is empty"),
         ("{ name = 'a', headers = [{}] }", "error[IM0304]: `headers` is empty"),
@@ -86,4 +90,24 @@ fn an_expression_that_no_path_matches_is_a_warning() {
           write `/books/.*`"]
     );
     assert!(loaded.specification.is_some());
+}
+
+#[test]
+fn an_expression_that_is_too_long_is_not_even_parsed() {
+    let group = |expression: &str| {
+        format!(
+            "[[http_route_group]]\nname = \"g\"\nmatches = [{{ name = \"m\", path_regex = '{expression}' }}]\n"
+        )
+    };
+    assert_eq!(
+        finding(&group(&"/".repeat(1 << 20))),
+        "error[IM0302]: an expression of more than 8192 bytes (p.toml:3:39) / \
+         split it into several matches"
+    );
+    // What is shorter is judged by what it means: by its size for Envoy, and by how deep it is.
+    assert!(finding(&group(&"(?:a|b)".repeat(1000))).contains("compiled it has about"));
+    assert!(
+        finding(&group("((((a{1,1000}){1,1000}){1,1000}){1,1000})")).contains("1000 repetitions")
+    );
+    assert!(finding(&group(&"(".repeat(8000))).starts_with("error[IM0302]"));
 }

@@ -1,4 +1,4 @@
-use ironmesh_catalog::{EndpointSource, Protocol, Service, ServiceName};
+use ironmesh_catalog::{EndpointSource, Protocol, Service, ServiceName, Visibility};
 
 use super::*;
 
@@ -31,16 +31,22 @@ fn ports_are_sorted_by_number() {
 }
 
 #[test]
-fn a_port_must_say_its_protocol_and_which_one_is_served() {
+fn a_port_must_say_its_protocol_and_one_that_is_carried() {
     assert_eq!(
         finding_in("ports = [{ port = 80 }]"),
         "error[IM0103]: a port needs `protocol` (p.toml:3:10)"
     );
     assert_eq!(
-        finding_in("ports = [{ port = 80, protocol = \"tls\" }]"),
-        "error[IM0108]: protocol `tls` is not served by this version (p.toml:3:34) / this version \
-         serves `http`, `http2`, `grpc` and `tcp`"
+        finding_in("ports = [{ port = 80, protocol = \"udp\" }]"),
+        "error[IM0108]: protocol `udp` is not served (p.toml:3:34) / the mesh carries HTTP and TCP: \
+         UDP has no handshake in which to judge a caller"
     );
+    for (word, protocol) in Protocol::ALL {
+        let read = service(&format!("ports = [{{ port = 80, protocol = \"{word}\" }}]"));
+        assert_eq!((read.ports[0].protocol, &*protocol.to_string()), (protocol, word));
+    }
+    let told = finding_in("ports = [{ port = 80, protocol = \"GRPC-Web\" }]");
+    assert!(told.ends_with("did you mean `grpc-web`?"), "{told}");
     assert!(
         finding_in("ports = [{ port = 80, protocol = \"HTPP\" }]")
             .ends_with("did you mean `http`?")
@@ -80,7 +86,7 @@ fn static_endpoints_are_listed_in_either_form() {
         EndpointSource::Static(listed) => {
             (listed[0].address.to_string(), listed[0].port, listed[0].weight)
         }
-        EndpointSource::Registered => panic!("no list"),
+        other => panic!("no list: {other:?}"),
     };
     assert_eq!(read(inline), ("10.0.0.5".to_owned(), Some(8080), 2));
     assert_eq!(read(tables), ("fd00::1".to_owned(), None, 1));
@@ -127,6 +133,68 @@ fn other_sources_of_endpoints_are_not_served_yet() {
          static lists and the proxies that joined"
     );
     assert!(finding_in("endpoints = {}").starts_with("error[IM0103]"));
+}
+
+#[test]
+fn a_subset_is_a_service_of_its_own_name_with_all_else_of_the_whole() {
+    let specification = specification(
+        "[[service]]\nname = \"a\"\nnamespace = \"shop\"\nservice_account = \"b\"\n\
+         visibility = \"private\"\nmode = \"permissive\"\n\
+         ports = [{ port = 80, protocol = \"http\", target_port = 8080 }]\n\
+         subsets = [{ name = \"a-v1\", labels = { version = \"v1\" } }]",
+    );
+    let service =
+        |name: &str| specification.services[&name.parse::<ServiceName>().unwrap()].clone();
+    let (whole, part) = (service("shop/a"), service("shop/a-v1"));
+    assert_eq!(whole.subsets.iter().collect::<Vec<_>>(), [&part.name]);
+    let endpoints = EndpointSource::Subset {
+        of: whole.name.clone(),
+        labels: [("version", "v1")].into_iter().collect(),
+    };
+    let expected = Service {
+        name: part.name.clone(),
+        endpoints,
+        subsets: Vec::new(),
+        spot: part.spot.clone(),
+        ..Service::clone(&whole)
+    };
+    assert_eq!(*part, expected);
+    assert_eq!(part.spot.line, 8);
+}
+
+#[test]
+fn what_is_wrong_with_subsets_is_told() {
+    for (subsets, expected) in [
+        ("[]", "error[IM0304]: `subsets` is empty"),
+        ("[{ name = \"p\" }]", "error[IM0103]: a subset needs `labels`"),
+        ("[{ name = \"p\", labels = {} }]", "error[IM0304]: `labels` is empty"),
+        (
+            "[{ name = \"a\", labels = { v = \"1\" } }]",
+            "error[IM0202]: service `a` is defined twice",
+        ),
+        ("[{ labels = { v = \"1\" } }]", "error[IM0103]: a subset needs `name`"),
+        (
+            "[{ name = \"p\", labels = { v = \"1\" }, ports = [] }]",
+            "error[IM0102]: a subset has no key",
+        ),
+    ] {
+        let told = finding_in(&format!("subsets = {subsets}"));
+        assert!(told.starts_with(expected), "{told}");
+    }
+    // One that is broken is there all the same, for those who name it.
+    let split = "\n[[traffic_split]]\nname = \"s\"\nservice = \"a\"\n\
+                 backends = [{ service = \"p\", weight = 1 }]";
+    let told = finding_in(&format!("subsets = [{{ name = \"p\", labels = {{ v = 1 }} }}]{split}"));
+    assert!(told.starts_with("error[IM0104]"), "{told}");
+}
+
+#[test]
+fn visibility_is_one_of_two_words() {
+    assert_eq!(service("visibility = \"private\"").visibility, Visibility::Private);
+    assert_eq!(service("").visibility, Visibility::Public);
+    let told = finding_in("visibility = \"Privat\"");
+    assert!(told.starts_with("error[IM0105]: there is no visibility `Privat`"), "{told}");
+    assert!(told.ends_with("did you mean `private`?"), "{told}");
 }
 
 #[test]

@@ -43,7 +43,8 @@ fn an_unknown_key_is_told_with_the_nearest_known_one() {
     assert_eq!(
         finding("[[service]]\nname = \"a\"\ncolour = \"b\"\n"),
         "error[IM0102]: a service has no key `colour` (p.toml:3:1) / its keys are `name`, \
-         `namespace`, `service_account`, `ports`, `mode` and `endpoints`"
+         `namespace`, `service_account`, `ports`, `mode`, `visibility`, \
+         `endpoints`, `external`, `hostname`, `resolution` and `subsets`"
     );
 }
 
@@ -56,7 +57,10 @@ fn an_unknown_kind_is_told_and_what_it_names_is_not_missing() {
         "error[IM0102]: there is no kind `servcie` (p.toml:1:3) / did you mean `service`?"
     );
     assert!(finding("[[TrafficTarget]]\n").ends_with("did you mean `traffic_target`?"));
-    assert!(finding("[[udp_route]]\n").starts_with("error[IM0108]"));
+    let told = finding("[[udp_route]]\n");
+    assert!(told.starts_with("error[IM0108]: kind `udp_route` is not served"), "{told}");
+    assert!(told.ends_with("UDP has no handshake in which to judge a caller"), "{told}");
+    assert!(finding("[[egress]]\n").starts_with("error[IM0108]: kind `egress` is not served by"));
 }
 
 #[test]

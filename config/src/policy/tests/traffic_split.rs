@@ -43,23 +43,105 @@ fn what_is_wrong_with_backends_is_told() {
     }
 }
 
+/// A split named `name` of `a` with these matches.
+fn conditional(name: &str, matches: &str) -> String {
+    format!(
+        "[[traffic_split]]\nname = \"{name}\"\nservice = \"a\"\nmatches = {matches}\n\
+         backends = [{{ service = \"c\", weight = 1 }}]\n"
+    )
+}
+
+const GROUP: &str =
+    "[[http_route_group]]\nname = \"g\"\nmatches = [{ name = \"m\" }, { name = \"n\" }]\n";
+
 #[test]
-fn a_split_with_matches_is_not_served_yet() {
-    let text = split("{ service = \"b\", weight = 1 }").replace(
-        "service = \"a\"\nbackends",
-        "service = \"a\"\nmatches = [{ kind = \"HTTPRouteGroup\", name = \"g\" }]\nbackends",
-    );
-    assert!(finding(&text).starts_with("error[IM0108]: `matches` is not served"));
+fn a_split_may_be_of_some_requests_only() {
+    let rest = split("{ service = \"b\", weight = 1 }") + GROUP;
+    let named = "[{ kind = \"HTTPRouteGroup\", name = \"g\", matches = [\"n\", \"n\"] }]";
+    let whole = "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]";
+    let specification =
+        specification(&(rest + &conditional("t", named) + &conditional("u", whole)));
+    let matches: Vec<_> =
+        specification.traffic_splits.values().flat_map(|split| &split.matches).collect();
+    let names = |n: usize| matches[n].matches.as_ref().map(|names| names.len());
+    assert_eq!((matches.len(), names(0), names(1)), (2, Some(1), None));
+    assert_eq!(matches[0].group.as_str(), "g");
 }
 
 #[test]
-fn a_second_split_of_a_service_is_told_with_the_first() {
+fn what_is_wrong_with_matches_is_told() {
+    for (matches, expected) in [
+        ("[]", "error[IM0304]: `matches` is empty"),
+        ("[\"g\"]", "error[IM0104]: `matches` must be a table, not a string"),
+        ("[{ name = \"g\" }]", "error[IM0103]: a match of a traffic split needs `kind`"),
+        (
+            "[{ kind = \"HTTPRouteGroup\" }]",
+            "error[IM0103]: a match of a traffic split needs `name`",
+        ),
+        (
+            "[{ kind = \"TCPRoute\", name = \"g\" }]",
+            "error[IM0105]: there is no kind of match `TCPRoute`",
+        ),
+        (
+            "[{ kind = \"HTTPRouteGroup\", name = \"h\" }]",
+            "error[IM0201]: there is no HTTP route group `h`",
+        ),
+        (
+            "[{ kind = \"HTTPRouteGroup\", name = \"g\", matches = [\"o\"] }]",
+            "error[IM0201]: HTTP route group `g` has no match `o`",
+        ),
+        (
+            "[{ kind = \"HTTPRouteGroup\", name = \"g\", matches = [] }]",
+            "error[IM0304]: `matches` is empty",
+        ),
+    ] {
+        let services = split("{ service = \"b\", weight = 1 }");
+        let told = finding(&(services + GROUP + &conditional("t", matches)));
+        assert!(told.starts_with(expected), "{told}");
+    }
+}
+
+#[test]
+fn a_split_of_requests_does_nothing_where_there_are_only_bytes() {
+    let matches = "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]";
+    let text = GROUP.to_owned() + &conditional("t", matches);
+    let text = ["a", "b", "c"].iter().fold(text, |text, name| with_service(name, &text));
+    let told = finding(&text.replace("\"http\"", "\"tcp\""));
+    assert!(
+        told.starts_with("warning[IM0303]: this split does nothing: service `a` has no HTTP port"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_second_split_of_all_calls_is_told_with_the_first() {
     let text = split("{ service = \"b\", weight = 1 }")
         + "[[traffic_split]]\nname = \"t\"\nservice = \"a\"\nbackends = [{ service = \"c\", weight = 1 }]\n";
     let loaded = load_one(&text);
     assert_eq!(loaded.findings.len(), 1);
-    assert_eq!(loaded.findings[0].message, "service `a` has a second traffic split");
+    assert_eq!(loaded.findings[0].message, "service `a` has a second traffic split of all calls");
     assert_eq!(loaded.findings[0].related[0].0.line, 2);
+}
+
+#[test]
+fn a_backend_that_is_yet_to_come_is_a_warning_and_keeps_its_place() {
+    let text = split("{ service = \"b\", weight = 1 }, { service = \"d\", weight = 3 }");
+    let loaded = load_one(&text);
+    let (near, to_come) = (
+        "did you mean `c`? If not, ",
+        "it gets its share of the calls as soon as policy defines it",
+    );
+    let missing =
+        "warning[IM0201]: there is no service `d` in namespace `default` (p.toml:4:56) / ";
+    assert_eq!(lines(&loaded), [format!("{missing}{near}{to_come}")]);
+    let specification = loaded.specification.unwrap();
+    assert_eq!(specification.traffic_splits.values().next().unwrap().backends.len(), 2);
+    assert_eq!(findings(&with_service("d", &text)), [""; 0]);
+    // What the split names itself was surely not meant.
+    let text = split(
+        "{ service = \"b\", weight = 1 }, { service = \"c\", weight = 1 }, { service = \"d\", weight = 3 }",
+    );
+    assert!(finding(&text).ends_with(&format!(" / {to_come}")));
 }
 
 /// Splits from and to the named services.
@@ -83,10 +165,111 @@ fn a_circle_of_splits_is_told_once() {
 }
 
 #[test]
-fn a_split_behind_a_split_is_not_served_yet() {
-    let told = chain(&[("a", "b"), ("b", "c")]);
+fn a_split_behind_a_split_is_taken_and_so_is_the_service_itself() {
+    assert_eq!(chain(&[("a", "b"), ("b", "c"), ("c", "c")]), [""; 0]);
+}
+
+#[test]
+fn a_circle_with_conditions_in_it_is_one_too() {
+    let matches = "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]";
+    let back = "[[traffic_split]]\nname = \"back\"\nservice = \"c\"\nbackends = [{ service = \"a\", weight = 1 }]\n";
+    let text = split("{ service = \"b\", weight = 1 }") + GROUP + &conditional("t", matches) + back;
+    let told = finding(&text);
+    assert!(
+        told.starts_with("error[IM0303]: traffic splits lead round in a circle: a → c → a"),
+        "{told}"
+    );
+}
+
+#[test]
+fn more_ways_than_envoy_is_to_look_at_are_told_where_they_begin() {
+    let matches: Vec<_> =
+        (0..256).map(|n| format!("{{ name = \"m{n}\", path_regex = \"/{n}\" }}")).collect();
+    let group = format!("[[http_route_group]]\nname = \"g\"\nmatches = [{}]\n", matches.join(", "));
+    let front = "[[traffic_split]]\nname = \"front\"\nservice = \"front\"\n\
+                 backends = [{ service = \"a\", weight = 1 }]\n";
+    let all = conditional("t", "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]");
+    let text = split("{ service = \"b\", weight = 1 }") + &with_service("front", front) + &all;
+    let told = finding(&(text.clone() + &group));
+    assert!(
+        told.starts_with("error[IM0303]: the splits of service `a` make more than 256 ways"),
+        "{told}"
+    );
+    specification(&(text + &group.replace("{ name = \"m0\", path_regex = \"/0\" }, ", "")));
+}
+
+#[test]
+fn two_paths_of_which_envoy_could_compare_one_only_are_told() {
+    // Each is taken by itself, and is too large where it has to leave the query out.
+    let group = |name: &str, path: &str| {
+        format!(
+            "[[http_route_group]]\nname = \"{name}\"\nmatches = [{{ name = \"m\", path_regex = '{path}' }}]\n"
+        )
+    };
+    let of = |name: &str, service: &str, to: &str| {
+        format!(
+            "[[traffic_split]]\nname = \"{name}\"\nservice = \"{service}\"\n\
+             matches = [{{ kind = \"HTTPRouteGroup\", name = \"{name}\" }}]\n\
+             backends = [{{ service = \"{to}\", weight = 1 }}]\n"
+        )
+    };
+    let text = of("g", "a", "b") + &of("h", "b", "c") + &group("g", "/[^/]{1,300}");
+    let text = ["a", "b", "c"].iter().fold(text, |text, name| with_service(name, &text));
+    let told = finding(&(text.clone() + &group("h", "/x[^/]{1,300}")));
+    assert!(
+        told.starts_with(
+            "error[IM0302]: the `path_regex` of match `m` cannot be asked for together"
+        ),
+        "{told}"
+    );
+    specification(&(text + &group("h", "/x[^/]{1,100}")));
+}
+
+/// A split of `store` to `v1` and `v2`, of which callers may call the first, and `more`.
+fn canary(more: &str) -> Vec<String> {
+    let services = ["store", "v1", "v2", "v3", "buyer"];
+    let text = services.iter().fold(String::new(), |text, name| with_service(name, &text));
+    findings(&format!(
+        "{text}{GROUP}
+[[traffic_split]]
+name = \"store\"
+service = \"store\"
+backends = [{{ service = \"v1\", weight = 9 }}, {{ service = \"v2\", weight = 1 }}]
+
+[[traffic_target]]
+name = \"buyers\"
+destination = {{ name = \"v1\" }}
+sources = [{{ name = \"buyer\" }}]
+rules = [{{ kind = \"HTTPRouteGroup\", name = \"g\" }}]
+{more}"
+    ))
+}
+
+#[test]
+fn a_backend_that_nobody_may_call_is_told_beside_one_that_somebody_may() {
+    let told = canary("");
     assert_eq!(told.len(), 1, "{told:#?}");
-    assert!(told[0].starts_with("error[IM0108]: backend `b` has a traffic split of its own"));
+    assert!(
+        told[0].starts_with(
+            "warning[IM0306]: nobody may call backend `v2`: its share of the calls is refused"
+        ) && told[0].ends_with("or give the service `service_account = \"v1\"`, as `v1` has"),
+        "{told:#?}"
+    );
+    // By a split of its own it hands on what it gets, and that one is not called by anybody either.
+    let handed_on = |to: &str| {
+        format!(
+            "[[traffic_split]]\nname = \"v2\"\nservice = \"v2\"\n\
+             backends = [{{ service = \"{to}\", weight = 1 }}]\n"
+        )
+    };
+    assert_eq!(canary(&handed_on("v1")), [""; 0]);
+    assert_eq!(canary(&handed_on("v2")).len(), 2, "where it is named");
+    assert!(canary(&handed_on("v3"))[0].contains("nobody may call backend `v3`"));
+    // A split that nobody may call anything of is not in use.
+    assert_eq!(
+        canary(&handed_on("v1").replace("\"v2\"", "\"buyer\"").replace("v1", "v3")).len(),
+        1
+    );
 }
 
 #[test]

@@ -48,8 +48,8 @@ fn an_empty_list_is_refused_since_it_never_means_anyone() {
 #[test]
 fn only_accounts_call_and_only_routes_are_rules() {
     let told = finding(&with(&[("sources", "[{ kind = \"Group\", name = \"buyer\" }]")]));
-    assert!(told.starts_with("error[IM0105]: there are no subjects of kind `Group`"), "{told}");
-    assert!(told.ends_with("the kinds are `ServiceAccount` and `IdentityBinding`"), "{told}");
+    assert!(told.starts_with("error[IM0105]: there is no kind of subject `Group`"), "{told}");
+    assert!(told.ends_with("it is one of `ServiceAccount` and `IdentityBinding`"), "{told}");
     let told = finding(&with(&[("rules", "[{ kind = \"UDPRoute\", name = \"x\" }]")]));
     assert!(told.starts_with("error[IM0108]: rules of kind `UDPRoute` are not served"), "{told}");
     let told = finding(&with(&[("rules", "[{ kind = \"TcpRoute\", name = \"x\" }]")]));

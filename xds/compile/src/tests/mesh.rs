@@ -9,8 +9,8 @@ use ironmesh_catalog::{
     IdentityBinding, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method, Mode, Name,
     Participation, PathRegex, PolicyRevision, Port, Protocol, Proxy, ProxyId, ProxyStatement,
     Records, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
-    SpiffeId, SplitBackend, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
-    TrustBundle, TrustDomain, Upstream,
+    SpiffeId, SplitBackend, SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit,
+    TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -43,8 +43,7 @@ pub(super) struct Shape {
     /// The ports that each TCP route names.
     routes: BTreeMap<(usize, usize), Option<Vec<usize>>>,
     targets: Vec<TargetShape>,
-    /// Apex → backends with their weights.
-    splits: BTreeMap<usize, BTreeMap<usize, u32>>,
+    splits: Vec<SplitShape>,
     proxies: Vec<ProxyShape>,
 }
 
@@ -55,6 +54,9 @@ struct ServiceShape {
     ports: Vec<usize>,
     mode: Option<Mode>,
     is_listed: bool,
+    is_private: bool,
+    /// Whether a part of it has a name of its own.
+    has_part: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -82,6 +84,15 @@ enum RuleShape {
     /// Group and matches.
     Http(usize, Option<Vec<usize>>),
     Tcp(usize),
+}
+
+#[derive(Debug, Clone)]
+struct SplitShape {
+    apex: usize,
+    /// Groups and matches.
+    matches: Vec<(usize, Option<Vec<usize>>)>,
+    /// Backends with their weights.
+    backends: BTreeMap<usize, u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -118,13 +129,10 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let mode = prop_oneof![
         4 => Just(None), 1 => Just(Some(Mode::Permissive)), 1 => Just(Some(Mode::Strict))
     ];
-    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode, any::<bool>());
-    let service = service.prop_map(|(namespace, account, ports, mode, is_listed)| ServiceShape {
-        namespace,
-        account,
-        ports,
-        mode,
-        is_listed,
+    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode, any::<[bool; 3]>());
+    let service = service.prop_map(|(namespace, account, ports, mode, flags)| {
+        let [is_listed, is_private, has_part] = flags;
+        ServiceShape { namespace, account, ports, mode, is_listed, is_private, has_part }
     });
     let sources = vec((0..NAMESPACES, 0..ACCOUNTS, way()), 0..3);
     let matches = option::of(vec(0..=MATCHES, 0..4));
@@ -140,8 +148,11 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         sources,
         rules,
     });
-    let backends = btree_map(0..SERVICES, 0..3_u32, 1..4);
     // A service more than there are is one that policy does not define.
+    let backends = btree_map(0..=SERVICES, 0..3_u32, 1..4);
+    let matches = vec((0..=GROUPS, option::of(vec(0..=MATCHES, 0..3))), 0..3);
+    let split = (0..SERVICES, matches, backends);
+    let split = split.prop_map(|(apex, matches, backends)| SplitShape { apex, matches, backends });
     let upstream = (0..=SERVICES, option::of(0..PORTS.len()), 15078..15084_u16);
     let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream, 0..4), any::<bool>(), any::<bool>());
     let proxy = proxy.prop_map(|(services, upstreams, participates, is_on_loopback)| ProxyShape {
@@ -151,7 +162,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         is_on_loopback,
     });
     let groups = btree_map((0..NAMESPACES, 0..GROUPS), 0..=MATCHES, 0..=NAMESPACES * GROUPS);
-    let splits = btree_map(0..SERVICES, backends, 0..3);
+    let splits = vec(split, 0..5);
     let routes = btree_map(
         (0..NAMESPACES, 0..ROUTES),
         option::of(vec(0..PORTS.len(), 1..3)),
@@ -180,6 +191,8 @@ impl Shape {
             ports: ports.to_vec(),
             mode: None,
             is_listed: false,
+            is_private: false,
+            has_part: false,
         };
         let proxy = |service, participates| ProxyShape {
             services: vec![service],
@@ -198,13 +211,32 @@ impl Shape {
                 sources: vec![(1, 0, Way::Account)],
                 rules: vec![RuleShape::Http(0, None)],
             }],
-            splits: BTreeMap::new(),
+            splits: Vec::new(),
             proxies: [proxy(0, participates)]
                 .into_iter()
                 .chain(others(1))
                 .chain(others(2))
                 .collect(),
         }
+    }
+
+    /// This fleet with a split of its service, for requests that one of the matches matches, over two more
+    /// services. One caller has it as an upstream.
+    pub(super) fn with_split(mut self, weights: [u32; 2], a_match: usize) -> Self {
+        self.groups = [((0, 0), MATCHES)].into();
+        let behind = self.services.len()..;
+        for _ in weights {
+            self.services.extend(self.services.first().cloned());
+        }
+        self.splits.push(SplitShape {
+            apex: 0,
+            matches: vec![(0, Some(vec![a_match]))],
+            backends: behind.zip(weights).collect(),
+        });
+        if let Some(caller) = self.proxies.get_mut(1) {
+            caller.upstreams = vec![(0, None, 15079)];
+        }
+        self
     }
 
     /// This shape with some parts of another: the next moment of the mesh.
@@ -241,6 +273,7 @@ impl Shape {
         if takes(7) {
             for (service, other) in next.services.iter_mut().zip(&other.services) {
                 (service.mode, service.is_listed) = (other.mode, other.is_listed);
+                (service.is_private, service.has_part) = (other.is_private, other.has_part);
             }
         }
         next
@@ -298,7 +331,8 @@ impl Shape {
     }
 
     fn specification(&self, order: Order) -> MeshSpecification {
-        let services = order.of(self.services.iter().enumerate().map(|(n, s)| self.service(n, s)));
+        let wholes = self.services.iter().enumerate().map(|(n, s)| self.service(n, s));
+        let services = order.of(wholes.flat_map(|whole| with_parts(&whole)));
         let groups = order.of(&self.groups).into_iter().map(|((namespace, n), size)| {
             let (namespace, name) = (name("n", *namespace), name("g", *n));
             let matches = (0..*size).map(http_match).collect();
@@ -315,18 +349,10 @@ impl Shape {
         let targets = targets
             .into_iter()
             .map(|target| ((target.namespace.clone(), target.name.clone()), Arc::new(target)));
-        let splits = order.of(&self.splits).into_iter().map(|(apex, backends)| {
-            let service = self.service_name(*apex);
-            let backends = backends.iter().map(|(backend, weight)| SplitBackend {
-                service: self.service_name(*backend),
-                weight: *weight,
-                spot: spot(),
-            });
-            let (namespace, name) = (service.namespace.clone(), service.name.clone());
-            let key = (namespace.clone(), name.clone());
-            let backends = backends.collect();
-            (key, Arc::new(TrafficSplit { namespace, name, service, backends, spot: spot() }))
-        });
+        let splits = order.of(self.splits.iter().enumerate().map(|(n, s)| self.split(n, s)));
+        let splits = splits
+            .into_iter()
+            .map(|split| ((split.namespace.clone(), split.name.clone()), Arc::new(split)));
         MeshSpecification {
             revision: PolicyRevision::default(),
             services: services.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),
@@ -335,6 +361,28 @@ impl Shape {
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
             identity_bindings: order.of(bindings()).into_iter().collect(),
+        }
+    }
+
+    fn split(&self, n: usize, shape: &SplitShape) -> TrafficSplit {
+        let service = self.service_name(shape.apex);
+        let backends = shape.backends.iter().map(|(backend, weight)| SplitBackend {
+            service: self.service_name(*backend),
+            weight: *weight,
+            spot: spot(),
+        });
+        let matches = shape.matches.iter().map(|(group, matches)| SplitMatch {
+            group: name("g", *group),
+            matches: matches.as_ref().map(|all| all.iter().map(|n| name("m", *n)).collect()),
+            spot: spot(),
+        });
+        TrafficSplit {
+            namespace: service.namespace.clone(),
+            name: name("split", n),
+            service,
+            matches: matches.collect(),
+            backends: backends.collect(),
+            spot: spot(),
         }
     }
 
@@ -360,6 +408,9 @@ impl Shape {
                 EndpointSource::Registered
             },
             mode: shape.mode,
+            visibility: if shape.is_private { Visibility::Private } else { Visibility::Public },
+            external: None,
+            subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
             spot: spot(),
         }
     }
@@ -416,6 +467,22 @@ impl TargetShape {
     }
 }
 
+/// The name of the part of a service.
+fn part_of(whole: &ServiceName) -> ServiceName {
+    let name = Name::new(&format!("{}-part", whole.name)).unwrap();
+    ServiceName::new(whole.namespace.clone(), name)
+}
+
+/// A service, and the part that it has.
+fn with_parts(whole: &Service) -> Vec<Service> {
+    let part = |name: &ServiceName| {
+        let labels = [("part", "one")].into_iter().collect();
+        let endpoints = EndpointSource::Subset { of: whole.name.clone(), labels };
+        Service { name: name.clone(), endpoints, subsets: Vec::new(), ..whole.clone() }
+    };
+    whole.subsets.iter().map(part).chain([whole.clone()]).collect()
+}
+
 fn way() -> impl Strategy<Value = Way> {
     prop_oneof![3 => Just(Way::Account), 1 => Just(Way::Binding), 1 => Just(Way::Identity)]
 }
@@ -462,7 +529,10 @@ fn http_match(n: usize) -> HttpMatch {
     let header = ("x-tier".into(), "gold".into());
     HttpMatch {
         name: name("m", n),
-        path: only(1).then(|| PathRegex("/books/.*".into())),
+        path: only(1).then(|| PathRegex {
+            text: "/books/.*".into(),
+            before_query: Some("/books/[^?]*".into()),
+        }),
         methods: only(2).then(|| Method("GET".into())).into_iter().collect(),
         headers: only(2).then_some(header).into_iter().collect(),
         spot: spot(),

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use ironmesh_catalog::{
-    Mode, Port, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, Snapshot, Subject,
-    TrafficTarget,
+    Mode, Port, RouteRule, Service, ServiceAccount, ServicePort, Snapshot, Subject, TrafficTarget,
 };
 
 /// The same questions that the compiler answers.
@@ -23,17 +22,22 @@ impl<'a> Model<'a> {
             .filter(|target| self.is(&target.destination, &service.account))
             .filter(|target| self.grants(target, port, true))
             .flat_map(|target| &target.sources)
-            .map(|source| trust_domain.workload(&self.account(source)).to_string())
+            .map(|source| self.account(source))
+            .filter(|source| service.is_visible_in(&source.namespace))
+            .map(|source| trust_domain.workload(&source).to_string())
             .collect()
     }
 
-    /// The service ports that a target lets `account` call, those of permissive services, and the
-    /// apexes in front of them.
+    /// The service ports that a target lets `account` call, those of permissive services, the apexes in
+    /// front of them, and those in front of these.
     pub(super) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServicePort> {
         let services = &self.0.specification.services;
-        let granted = |name: &ServiceName, number: u16| {
-            let Some(service) = services.get(name) else { return false };
-            let Some(port) = service.port(number) else { return false };
+        let granted = |port: &ServicePort| {
+            let Some(service) = services.get(&port.service) else { return false };
+            let Some(port) = service.port(port.port) else { return false };
+            if !service.is_visible_in(&account.namespace) {
+                return false;
+            }
             self.0.mode_of(service) == Mode::Permissive
                 || self.targets().any(|target| {
                     self.is(&target.destination, &service.account)
@@ -41,25 +45,37 @@ impl<'a> Model<'a> {
                         && self.grants(target, port, false)
                 })
         };
-        services
-            .values()
-            .flat_map(|service| service.service_ports().map(|(port, _)| port))
-            .filter(|port| {
-                granted(&port.service, port.port)
-                    || self.backends(&port.service).any(|b| granted(&b, port.port))
-            })
-            .collect()
+        let is_visible =
+            |port: &ServicePort| services[&port.service].is_visible_in(&account.namespace);
+        let all =
+            services.values().flat_map(|service| service.service_ports().map(|(port, _)| port));
+        all.filter(|port| is_visible(port) && self.reached(port).iter().any(granted)).collect()
     }
 
-    /// The backends of the split of `apex`.
-    pub(super) fn backends(&self, apex: &ServiceName) -> impl Iterator<Item = ServiceName> {
-        let splits = self.0.specification.traffic_splits.values();
-        let backends = splits.filter(move |split| split.service == *apex);
-        backends
-            .flat_map(|split| &split.backends)
-            .map(|b| b.service.clone())
-            .collect::<Vec<_>>()
-            .into_iter()
+    /// A service port, and those that splits lead to from it, whatever their weights.
+    pub(super) fn reached(&self, apex: &ServicePort) -> BTreeSet<ServicePort> {
+        let services = &self.0.specification.services;
+        let is_http = |port: &ServicePort| {
+            let port = services.get(&port.service).and_then(|service| service.port(port.port));
+            port.map(|port| port.protocol.is_http())
+        };
+        let mut reached = BTreeSet::from([apex.clone()]);
+        loop {
+            let known = reached.len();
+            for split in self.0.specification.traffic_splits.values() {
+                let apex = ServicePort::new(split.service.clone(), apex.port);
+                let is_asked = split.matches.is_empty() || is_http(&apex) == Some(true);
+                if !reached.contains(&apex) || !is_asked {
+                    continue;
+                }
+                let backends = split.backends.iter();
+                let ports = backends.map(|one| ServicePort::new(one.service.clone(), apex.port));
+                reached.extend(ports.filter(|port| is_http(port) == is_http(&apex)));
+            }
+            if reached.len() == known {
+                return reached;
+            }
+        }
     }
 
     /// Whether the target is about the port at all; and, if it `must_allow`, whether what its HTTP

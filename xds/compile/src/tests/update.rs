@@ -150,8 +150,9 @@ fn chains_tell_withdrawals(
             let (Some(old), Some(new)) = (old, chain(new, port)) else { continue };
             let kept = match (&access.callers, &now.unwrap().callers) {
                 (_, Callers::Anyone) => true,
-                (Callers::Anyone, Callers::These(_)) => false,
-                (Callers::These(before), Callers::These(after)) => before.is_subset(after),
+                (Callers::Anyone, _) | (Callers::AnyoneIn(_), Callers::These(_)) => false,
+                (Callers::AnyoneIn(before), Callers::AnyoneIn(after)) => before == after,
+                (Callers::These(before), after) => before.iter().all(|one| after.contain(one)),
             };
             let same_service = before.service(&port.service) == after.service(&port.service);
             if kept && same_service {
@@ -216,5 +217,42 @@ fn one_endpoints_change_encodes_one_resource_whatever_the_number_of_proxies() {
             }
         }
         assert_eq!(reached, callers, "those who may call it, and nobody else");
+    }
+}
+
+#[test]
+fn another_weight_or_condition_of_a_split_is_other_routes_of_its_callers_and_nothing_else() {
+    let after = [([9, 1], 2), ([1, 9], 1)];
+    for (callers, (weights, a_match)) in [3, 30].into_iter().flat_map(|n| after.map(|one| (n, one)))
+    {
+        let moment = |weights, a_match| {
+            let shape = Shape::fleet(callers, true).with_split(weights, a_match);
+            shape.inputs(Order::default())
+        };
+        let (inputs, proxies) = moment([9, 1], 1);
+        let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+        let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
+        let before: Vec<_> =
+            proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
+        let changes = compiler.update(Arc::new(snapshot.revise(moment(weights, a_match).0)));
+        let caller: ServiceAccount = "n1/a0".parse().unwrap();
+        assert_eq!(changes.accounts, [caller].into());
+        let rest = Changes { accounts: [].into(), ..changes.clone() };
+        assert!(is_nobody(&rest), "{changes:?}");
+
+        let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
+        let mut changed = BTreeMap::new();
+        for ((_, before), (_, after)) in before.iter().zip(&after) {
+            for kind in ResourceType::ALL {
+                for name in after.resources.changed_since(&before.resources, kind) {
+                    *changed.entry(format!("{kind} {name}")).or_default() += 1;
+                }
+            }
+        }
+        let routes = [
+            ("route configuration outbound-http".to_owned(), callers),
+            ("route configuration upstream|n0/s0|80".to_owned(), 1),
+        ];
+        assert_eq!(changed, BTreeMap::from(routes));
     }
 }

@@ -105,11 +105,12 @@ impl Partial {
             let before = self.in_force.insert(Arc::clone(name), Arc::clone(&resource));
             self.acked.insert(Arc::clone(name), resource.version());
             // What was in force before, or is sent in the place of what is refused, says nothing new of
-            // that: it is refused still.
+            // that: it is refused still. (And what was in force when the stream began is not known.)
             if self.is_refused(name, target) {
                 continue;
             }
-            if before.is_none_or(|before| before != resource) && self.refused.remove(name).is_some()
+            if before.is_some_and(|before| before != resource)
+                && self.refused.remove(name).is_some()
             {
                 self.dirty.insert(Arc::clone(name));
             }

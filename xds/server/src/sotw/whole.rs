@@ -15,8 +15,10 @@ use crate::trials::Trials;
 
 mod answer;
 mod claim;
+mod doubts;
 
 pub use claim::InForce;
+use doubts::Doubts;
 
 #[derive(Debug)]
 pub(crate) struct Whole {
@@ -31,11 +33,8 @@ pub(crate) struct Whole {
     /// Whether `in_force` is all that the client can have. It is not when the client comes with a
     /// version of a state that we do not know.
     pub(super) knows_base: bool,
-    /// Names in which the client may differ from `in_force`: a push that changed them was refused,
-    /// and Envoy takes the good parts of such a push.
-    in_doubt: BTreeSet<Arc<str>>,
-    /// Those of them that the client may have let go.
-    perhaps_gone: BTreeSet<Arc<str>>,
+    /// In what the client may differ from `in_force`.
+    doubts: Doubts,
     /// What is in force and not in doubt.
     pub(crate) acked: Overlay<Version>,
     /// Versions that the client refused. They are not sent to it again.
@@ -70,8 +69,7 @@ impl Whole {
             in_force: ResourceMap::new(),
             in_force_version: String::new(),
             knows_base: true,
-            in_doubt: BTreeSet::new(),
-            perhaps_gone: BTreeSet::new(),
+            doubts: Doubts::default(),
             acked: Overlay::default(),
             refused: BTreeMap::new(),
             refused_state: None,
@@ -122,8 +120,7 @@ impl Whole {
                 self.acked.remove(&name);
             }
         }
-        self.in_doubt.retain(|name| !is_dropped(name));
-        self.perhaps_gone.retain(|name| !is_dropped(name));
+        self.doubts.retain(|name| !is_dropped(name));
         self.trials.retain(|name| !is_dropped(name));
         self.asked.retain(|name| !is_dropped(name));
     }
@@ -233,7 +230,7 @@ impl Whole {
         let is_due = self.owes_answer
             || !self.asked.is_empty()
             || self.sent.as_ref().is_none_or(|sent| !differing(sent, &state).is_empty())
-            || (!is_under_way && self.in_doubt.iter().any(is_doubtful));
+            || (!is_under_way && self.doubts.names.iter().any(is_doubtful));
         self.is_blocked = is_due
             && self.refused_state.is_some_and(|refused| refused == Version::of_all(state.values()));
         (is_due && !self.is_blocked).then_some(state)
@@ -251,7 +248,7 @@ impl Whole {
     /// Whether the client is to have `name` and does not have it in any version, or may have let it go
     /// by the time that it reads what is sent now.
     pub(crate) fn is_lacking(&self, name: &str, target: &ResourceSet) -> bool {
-        let may_have_gone = self.perhaps_gone.contains(name)
+        let may_have_gone = self.doubts.gone.contains(name)
             || (self.exchange.is_unanswered() && !self.push.contains_key(name));
         !self.is_blocked
             && self.exchange.subscription.covers(name)
@@ -263,7 +260,7 @@ impl Whole {
     /// Whether it is known that the client has all that it is to have, and may let nothing go.
     pub(crate) fn lacks_none(&self, target: &ResourceSet) -> bool {
         self.in_force.ptr_eq(target.of(self.resource_type))
-            && self.perhaps_gone.is_empty()
+            && self.doubts.gone.is_empty()
             && !self.exchange.is_unanswered()
     }
 
@@ -271,14 +268,6 @@ impl Whole {
     pub(crate) fn may_have(&self, name: &str) -> bool {
         let sent = self.sent.as_ref().is_some_and(|sent| sent.contains_key(name));
         sent || self.in_force.contains_key(name)
-    }
-
-    /// The client may have taken `push`, or a part of it.
-    pub(super) fn doubt(&mut self, push: &ResourceMap) {
-        let differing = differing(&self.in_force, push);
-        let gone = differing.iter().filter(|name| !push.contains_key(*name)).cloned();
-        self.perhaps_gone.extend(gone);
-        self.in_doubt.extend(differing);
     }
 
     /// The push of `state`, and the names that are perhaps other than the client has them.
@@ -291,12 +280,12 @@ impl Whole {
         if self.exchange.is_unanswered() {
             // Its answer is late, and will be stale: it may be taken, or refused and taken in part.
             let push = std::mem::take(&mut self.push);
-            self.doubt(&push);
+            self.doubts.add(&self.in_force, &push);
         }
         let mut changed = std::mem::take(&mut self.asked);
         changed.extend(differing(&self.in_force, &state));
         changed.extend(self.sent.iter().flat_map(|sent| differing(sent, &state)));
-        changed.extend(self.in_doubt.iter().cloned());
+        changed.extend(self.doubts.names.iter().cloned());
         changed.retain(|name| state.contains_key(name));
         self.trials.retain(|name| {
             state.get(name).map(|r| r.version()) == self.in_force.get(name).map(|r| r.version())

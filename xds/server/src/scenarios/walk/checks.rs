@@ -40,9 +40,10 @@ impl<V: Dialect> Walk<V> {
     fn check_order(&self, push: &Push) {
         if matches!(push.of, Listener | Route) {
             // (In the state of the world, what was there before may come again in the place of what
-            // waits or is tried.)
+            // waits, is tried or is in doubt: to leave a listener out would be to remove it.)
             let is_old = |one: &Arc<Resource>| {
-                V::either(false, self.published.of(push.of).get(one.name()) != Some(one))
+                let is_wanted = self.published.of(push.of).get(one.name()) == Some(one);
+                V::either(false, !is_wanted || self.listeners.contains(one))
             };
             for resource in push.news.iter().filter(|one| !is_old(one)) {
                 self.check_references(resource);
@@ -75,8 +76,9 @@ impl<V: Dialect> Walk<V> {
         let client = &self.client;
         for cluster in self.published.of(Cluster).values() {
             let key = (Cluster, Arc::clone(cluster.name()));
+            // (What was refused once may be so still to a server that heard too late of another version.)
             let is_to_have = client.covers(Cluster, cluster.name())
-                && client.refused.get(&key) != Some(&cluster.version())
+                && !V::may_lack(client, &key, cluster.version())
                 && !client.stream.is_stuck(Cluster);
             if is_to_have && resource.has_text(|text| text == &**cluster.name()) {
                 assert!(client.has.contains_key(&key), "{resource:?} names {cluster:?}");

@@ -7,7 +7,7 @@ use ironmesh_xds_wire::{ErrorDetail, SotwRequest, Version};
 use super::client::Client;
 use crate::sotw::Output;
 use crate::stream::ACK_DEADLINE;
-use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
+use crate::test_resources::{cluster, endpoints, listener, listener_of, route, secret, set};
 
 /// R11, R23: the version is that of the content.
 #[test]
@@ -184,4 +184,33 @@ fn what_a_client_had_before_it_refused_lifts_no_refusal() {
     client.take_all();
     client.give(&set([route("r", 2)]));
     assert_eq!(client.saw(), ["RDS +r", "RDS +r"]);
+}
+
+/// R19: on a new stream the server does not know that the client takes what it has had all the time.
+#[test]
+fn what_is_refused_stays_so_when_the_version_of_before_is_taken_again() {
+    let (good, bad) = (set([route("r", 1)]), set([route("r", 2)]));
+    let mut client = Client::settled(&good);
+    client.reconnect();
+    client.give(&bad);
+    client.come_back(Route);
+    client.refuse(Route, "bad");
+    client.give(&good);
+    assert_eq!(client.saw(), ["RDS +r", "RDS refused: r (bad)", "RDS +r"]);
+    client.take(Route);
+    client.give(&bad);
+    assert!(client.saw().is_empty(), "it is refused still");
+}
+
+/// R41, R54: what is in force is all that can stand in the place of what is in doubt, even where it names
+/// a cluster that is on its way.
+#[test]
+fn a_listener_in_doubt_is_brought_again_as_it_was_taken_whatever_it_names() {
+    let (old, new) = (listener_of("l", 1, &["a"]), listener_of("l", 2, &["a"]));
+    let mut client = Client::settled(&set([old.clone()]));
+    client.give(&set([new]));
+    client.refuse(Listener, "l is bad, or something else");
+    client.saw();
+    client.give(&set([old, cluster("a", 1)]));
+    assert_eq!(client.saw(), ["CDS +a", "LDS"], "it is not left out until the cluster is taken");
 }

@@ -29,7 +29,8 @@ impl Dialect for SotwStream {
             // An answer that came too late the server has not heard. To a client that comes with a
             // version that it does not know, it sends all, also what was refused.
             let version = client.versions.get(&of).map(Version::to_string).unwrap_or_default();
-            if kept.get(&of).is_none_or(|kept| kept.version != version) {
+            let has_named = client.wanted.get(&of).is_some_and(|wanted| !wanted.said().is_empty());
+            if kept.get(&of).is_none_or(|kept| !kept.knows(&version, has_named)) {
                 client.refused.retain(|(refused, _), _| *refused != of);
                 client.ever_refused.retain(|(refused, _), _| *refused != of);
             }

@@ -1,12 +1,12 @@
 //! A client that comes back with one version of everything.
 
 use ironmesh_xds_wire::ResourceSet;
-use ironmesh_xds_wire::ResourceType::{Cluster, Listener};
+use ironmesh_xds_wire::ResourceType::{Cluster, Listener, Route};
 use ironmesh_xds_wire::SotwRequest;
 
 use super::client::Client;
-use crate::stream::REMOVAL_GRACE;
-use crate::test_resources::{cluster, listener, set};
+use crate::stream::{ACK_DEADLINE, REMOVAL_GRACE};
+use crate::test_resources::{cluster, listener, route_to, set};
 
 fn everything() -> ResourceSet {
     set([cluster("a", 1), cluster("b", 1), listener("l", 1)])
@@ -62,4 +62,95 @@ fn what_a_client_of_an_unknown_version_refuses_leaves_it_as_it_is() {
     bad.insert(cluster("a", 3));
     client.give(&bad);
     assert_eq!(client.saw(), ["CDS +a"]);
+}
+
+/// A client that has cluster a, and was sent that b comes, which it refuses, and then that a goes. What it
+/// said to the first the server could not hear.
+fn without_a() -> Client {
+    let mut client = Client::settled(&set([cluster("a", 1)]));
+    client.give(&set([cluster("b", 1)]));
+    client.pass(ACK_DEADLINE);
+    assert_eq!(client.saw(), ["CDS +b", "CDS late", "CDS -a"]);
+    client.refuse(Cluster, "b is bad");
+    client
+}
+
+/// Rule 5, R54: who has refused a push may have let go what was not in it, and names the version of before.
+#[test]
+fn what_was_perhaps_let_go_on_an_earlier_stream_is_waited_for() {
+    let mut client = without_a();
+    client.refuse_in_part(Cluster, |one| one == &*cluster("b", 1));
+    assert_eq!(client.saw(), ["CDS refused: b (in part)", "CDS +a"]);
+    client.reconnect();
+    come_back_to_routes(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
+}
+
+/// The same where the stream ended before the refusal was heard.
+#[test]
+fn what_was_perhaps_let_go_and_never_answered_is_waited_for() {
+    let mut client = without_a();
+    client.has.clear();
+    client.reconnect();
+    come_back_to_routes(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
+}
+
+fn come_back_to_routes(client: &mut Client, set: &ResourceSet) {
+    client.give(set);
+    client.come_back(Cluster);
+    client.wants(Route, &["r"]);
+    assert_eq!(client.saw(), ["CDS +a", "RDS"], "the version that it names says too little");
+    client.take(Route);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["RDS +r"]);
+}
+
+/// R12: that a push was taken is told by its version, also where the answer was lost.
+#[test]
+fn a_push_whose_version_a_client_brings_along_it_has() {
+    let mut client = Client::settled(&set([cluster("a", 1), cluster("b", 1)]));
+    let new = set([cluster("a", 2), cluster("b", 1)]);
+    client.give(&new);
+    client.versions.insert(Cluster, client.open[0].version.unwrap());
+    client.has.insert((Cluster, "a".into()), cluster("a", 2));
+    client.saw();
+    client.reconnect();
+    client.give(&set([cluster("a", 2), cluster("b", 2)]));
+    client.come_back(Cluster);
+    assert_eq!(client.saw(), ["CDS +b"]);
+    assert_eq!(client.stream.acked(Cluster).get("a"), Some(cluster("a", 2).version()));
+}
+
+/// The same where the client has dropped something meanwhile: that its version does not say.
+#[test]
+fn a_push_of_which_something_was_dropped_a_client_has_not() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.ask(Cluster, &["a", "b"]);
+    client.give(&set([cluster("a", 1), cluster("b", 1)]));
+    client.versions.insert(Cluster, client.open[0].version.unwrap());
+    client.has.insert((Cluster, "b".into()), cluster("b", 1));
+    client.saw();
+    client.reconnect();
+    client.give(&set([cluster("a", 1), cluster("b", 1), route_to("r", 1, &["a"])]));
+    client.come_back(Cluster);
+    client.wants(Route, &["r"]);
+    assert_eq!(client.saw(), ["CDS +a", "RDS"]);
+    client.take(Route);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["RDS +r"]);
+}
+
+/// Rule 5, R12: a version that was taken too late is known again by what the client is to have, and what it
+/// refused after that may have taken something of it away.
+#[test]
+fn what_was_perhaps_let_go_after_a_late_answer_is_sent_again() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.give(&set([cluster("a", 1)]));
+    client.give(&set([cluster("b", 1)]));
+    client.pass(2 * ACK_DEADLINE);
+    let saw = client.saw();
+    assert_eq!(saw, ["CDS +a", "CDS late", "CDS +b", "CDS late", "CDS -a"]);
+    client.take(Cluster);
+    client.has.clear();
+    client.reconnect();
+    come_back_to_routes(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
 }

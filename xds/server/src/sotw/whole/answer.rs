@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ironmesh_xds_wire::{ErrorDetail, ResourceSet, Version};
 
-use super::{Whole, differing};
+use super::{Doubts, Whole, differing};
 use crate::stream::{Refused, Taken};
 
 impl Whole {
@@ -18,8 +18,7 @@ impl Whole {
                 self.refused.remove(name);
             }
         }
-        names.extend(std::mem::take(&mut self.in_doubt));
-        self.perhaps_gone.clear();
+        names.extend(std::mem::take(&mut self.doubts).names);
         for name in &names {
             if let Some(resource) = state.get(name) {
                 self.acked.insert(Arc::clone(name), resource.version());
@@ -45,7 +44,7 @@ impl Whole {
         for name in &differing {
             self.acked.remove(name);
         }
-        self.doubt(&state);
+        self.doubts.add(&self.in_force, &state);
         let changed = differing.iter().filter_map(|name| state.get(name));
         let resources: Vec<_> = changed.map(|r| (Arc::clone(r.name()), r.version())).collect();
         let mut is_final = false;
@@ -56,8 +55,7 @@ impl Whole {
             _ if !self.knows_base => {
                 self.refused_state = Some(Version::of_all(state.values()));
                 self.sent = None;
-                self.in_doubt.clear();
-                self.perhaps_gone.clear();
+                self.doubts = Doubts::default();
                 is_final = true;
             }
             [(name, version)] => {

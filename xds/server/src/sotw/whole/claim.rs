@@ -1,11 +1,8 @@
 //! What a client says that it has from an earlier stream: one version of everything.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use ironmesh_xds_wire::{ResourceMap, ResourceSet, Version};
 
-use super::Whole;
+use super::{Doubts, Whole};
 use crate::overlay::Overlay;
 use crate::stream::Taken;
 
@@ -16,9 +13,34 @@ use crate::stream::Taken;
 pub struct InForce {
     state: ResourceMap,
     /// The version by which the client knows it. (It may have dropped names since.)
-    pub(in crate::sotw) version: String,
-    /// Names of which it may have another version, because it has refused a push since.
-    in_doubt: BTreeSet<Arc<str>>,
+    version: String,
+    /// In what it may differ from that, because it has refused a push since.
+    doubts: Doubts,
+    /// The last push, if it has no answer yet. When the stream ends nobody knows how it was taken.
+    under_way: Option<ResourceMap>,
+}
+
+impl InForce {
+    /// Whether it is known what a client has in force that names `version`. One that `has_named` something
+    /// may have dropped something while a push was under way, and kept the version.
+    pub(in crate::sotw) fn knows(&self, version: &str, has_named: bool) -> bool {
+        let is_it = |push: &ResourceMap| Version::of_all(push.values()).to_string() == *version;
+        let is_under_way = || !has_named && self.under_way.as_ref().is_some_and(is_it);
+        self.version == version || is_under_way()
+    }
+
+    /// What a client has in force that names `version`, if that is known; and in what it may differ from
+    /// that, or from anything else.
+    fn recall(mut self, version: &str, has_named: bool) -> (Option<ResourceMap>, Doubts) {
+        let is_state = self.version == version;
+        if !is_state && self.knows(version, has_named) {
+            return (self.under_way, self.doubts.of_any_base());
+        }
+        if let Some(push) = &self.under_way {
+            self.doubts.add(&self.state, push);
+        }
+        if is_state { (Some(self.state), self.doubts) } else { (None, self.doubts.of_any_base()) }
+    }
 }
 
 impl Whole {
@@ -27,7 +49,8 @@ impl Whole {
         self.knows_base.then(|| InForce {
             state: self.in_force.clone(),
             version: self.in_force_version.clone(),
-            in_doubt: self.in_doubt.clone(),
+            doubts: self.doubts.clone(),
+            under_way: self.exchange.is_unanswered().then(|| self.push.clone()),
         })
     }
 
@@ -35,35 +58,37 @@ impl Whole {
     /// what it has, if there are any.
     pub(crate) fn settle_claim(&mut self, target: &ResourceSet) -> Option<Taken> {
         let claimed = self.claimed.take()?;
-        let kept = self.kept.take();
-        let is_kept = |kept: &InForce| kept.version == claimed;
-        let (state, version, in_doubt) = match kept.filter(is_kept) {
-            Some(kept) => (kept.state, kept.version, kept.in_doubt),
+        // Who names something may have dropped something, and kept the version.
+        let has_named = self.exchange.subscription.has_named;
+        let kept = self.kept.take().map(|kept| kept.recall(&claimed, has_named));
+        let kept = kept.unwrap_or_default();
+        let (state, doubts) = match kept {
+            (Some(state), doubts) => (state, doubts),
             // It has never taken anything.
-            None if claimed.is_empty() => return None,
-            None => {
+            _ if claimed.is_empty() => return None,
+            (None, doubts) => {
                 // What it had in the place of what it refused is not known, so that is tried again.
                 self.refused.clear();
                 let goal = self.goal(target);
-                // Who names something may have dropped something, and kept the version.
-                let has_named = self.exchange.subscription.has_named;
                 if has_named || Version::of_all(goal.values()).to_string() != claimed {
                     self.knows_base = false;
                     return None;
                 }
-                (goal, claimed.clone(), BTreeSet::new())
+                // It took this too late for us to hear, and perhaps parts of what came after.
+                (goal, doubts)
             }
         };
         self.acked = Overlay::all_of(&state);
-        for name in &in_doubt {
+        for name in &doubts.names {
             self.acked.remove(name);
         }
         self.sent = Some(state.clone());
-        (self.in_force, self.in_force_version, self.in_doubt) = (state, version, in_doubt);
+        (self.in_force, self.in_force_version, self.doubts) = (state, claimed, doubts);
         // "The server may skip resending only if no new names are subscribed" (R12). Who has never
         // named anything has never dropped anything either.
         let subscription = &self.exchange.subscription;
-        if subscription.is_wildcard && !subscription.has_named && !claimed.is_empty() {
+        if subscription.is_wildcard && !subscription.has_named && !self.in_force_version.is_empty()
+        {
             self.owes_answer = false;
         }
         self.forget_dropped();

@@ -1,0 +1,250 @@
+//! Traffic splits, flattened: where the calls of a service go in the end, when a split may hold for some
+//! requests only, a service may have several, and a backend may have splits of its own.
+//!
+//! ```text
+//! store ─ matches beta ──▶ next
+//!       └ otherwise ─ 9 ─▶ v1                      store:  beta         → next
+//!                   └ 1 ─▶ v2 ─ matches beta ─▶ v3         (otherwise)  → v1 9, v2 1
+//!                              └ otherwise ───▶ v2
+//! ```
+//!
+//! Start reading at [`Splits`].
+
+mod product;
+mod weights;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::name::{Name, ServiceName, ServicePort};
+use crate::policy::{HttpMatch, HttpRouteGroup, SplitBackend, TrafficSplit};
+use crate::service::{Port, Service};
+use crate::specification::MeshSpecification;
+use product::Ways;
+
+/// All splits of a mesh, with the services and matches that they name.
+///
+/// Nothing here relies on validation: what is not there gets no traffic.
+#[derive(Debug)]
+pub struct Splits<'a> {
+    services: BTreeMap<&'a ServiceName, &'a Service>,
+    groups: BTreeMap<(&'a Name, &'a Name), &'a HttpRouteGroup>,
+    of: BTreeMap<&'a ServiceName, Vec<&'a TrafficSplit>>,
+    /// The services that have splits, each behind those that it leads to.
+    order: Vec<&'a ServiceName>,
+    circles: Vec<Circle<'a>>,
+}
+
+/// One way for the calls of a service port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way<'a> {
+    /// A request goes this way if all of these match it, and if it goes no way before this one. The
+    /// last way of a service port has none: it is for the rest.
+    pub conditions: Vec<&'a HttpMatch>,
+    /// Who answers, by name, each once and with a weight of at least 1; the weights sum to at most
+    /// `u32::MAX`. Nobody where none of them is there.
+    pub backends: Vec<(&'a ServiceName, u32)>,
+}
+
+/// The splits of a service are more ways than [`MOST_WAYS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooManyWays {
+    /// Whether that is so already of a service behind it.
+    pub is_told_behind: bool,
+}
+
+/// Splits that lead from one service to the next, and back to the first.
+#[derive(Debug)]
+pub struct Circle<'a> {
+    /// The services, in this order.
+    pub services: Vec<&'a ServiceName>,
+    /// The backend of the last that is the first.
+    pub back: &'a SplitBackend,
+}
+
+/// How many ways the calls of one service port may go. Envoy looks at one after the other.
+pub const MOST_WAYS: usize = 256;
+
+impl<'a> Splits<'a> {
+    /// Those of a specification.
+    pub fn of_specification(specification: &'a MeshSpecification) -> Self {
+        Self::new(
+            specification.services.values().map(|one| &**one),
+            specification.http_route_groups.values().map(|one| &**one),
+            specification.traffic_splits.values().map(|one| &**one),
+        )
+    }
+
+    /// Those that are given, in any order.
+    pub fn new(
+        services: impl IntoIterator<Item = &'a Service>,
+        groups: impl IntoIterator<Item = &'a HttpRouteGroup>,
+        splits: impl IntoIterator<Item = &'a TrafficSplit>,
+    ) -> Self {
+        let mut of: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for split in splits {
+            of.entry(&split.service).or_default().push(split);
+        }
+        for splits in of.values_mut() {
+            splits.sort_by_key(|split| (!split.is_conditional(), &split.name));
+        }
+        let mut splits = Self {
+            services: services.into_iter().map(|service| (&service.name, service)).collect(),
+            groups: groups.into_iter().map(|one| ((&one.namespace, &one.name), one)).collect(),
+            of,
+            order: Vec::new(),
+            circles: Vec::new(),
+        };
+        splits.follow();
+        splits
+    }
+
+    /// The services that have splits, by name, each with these in the order in which they are asked:
+    /// those about some requests by their names, and then the one about all.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a ServiceName, &[&'a TrafficSplit])> {
+        self.of.iter().map(|(service, splits)| (*service, splits.as_slice()))
+    }
+
+    /// The splits of one service.
+    pub fn of(&self, service: &ServiceName) -> &[&'a TrafficSplit] {
+        self.of.get(service).map_or(&[], Vec::as_slice)
+    }
+
+    /// The service of that name, if there is one.
+    pub fn service(&self, name: &ServiceName) -> Option<&'a Service> {
+        self.services.get(name).copied()
+    }
+
+    /// The circles, each told once.
+    pub fn circles(&self) -> &[Circle<'a>] {
+        &self.circles
+    }
+
+    /// The ways of each port of each service that has splits.
+    pub fn ways(&self) -> BTreeMap<ServicePort, Result<Vec<Way<'a>>, TooManyWays>> {
+        let mut known = Known::new();
+        for service in &self.order {
+            for (service_port, port) in
+                self.service(service).into_iter().flat_map(Service::service_ports)
+            {
+                let ways = self.ways_of(&service_port, port, &known);
+                known.insert(service_port, ways);
+            }
+        }
+        known.into_iter().map(|(port, ways)| (port, ways.map(|Ways(ways)| ways))).collect()
+    }
+
+    /// The ways of one service port. Those of what it leads to are known, but for what leads round in a
+    /// circle, which gets no traffic.
+    fn ways_of(
+        &self,
+        asked: &ServicePort,
+        port: &Port,
+        known: &Known<'a>,
+    ) -> Result<Ways<'a>, TooManyWays> {
+        let mut ways = Ways::default();
+        for split in self.of(&asked.service) {
+            if !split.is_conditional() {
+                ways.extend(&[], &self.behind(split, port, known)?)?;
+                return Ok(ways);
+            }
+            if !port.protocol.is_http() {
+                continue;
+            }
+            let behind = self.behind(split, port, known)?;
+            for condition in self.matches(split) {
+                ways.extend(&[condition], &behind)?;
+            }
+        }
+        let own = self.service(&asked.service).map(|service| &service.name);
+        ways.extend(&[], &Ways::to(own.into_iter().map(|own| (own, 1)).collect()))?;
+        Ok(ways)
+    }
+
+    /// The ways behind one split, whatever it is conditional on.
+    fn behind(
+        &self,
+        split: &'a TrafficSplit,
+        port: &Port,
+        known: &Known<'a>,
+    ) -> Result<Ways<'a>, TooManyWays> {
+        let mut parts = Vec::new();
+        for backend in split.backends.iter().filter(|backend| backend.weight > 0) {
+            // SMI: a backend without the port gets no traffic. (`config` warns.)
+            if !self.has_like(&backend.service, port) {
+                continue;
+            }
+            let service_port = ServicePort::new(backend.service.clone(), port.number);
+            let is_leaf =
+                backend.service == split.service || !self.of.contains_key(&backend.service);
+            let ways = if is_leaf {
+                Ways::to(vec![(&backend.service, 1)])
+            } else {
+                match known.get(&service_port) {
+                    Some(Ok(ways)) => ways.clone(),
+                    Some(Err(_)) => return Err(TooManyWays { is_told_behind: true }),
+                    None => continue,
+                }
+            };
+            parts.push((backend.weight, ways));
+        }
+        Ways::product(&parts)
+    }
+
+    /// Whether a service has a port of the same number on which the like is spoken: HTTP cannot be sent
+    /// to where plain TCP is spoken, nor the other way round.
+    pub fn has_like(&self, service: &ServiceName, port: &Port) -> bool {
+        let own = self.service(service).and_then(|service| service.port(port.number));
+        own.is_some_and(|own| own.protocol.is_http() == port.protocol.is_http())
+    }
+
+    /// The matches of which any must hold for a conditional split.
+    fn matches(&self, split: &'a TrafficSplit) -> impl Iterator<Item = &'a HttpMatch> {
+        split.matches.iter().flat_map(|named| {
+            let group = self.groups.get(&(&split.namespace, &named.group));
+            let all = group.into_iter().flat_map(|group| &group.matches);
+            all.filter(|one| named.matches.as_ref().is_none_or(|names| names.contains(&one.name)))
+        })
+    }
+
+    /// Walks along the splits from each service: what is done with comes into the order, and what leads
+    /// back to where the walk came from is a circle. A backend that is the apex itself is neither.
+    fn follow(&mut self) {
+        let mut done: BTreeSet<&ServiceName> = BTreeSet::new();
+        for start in self.of.keys() {
+            // A walk with its own stack: the depth is the user's to choose. Each entry is a service of
+            // the path from `start`, with how many of its backends have been followed.
+            let mut path: Vec<(&'a ServiceName, usize)> = vec![(start, 0)];
+            let mut is_on_path = BTreeSet::from([*start]);
+            while let Some((service, followed)) = path.last_mut() {
+                let service: &'a ServiceName = service;
+                let backends = || self.of(service).iter().flat_map(|split| &split.backends);
+                let next = if done.contains(service) { None } else { backends().nth(*followed) };
+                let Some(backend) = next else {
+                    if done.insert(service) {
+                        self.order.push(service);
+                    }
+                    path.pop();
+                    is_on_path.remove(service);
+                    continue;
+                };
+                *followed += 1;
+                if backend.service == *service || !self.of.contains_key(&backend.service) {
+                    continue;
+                }
+                if is_on_path.insert(&backend.service) {
+                    path.push((&backend.service, 0));
+                } else {
+                    let own = path.iter().map(|(service, _)| *service);
+                    let services = own.skip_while(|one| **one != backend.service).collect();
+                    self.circles.push(Circle { services, back: backend });
+                }
+            }
+        }
+    }
+}
+
+/// The ways of the service ports that have been looked at.
+type Known<'a> = BTreeMap<ServicePort, Result<Ways<'a>, TooManyWays>>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+use std::sync::Arc;
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+
+use super::*;
+use crate::finding::Spot;
+use crate::name::ServiceAccount;
+use crate::policy::SplitMatch;
+use crate::service::{EndpointSource, Protocol, Visibility};
+
+/// A mesh of services that all have an HTTP and a TCP port, and of a group `m` with matches `m0` to `m3`.
+#[derive(Debug)]
+struct Mesh {
+    services: Vec<Service>,
+    group: HttpRouteGroup,
+    splits: Vec<TrafficSplit>,
+}
+
+impl Mesh {
+    fn new(services: &[&str]) -> Self {
+        let matches = (0..4).map(|n| http_match(&format!("m{n}"))).collect();
+        let group =
+            HttpRouteGroup { namespace: name("default"), name: name("m"), matches, spot: spot() };
+        let services = services.iter().map(|name| service(name)).collect();
+        Self { services, group, splits: Vec::new() }
+    }
+
+    /// The same with a split of `service`. `matches` are of the group; none of them: of all calls.
+    fn split(mut self, of: &str, service: &str, matches: &[&str], to: &[(&str, u32)]) -> Self {
+        let named = SplitMatch {
+            group: name("m"),
+            matches: Some(matches.iter().map(|one| name(one)).collect()),
+            spot: spot(),
+        };
+        let backend = |(service, weight): &(&str, u32)| SplitBackend {
+            service: service.parse().unwrap(),
+            weight: *weight,
+            spot: spot(),
+        };
+        self.splits.push(TrafficSplit {
+            namespace: name("default"),
+            name: name(of),
+            service: service.parse().unwrap(),
+            matches: if matches.is_empty() { Vec::new() } else { vec![named] },
+            backends: to.iter().map(backend).collect(),
+            spot: spot(),
+        });
+        self
+    }
+
+    fn splits(&self) -> Splits<'_> {
+        Splits::new(&self.services, [&self.group], &self.splits)
+    }
+
+    /// The ways of a port, as `m0 m1 → a 3, b 1`.
+    fn ways(&self, service: &str, port: u16) -> Vec<String> {
+        let splits = self.splits();
+        let ways = splits.ways().remove(&ServicePort::new(service.parse().unwrap(), port));
+        ways.unwrap().unwrap().iter().map(written).collect()
+    }
+}
+
+fn written(way: &Way<'_>) -> String {
+    let conditions: Vec<_> = way.conditions.iter().map(|one| one.name.as_str()).collect();
+    let backend =
+        |(service, weight): &(&ServiceName, u32)| format!("{} {weight}", service.name.as_str());
+    let backends: Vec<_> = way.backends.iter().map(backend).collect();
+    format!("{} → {}", conditions.join(" "), backends.join(", "))
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn spot() -> Spot {
+    Spot::new(&"policy.toml".into(), "", 0..0)
+}
+
+fn http_match(text: &str) -> HttpMatch {
+    let header: Arc<str> = format!("x-{text}").into();
+    HttpMatch {
+        name: name(text),
+        path: None,
+        methods: Vec::new(),
+        headers: [(header, "yes".into())].into(),
+        spot: spot(),
+    }
+}
+
+fn service(text: &str) -> Service {
+    let port = |number, protocol| Port { name: name("p"), number, protocol, target: number };
+    Service {
+        name: text.parse().unwrap(),
+        account: ServiceAccount::new(name("default"), name(text)),
+        ports: vec![port(80, Protocol::Http), port(3306, Protocol::Tcp)],
+        endpoints: EndpointSource::Registered,
+        mode: None,
+        visibility: Visibility::Public,
+        external: None,
+        subsets: Vec::new(),
+        spot: spot(),
+    }
+}
+
+#[test]
+fn conditional_splits_come_first_by_name_and_the_service_itself_last() {
+    let mesh = Mesh::new(&["a", "b", "c"]).split("2-second", "a", &["m0"], &[("b", 1)]).split(
+        "1-first",
+        "a",
+        &["m1", "m2"],
+        &[("c", 1)],
+    );
+    assert_eq!(mesh.ways("a", 80), ["m1 → c 1", "m2 → c 1", "m0 → b 1", " → a 1"]);
+    // Of bytes nothing can be asked.
+    assert_eq!(mesh.ways("a", 3306), [" → a 1"]);
+    // With a split of all calls these go there.
+    let mesh = mesh.split("0-rest", "a", &[], &[("b", 9), ("c", 1)]);
+    assert_eq!(mesh.ways("a", 80), ["m1 → c 1", "m2 → c 1", "m0 → b 1", " → b 9, c 1"]);
+    assert_eq!(mesh.ways("a", 3306), [" → b 9, c 1"]);
+}
+
+#[test]
+fn the_service_itself_as_its_own_backend_is_what_runs_as_it() {
+    let mesh = Mesh::new(&["a", "b"]).split("s", "a", &[], &[("a", 1), ("b", 1)]);
+    assert_eq!(mesh.ways("a", 80), [" → a 1, b 1"]);
+    assert!(mesh.splits().circles().is_empty());
+}
+
+#[test]
+fn nested_splits_multiply_with_their_conditions() {
+    let mesh = Mesh::new(&["a", "b", "c", "d"])
+        .split("a", "a", &["m0"], &[("b", 3), ("c", 1)])
+        .split("b", "b", &["m1"], &[("d", 1)])
+        .split("b-rest", "b", &[], &[("c", 1), ("d", 2)]);
+    assert_eq!(mesh.ways("a", 80), ["m0 m1 → c 1, d 3", "m0 → c 6, d 6", " → a 1"]);
+}
+
+#[test]
+fn a_condition_that_was_asked_already_is_not_asked_again() {
+    let mesh = Mesh::new(&["a", "b", "c"])
+        .split("a", "a", &["m0"], &[("b", 1), ("a", 1)])
+        .split("b", "b", &["m0"], &[("c", 1)])
+        .split("z", "a", &["m0"], &[("c", 1)]);
+    assert_eq!(mesh.ways("a", 80), ["m0 → a 1, c 1", " → a 1"]);
+}
+
+#[test]
+fn backends_that_ask_for_the_same_make_no_ways_that_nobody_goes() {
+    let mesh = Mesh::new(&["a", "b", "c", "d"])
+        .split("a", "a", &[], &[("b", 1), ("c", 3)])
+        .split("b", "b", &["m0"], &[("d", 1)])
+        .split("c", "c", &["m0"], &[("d", 1)]);
+    assert_eq!(mesh.ways("a", 80), ["m0 → d 4", " → b 1, c 3"]);
+}
+
+#[test]
+fn what_always_holds_is_no_condition() {
+    let mut mesh = Mesh::new(&["a", "b", "c"]).split("1", "a", &["m0"], &[("b", 1)]).split(
+        "2",
+        "a",
+        &["m1"],
+        &[("c", 1)],
+    );
+    mesh.group.matches[0].headers.clear();
+    assert_eq!(mesh.ways("a", 80), [" → b 1"]);
+}
+
+#[test]
+fn who_is_not_there_gets_nothing_until_they_are() {
+    let mut mesh = Mesh::new(&["a", "b"])
+        .split("a", "a", &[], &[("b", 1), ("c", 3), ("d", 0)])
+        .split("c", "c", &[], &[("gone", 1)]);
+    assert_eq!(mesh.ways("a", 80), [" → b 1"]);
+    mesh.services.push(service("c"));
+    assert_eq!(mesh.ways("a", 80), [" → b 1"], "behind it there is nobody");
+    mesh.services.push(service("gone"));
+    assert_eq!(mesh.ways("a", 80), [" → b 1, gone 3"]);
+    // Without the port, or with bytes on it, one is not there either.
+    mesh.services[3].ports[0].protocol = Protocol::Tcp;
+    assert_eq!(mesh.ways("a", 80), [" → b 1"]);
+    mesh.services[1].ports.remove(0);
+    assert_eq!(mesh.ways("a", 80), [" → "]);
+}
+
+#[test]
+fn a_circle_is_found_once_and_leads_nowhere() {
+    let mesh = Mesh::new(&["a", "b", "c"])
+        .split("a", "a", &[], &[("b", 1)])
+        .split("b", "b", &["m0"], &[("c", 1)])
+        .split("c", "c", &[], &[("b", 1), ("c", 1)]);
+    let splits = mesh.splits();
+    let circles: Vec<_> = splits
+        .circles()
+        .iter()
+        .map(|circle| (circle.services.len(), circle.back.service.to_string()))
+        .collect();
+    assert_eq!(circles, [(2, "default/b".to_owned())]);
+    assert_eq!(mesh.ways("a", 80), ["m0 → c 1", " → b 1"]);
+}
+
+#[test]
+fn a_chain_of_ten_thousand_splits_is_followed() {
+    let names: Vec<_> = (0..10_000).map(|n| format!("s{n}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mesh = Mesh::new(&names);
+    let mesh = names
+        .windows(2)
+        .fold(mesh, |mesh, pair| mesh.split(pair[0], pair[0], &[], &[(pair[1], 1)]));
+    assert_eq!(mesh.ways("s0", 80), [" → s9999 1"]);
+}
+
+#[test]
+fn conditions_that_multiply_without_end_are_too_many_and_told_where_that_begins() {
+    let mut mesh = Mesh::new(&["top", "a", "b"]).split("top", "top", &[], &[("a", 1)]);
+    let many: Vec<String> = (0..MOST_WAYS).map(|n| format!("x{n}")).collect();
+    mesh.group.matches = many.iter().map(|name| http_match(name)).collect();
+    let some: Vec<&str> = many.iter().map(String::as_str).collect();
+    // With the rest there are as many ways as there may be.
+    let mesh = mesh.split("1", "a", &some[1..], &[("b", 1)]);
+    let port = |service: &str| ServicePort::new(service.parse().unwrap(), 80);
+    assert_eq!(mesh.splits().ways()[&port("top")].as_ref().unwrap().len(), MOST_WAYS);
+    let mesh = mesh.split("2", "a", &some[..1], &[("b", 1)]);
+    let ways = mesh.splits().ways();
+    assert_eq!(ways[&port("a")], Err(TooManyWays { is_told_behind: false }));
+    assert_eq!(ways[&port("top")], Err(TooManyWays { is_told_behind: true }));
+}
+
+const NAMES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
+const MATCHES: [&str; 4] = ["m0", "m1", "m2", "m3"];
+
+/// Splits that lead from services to later ones, or to themselves; `s5` is not there.
+fn mesh() -> impl Strategy<Value = Mesh> {
+    let split = (0..5_usize, vec(0..4_usize, 0..3), btree_map(0..6_usize, 0..5_u32, 1..4));
+    vec(split, 0..7).prop_map(|splits| {
+        let mut mesh = Mesh::new(&NAMES[..5]);
+        let mut has_rest = BTreeSet::new();
+        for (n, (service, matches, backends)) in splits.into_iter().enumerate() {
+            let backends: Vec<_> = backends
+                .into_iter()
+                .filter(|(backend, _)| *backend >= service)
+                .map(|(backend, weight)| (NAMES[backend], weight))
+                .collect();
+            let matches: Vec<_> = matches.into_iter().map(|n| MATCHES[n]).collect();
+            if matches.is_empty() && !has_rest.insert(service) {
+                continue;
+            }
+            // The names turn the order round.
+            mesh = mesh.split(&format!("n{}", 9 - n), NAMES[service], &matches, &backends);
+        }
+        mesh
+    })
+}
+
+/// What of all requests with these matches comes to whom: by choosing at each split, as policy says it.
+fn shares(mesh: &Mesh, service: &str, holds: &[&str]) -> BTreeMap<String, f64> {
+    let own = || {
+        let is_there = mesh.services.iter().any(|one| one.name.name.as_str() == service);
+        is_there.then(|| (service.to_owned(), 1.0)).into_iter().collect()
+    };
+    let of_service = mesh.splits.iter().filter(|split| split.service.name.as_str() == service);
+    let mut of_service: Vec<_> = of_service.collect();
+    of_service.sort_by(|a, b| a.name.cmp(&b.name));
+    let names = |split: &TrafficSplit| split.matches[0].matches.clone().unwrap();
+    let conditional = of_service
+        .iter()
+        .filter(|split| split.is_conditional())
+        .find(|split| names(split).iter().any(|one| holds.contains(&one.as_str())));
+    let rest = of_service.iter().find(|split| !split.is_conditional());
+    let Some(split) = conditional.or(rest) else { return own() };
+    let mut all: BTreeMap<String, f64> = BTreeMap::new();
+    let mut sum = 0.0;
+    for backend in split.backends.iter().filter(|backend| backend.weight > 0) {
+        let behind = if backend.service == split.service {
+            own()
+        } else {
+            shares(mesh, backend.service.name.as_str(), holds)
+        };
+        if behind.is_empty() {
+            continue;
+        }
+        sum += f64::from(backend.weight);
+        for (service, share) in behind {
+            *all.entry(service).or_default() += share * f64::from(backend.weight);
+        }
+    }
+    all.into_iter().map(|(service, share)| (service, share / sum)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn every_request_goes_where_choosing_at_each_split_would_send_it(
+        mesh in mesh(),
+        holds in 0..16_usize,
+    ) {
+        let holds: Vec<_> =
+            MATCHES.iter().enumerate().filter(|(n, _)| holds & (1 << n) != 0).map(|(_, m)| *m).collect();
+        let splits = mesh.splits();
+        for (port, ways) in splits.ways() {
+            let ways = ways.unwrap();
+            let (last, others) = ways.split_last().unwrap();
+            prop_assert!(last.conditions.is_empty());
+            prop_assert!(others.iter().all(|way| !way.conditions.is_empty()));
+            let is_http = port.port == 80;
+            let is_open = |way: &&Way<'_>| {
+                way.conditions.iter().all(|one| is_http && holds.contains(&one.name.as_str()))
+            };
+            let way = ways.iter().find(is_open).unwrap();
+            let sum: f64 = way.backends.iter().map(|(_, weight)| f64::from(*weight)).sum();
+            let own: BTreeMap<_, _> = way
+                .backends
+                .iter()
+                .map(|(service, weight)| (service.name.to_string(), f64::from(*weight) / sum))
+                .collect();
+            let asked = if is_http { holds.as_slice() } else { &[] };
+            let expected = shares(&mesh, port.service.name.as_str(), asked);
+            prop_assert!(own.keys().eq(expected.keys()), "{own:?} {expected:?}");
+            for (service, share) in own {
+                prop_assert!((share - expected[&service]).abs() < 1e-6, "{service} {share} {expected:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! `ironmesh policy import`: reads the files, and writes and tells what came of them.
+
+use std::io::{IsTerminal, Read, Write as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use fs_err as fs;
+use ironmesh_admin::FindingView;
+use ironmesh_catalog::Finding;
+use ironmesh_config::{Document, Imported, NotImported, Origin, Remark, render};
+use serde_json::{Value, json};
+
+use super::check::counted;
+use crate::cli::{ImportArguments, Output, Rules};
+use crate::exit::{Found, Usage};
+
+/// The largest input, in bytes: as large as a file of the policy folder may be.
+const MOST_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Writes resources in YAML as policy in TOML.
+pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Result<()> {
+    let documents =
+        arguments.files.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let origin = arguments.from.map(|from| match from {
+        Rules::Smi => Origin::Smi,
+        Rules::Osm => Origin::Osm,
+    });
+    let path = match &arguments.out {
+        Some(out) => out.display().to_string(),
+        None => "stdout".to_owned(),
+    };
+    match ironmesh_config::import(&documents, origin, &path) {
+        Ok(imported) => written(&imported, &path, arguments.out.as_deref(), output),
+        Err(NotImported::Broken(findings)) => broken(&findings, &documents, output),
+        Err(NotImported::Unclear(places)) => Err(unclear(&places)),
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Document> {
+    if path.as_os_str() == "-" {
+        return text("stdin", std::io::stdin().lock());
+    }
+    text(&path.display().to_string(), fs::File::open(path)?)
+}
+
+fn text(name: &str, input: impl Read) -> anyhow::Result<Document> {
+    let mut bytes = Vec::new();
+    let read = input.take(MOST_BYTES + 1).read_to_end(&mut bytes);
+    read.with_context(|| format!("`{name}` cannot be read"))?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > MOST_BYTES) {
+        anyhow::bail!("`{name}` is larger than 16 MiB: give only what is policy");
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        anyhow::anyhow!("`{name}` is not UTF-8 from byte {at} on: save it as UTF-8")
+    })?;
+    Ok(Document::new(name, text))
+}
+
+#[expect(clippy::print_stderr, reason = "stdout is the policy")]
+fn written(
+    imported: &Imported,
+    path: &str,
+    out: Option<&Path>,
+    output: Output,
+) -> anyhow::Result<()> {
+    let Imported { toml, carried, left_out, changed, missing, findings } = imported;
+    if let Some(out) = out {
+        let file = fs::OpenOptions::new().write(true).create_new(true).open(out);
+        let file = file.context("nothing is written over: remove the file, or name another");
+        file?.write_all(toml.as_bytes())?;
+    }
+    match output {
+        Output::Json => {
+            let remarks = |list: &[Remark]| list.iter().map(view).collect::<Vec<_>>();
+            let findings: Vec<_> = findings.iter().map(FindingView::from).collect();
+            let all = json!({
+                "toml": toml,
+                "carried": carried,
+                "left_out": remarks(left_out),
+                "changed": remarks(changed),
+                "missing": missing,
+                "findings": findings,
+            });
+            print(&format!("{all:#}\n"))?;
+        }
+        Output::Text => {
+            if out.is_none() {
+                print(toml)?;
+            }
+            draw(findings, &[Document::new(path, toml.as_str())]);
+            for Remark { spot, resource, text } in left_out {
+                eprintln!("left out: {resource} ({}:{}): {text}", spot.file, spot.line);
+            }
+            for one in missing {
+                eprintln!("not in the input: {one}");
+            }
+            eprintln!(
+                "{} carried over; left out: {}, changed: {}, missing: {}",
+                counted(*carried, "resource"),
+                left_out.len(),
+                changed.len(),
+                missing.len(),
+            );
+        }
+    }
+    let errors = findings.iter().filter(|finding| finding.is_error()).count();
+    if errors > 0 {
+        let errors = counted(errors, "error");
+        anyhow::bail!(Found(format!("the policy that is written would be refused: {errors}")));
+    }
+    Ok(())
+}
+
+fn view(remark: &Remark) -> Value {
+    let Remark { spot, resource, text } = remark;
+    json!({ "file": &*spot.file, "line": spot.line, "resource": resource, "text": text })
+}
+
+/// Tells why nothing is written.
+fn broken(findings: &[Finding], documents: &[Document], output: Output) -> anyhow::Result<()> {
+    match output {
+        Output::Json => {
+            let findings: Vec<_> = findings.iter().map(FindingView::from).collect();
+            print(&format!("{:#}\n", json!({ "toml": null, "findings": findings })))?;
+        }
+        Output::Text => draw(findings, documents),
+    }
+    let errors = counted(findings.len(), "error");
+    anyhow::bail!(Found(format!("nothing is imported: {errors} in the input")))
+}
+
+/// Prints the result. Whoever reads it may have had enough: that is an error, and no panic.
+fn print(text: &str) -> anyhow::Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("stdout cannot be written")
+}
+
+/// Draws findings beside the result: stdout is the policy.
+#[expect(clippy::print_stderr, reason = "stdout is the policy")]
+fn draw(findings: &[Finding], documents: &[Document]) {
+    if !findings.is_empty() {
+        let color = std::io::stderr().is_terminal();
+        eprintln!("{}\n", render(findings, documents, color).trim_end());
+    }
+}
+
+fn unclear(places: &[(ironmesh_catalog::Spot, String)]) -> anyhow::Error {
+    let first = places.first().map_or(String::new(), |(spot, what)| format!("{what} in {spot}"));
+    let more = match places.len() {
+        0 | 1 => String::new(),
+        2 => " and 1 more place".to_owned(),
+        count => format!(" and {} more places", count - 1),
+    };
+    Usage(format!(
+        "{first}{more}: Open Service Mesh allowed less by this than the SMI specification does. Say \
+         `--from osm` if it was Open Service Mesh that enforced the policy, or `--from smi`"
+    ))
+    .into()
+}

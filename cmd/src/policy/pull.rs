@@ -1,0 +1,52 @@
+//! `ironmesh policy pull`: writes a policy that is in etcd to a folder.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ironmesh_config::Pushed;
+use serde_json::json;
+
+use super::check::counted;
+use super::in_etcd;
+use crate::cli::{Output, PullArguments};
+use crate::new_folder::NewFolder;
+
+/// Writes the documents: all of them, or none.
+#[expect(clippy::print_stdout, reason = "what was written is this command's result")]
+pub(crate) async fn pull(arguments: PullArguments, output: Output) -> anyhow::Result<()> {
+    let mut etcd = in_etcd(&arguments.config)?;
+    let Pushed { record, documents } = match &arguments.revision {
+        None => etcd.current().await?,
+        Some(revision) => etcd.policy(revision).await?,
+    };
+    let is_empty = |path: &Path| path.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+    if is_empty(&arguments.path) {
+        fs_err::remove_dir(&arguments.path)?;
+    }
+    let folder = NewFolder::create(&arguments.path, 0o777)?;
+    let paths = documents.iter().map(|document| Path::new(&*document.path));
+    // In the order of paths, so that each comes after the one that it is in.
+    let folders: BTreeSet<_> = paths.flat_map(|path| path.ancestors().skip(1)).collect();
+    for inner in folders.into_iter().filter(|path| !path.as_os_str().is_empty()) {
+        folder.make(inner)?;
+    }
+    for document in &documents {
+        folder.write(Path::new(&*document.path), &document.text, 0o666)?;
+    }
+    folder.finish()?;
+    let path = arguments.path.display();
+    match output {
+        Output::Json => {
+            let path = path.to_string();
+            println!(
+                "{:#}",
+                json!({ "path": path, "documents": documents.len(), "policy": record })
+            );
+        }
+        Output::Text => {
+            let count = counted(documents.len(), "document");
+            println!("wrote revision {} to `{path}`: {count}", record.revision);
+        }
+    }
+    Ok(())
+}

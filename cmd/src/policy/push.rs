@@ -1,0 +1,76 @@
+//! `ironmesh policy push`: makes a folder the policy in etcd, if it passes.
+
+use ironmesh_catalog::PolicyRecord;
+use ironmesh_config::{EtcdPolicy, Loaded, commit_of, load_folder};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::check::{counted, print_findings, refused, views};
+use super::{in_etcd, who};
+use crate::cli::{Output, PushArguments};
+
+/// Pushes a policy folder.
+#[expect(clippy::print_stderr, reason = "what is not a result, and does not hinder")]
+pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
+    let mut etcd = in_etcd(&arguments.config)?;
+    let loaded = load_folder(&arguments.path)?;
+    let what = format!("`{}`", arguments.path.display());
+    let commit = match commit_of(&arguments.path).await {
+        Ok(commit) => commit,
+        Err(error) => {
+            eprintln!("ironmesh: the revision is pushed without its commit: {error}");
+            None
+        }
+    };
+    let record = PolicyRecord {
+        revision: loaded.revision.clone(),
+        at: Timestamp::now(),
+        commit,
+        by: Some(who()),
+        message: arguments.message,
+    };
+    publish(&mut etcd, &loaded, &record, arguments.expect.as_deref(), &what, output).await
+}
+
+/// Pushes `what` was loaded, if it passes and is not current already, and tells the result.
+#[expect(clippy::print_stdout, reason = "what was done, and findings, are the result")]
+pub(super) async fn publish(
+    etcd: &mut EtcdPolicy,
+    loaded: &Loaded,
+    record: &PolicyRecord,
+    expected: Option<&str>,
+    what: &str,
+    output: Output,
+) -> anyhow::Result<()> {
+    let tell = |pushed: bool| match output {
+        Output::Json => {
+            let accepted = loaded.specification.is_some();
+            let findings = views(loaded);
+            println!(
+                "{:#}",
+                json!({ "accepted": accepted, "pushed": pushed, "policy": record, "findings": findings })
+            );
+        }
+        Output::Text => print_findings(loaded),
+    };
+    if loaded.specification.is_none() {
+        tell(false);
+        return refused(loaded, what);
+    }
+    let kept = etcd.kept().await?;
+    let current = kept.current.and_then(|at| kept.records.get(at));
+    if current.is_some_and(|current| current.revision == record.revision) {
+        tell(false);
+        if output == Output::Text {
+            println!("revision {} is current already: nothing to push", record.revision);
+        }
+        return Ok(());
+    }
+    etcd.push(record, &loaded.documents, expected).await?;
+    tell(true);
+    if output == Output::Text {
+        let documents = counted(loaded.documents.len(), "document");
+        println!("pushed revision {}: {documents}, to {}", record.revision, etcd.name());
+    }
+    Ok(())
+}

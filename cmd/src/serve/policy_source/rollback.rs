@@ -1,0 +1,135 @@
+//! Going back to a policy that was in force before, while policy comes from a folder.
+//!
+//! The folder stays as it is: somebody else may be keeping it. Until it holds something else that passes,
+//! the control plane goes by what was rolled back to, over restarts too, and says so wherever it is asked.
+
+use ironmesh_admin::{Refusal, RollbackRequest, RolledBack};
+use ironmesh_catalog::{PolicyPin, PolicyRecord};
+use ironmesh_config::{Document, load_documents, render};
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{PolicySource, Source};
+use crate::exit::chain;
+
+/// Asks the policy source to roll back.
+#[derive(Debug)]
+pub(crate) struct Rollback {
+    request: RollbackRequest,
+    answer: oneshot::Sender<Result<RolledBack, Refusal>>,
+}
+
+/// Whom to ask.
+#[derive(Debug, Clone)]
+pub(crate) struct Rollbacks(pub(super) mpsc::Sender<Rollback>);
+
+impl Rollbacks {
+    /// Asks, and waits until it is done. Blocks.
+    pub(crate) fn ask(&self, request: RollbackRequest) -> Result<RolledBack, Refusal> {
+        let ended = || Refusal::Failure("the control plane is stopping".to_owned());
+        let (answer, answered) = oneshot::channel();
+        self.0.blocking_send(Rollback { request, answer }).map_err(|_| ended())?;
+        answered.blocking_recv().map_err(|_| ended())?
+    }
+}
+
+impl PolicySource {
+    /// Does what is asked, and answers. Blocks on the store.
+    pub(super) fn answer(&mut self, rollback: Rollback) {
+        let done = self.roll_back(&rollback.request);
+        // Whoever asked may be gone; it is done all the same.
+        let _ = rollback.answer.send(done);
+    }
+
+    fn roll_back(&mut self, request: &RollbackRequest) -> Result<RolledBack, Refusal> {
+        if let Source::Etcd(_) = self.source {
+            let words = "policy comes from etcd: `ironmesh policy rollback` with settings that name it \
+                         pushes the revision there";
+            return Err(Refusal::Request(words.to_owned()));
+        }
+        self.keeper.keep();
+        let kept = self.find(&request.revision)?;
+        let failure = |error| Refusal::Failure(chain(&error));
+        let documents = self.store.policy(&kept.revision).map_err(failure)?.unwrap_or_default();
+        let documents = documents.into_iter().map(|(path, text)| Document::new(path, text));
+        let loaded = load_documents(documents);
+        let Some(specification) = &loaded.specification else {
+            let drawn = render(&loaded.findings, &loaded.documents, false);
+            let words = format!("{} does not pass any more:\n{}", kept.revision, drawn.trim_end());
+            return Err(Refusal::Request(words));
+        };
+        let in_force = self.state.borrow().view.revision.clone();
+        let is_old = in_force.is_some_and(|revision| *revision == *kept.revision.0);
+        let record = PolicyRecord {
+            revision: kept.revision,
+            at: Timestamp::now(),
+            commit: kept.commit,
+            by: request.by.clone(),
+            message: request.message.clone(),
+        };
+        // To what the folder holds: then it is in force again.
+        let is_the_folders = self.seen.as_ref() == Some(&record.revision);
+        let pin = (!is_the_folders)
+            .then(|| PolicyPin { record: record.clone(), folder: self.seen.clone() });
+        // Before it is in force, so that a restart does not bring back what was rolled back from.
+        self.store.put_policy_pin(pin.as_ref()).map_err(failure)?;
+        self.pin = pin;
+        if !is_old {
+            self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
+            self.keeper.keep();
+        }
+        self.tell_of_pin();
+        let folder = self.pin.as_ref().and_then(|pin| pin.folder.clone());
+        Ok(RolledBack { record, is_old, is_folder: is_the_folders, folder })
+    }
+
+    /// The kept policy whose revision is or begins with `revision`.
+    fn find(&self, revision: &str) -> Result<PolicyRecord, Refusal> {
+        let kept = self.store.policies().map_err(|error| Refusal::Failure(chain(&error)))?;
+        let begins = |record: &PolicyRecord| record.revision.0.starts_with(revision);
+        let mut found: Vec<_> = kept.into_iter().filter(begins).collect();
+        match (found.pop(), found.is_empty()) {
+            (Some(only), true) => Ok(only),
+            (None, _) => Err(Refusal::Unknown(format!(
+                "no policy is kept whose revision is or begins with `{revision}`: see `ironmesh policy revisions`"
+            ))),
+            (Some(last), false) => {
+                let all: Vec<_> =
+                    found.iter().chain([&last]).map(|record| record.revision.to_string()).collect();
+                let all = all.join(", ");
+                Err(Refusal::Request(format!(
+                    "the revisions {all} begin so: give more of the one you mean"
+                )))
+            }
+        }
+    }
+
+    /// Says that what the folder holds is not in force, where that is so.
+    pub(super) fn tell_of_pin(&self) {
+        let Some(pin) = &self.pin else {
+            self.state.send_modify(|state| state.view.rolled_back = None);
+            return;
+        };
+        let PolicyRecord { revision, at, by, message, .. } = &pin.record;
+        let by = by.as_deref().unwrap_or("somebody");
+        let why = message.as_ref().map(|text| format!(" (\"{text}\")")).unwrap_or_default();
+        let (holds, or) = match &pin.folder {
+            Some(folder) => (
+                format!(", the revision {folder},"),
+                format!(", or `ironmesh policy rollback {folder}`"),
+            ),
+            None => (String::new(), String::new()),
+        };
+        let words = format!(
+            "{by} rolled back to {revision} at {at:.0}{why}: what `{}` holds{holds} is not in force, until it \
+             holds something else that passes{or}\n",
+            self.source.name(),
+        );
+        tracing::warn!("{}", words.trim_end());
+        self.state.send_modify(|state| {
+            state.view.stale_since = Some(*at);
+            state.view.rolled_back = Some(pin.clone());
+            state.view.drawn = words;
+        });
+    }
+}

@@ -1,0 +1,140 @@
+//! Findings as they are collected: some of each severity are kept, and that there are more. A file that is
+//! no policy at all may have one in each of its lines.
+
+use ironmesh_catalog::Finding;
+
+use crate::codes;
+use crate::limits::{FINDINGS, MESSAGE_BYTES};
+
+/// A bounded number of findings, as they came.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    most: usize,
+    kept: Vec<Finding>,
+    errors: usize,
+    has_more: bool,
+}
+
+impl Findings {
+    /// None yet, and `most` of each severity.
+    pub(crate) fn at_most(most: usize) -> Self {
+        Self { most, kept: Vec::new(), errors: 0, has_more: false }
+    }
+
+    /// Takes a finding. There is always an error among those that are told if one was taken.
+    pub(crate) fn push(&mut self, mut finding: Finding) {
+        let like = if finding.is_error() { self.errors } else { self.kept.len() - self.errors };
+        if like < self.most {
+            self.errors += usize::from(finding.is_error());
+            shorten(&mut finding.message);
+            finding.help.as_mut().map(shorten);
+            self.kept.push(finding);
+        } else {
+            self.has_more = true;
+        }
+    }
+
+    /// Takes note that there are findings besides these.
+    pub(crate) fn have_more(&mut self, more: bool) {
+        self.has_more |= more;
+    }
+
+    /// How many are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Forgets those that came behind the first `count`.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        self.kept.truncate(count);
+        self.errors = self.kept.iter().filter(|finding| finding.is_error()).count();
+    }
+
+    /// Whether the input is refused because of one of them.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// Those that are kept, as they came.
+    pub(crate) fn into_vec(self) -> Vec<Finding> {
+        self.kept
+    }
+
+    /// Those that are told, errors first, and whether there are more.
+    pub(crate) fn into_parts(self) -> (Vec<Finding>, bool) {
+        let (errors, warnings): (Vec<_>, Vec<_>) =
+            self.kept.into_iter().partition(Finding::is_error);
+        (errors.into_iter().chain(warnings).collect(), self.has_more)
+    }
+
+    /// Those that are told, in order: as many as are kept of one severity, errors before warnings. Behind
+    /// them, if there are more, that it is so.
+    pub(crate) fn in_order(self) -> Vec<Finding> {
+        let most = self.most;
+        let (mut findings, mut has_more) = self.into_parts();
+        has_more |= findings.len() > most;
+        findings.truncate(most);
+        let is_refused = findings.iter().any(Finding::is_error);
+        findings.sort_by(Finding::order);
+        if has_more {
+            let message = format!("there are more findings than these {}", findings.len());
+            let finding = if is_refused { Finding::error } else { Finding::warning };
+            let finding = finding(codes::TOO_MANY_FINDINGS, None, message);
+            findings.push(finding.help("mend those that are told, and check again"));
+        }
+        findings
+    }
+}
+
+/// As many as are told of all documents.
+impl Default for Findings {
+    fn default() -> Self {
+        Self::at_most(FINDINGS)
+    }
+}
+
+impl Extend<Finding> for Findings {
+    fn extend<I: IntoIterator<Item = Finding>>(&mut self, findings: I) {
+        findings.into_iter().for_each(|finding| self.push(finding));
+    }
+}
+
+fn shorten(text: &mut String) {
+    if text.len() > MESSAGE_BYTES {
+        let end = (0..=MESSAGE_BYTES).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_before_warnings_and_that_there_are_more() {
+        let mut findings = Findings::at_most(3);
+        findings.extend((0..5).map(|n| Finding::warning(codes::REGEX, None, n.to_string())));
+        findings.extend((0..2).map(|n| Finding::error(codes::REGEX, None, n.to_string())));
+        let told: Vec<_> = findings.in_order().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "error[IM0302]: 0",
+                "warning[IM0302]: 0",
+                "error[IM0302]: 1",
+                "error[IM0114]: there are more findings than these 3"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_quoted_at_length_is_cut_between_characters() {
+        let mut findings = Findings::at_most(1);
+        let text = "ä".repeat(MESSAGE_BYTES);
+        findings.push(Finding::error(codes::REGEX, None, text.clone()).help(text));
+        let told = findings.in_order();
+        assert_eq!(told[0].message.len(), MESSAGE_BYTES + '…'.len_utf8());
+        assert_eq!(told[0].help.as_ref(), Some(&told[0].message));
+    }
+}

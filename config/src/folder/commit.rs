@@ -1,0 +1,207 @@
+//! Which commit of a git checkout a policy folder is, in the words of `git` itself: what an ignored file,
+//! a work tree, a filter or an owner that is not trusted means is its to say.
+//!
+//! It takes git some milliseconds, and longer in a large checkout: nothing must wait for it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use fs_err as fs;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+/// Why the commit is not known, where there is a checkout.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// There is no git to ask.
+    #[error("`{path}` is in a git checkout, and `git` cannot be run: install it to see commits")]
+    NoGit {
+        /// The policy folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// git says no, for example since the checkout belongs to somebody else.
+    #[error("git does not tell the commit of `{path}`: {problem}")]
+    Refused {
+        /// The policy folder.
+        path: PathBuf,
+        /// In git's words.
+        problem: String,
+    },
+}
+
+/// How long git may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many digits of a commit are shown.
+const DIGITS: usize = 12;
+
+/// The commit that the policy folder at `path`, or the one document there, is checked out from; with
+/// `+dirty` behind it where the documents are not as in that commit. None outside of a checkout, and where
+/// nothing has been committed yet.
+pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
+    let Ok(resolved) = fs::canonicalize(path) else { return Ok(None) };
+    let Some(root) = resolved.ancestors().find(|above| above.join(".git").exists()) else {
+        return Ok(None);
+    };
+    let refused = |problem: String| CommitError::Refused { path: path.to_owned(), problem };
+    let within = resolved.strip_prefix(root).unwrap_or_else(|_| Path::new(""));
+    let pathspec = if within.as_os_str().is_empty() { Path::new(".") } else { within };
+    let mut git = Command::new("git");
+    git.arg("-C").arg(root);
+    // Reading only: no lock is taken, and no program is run that the checkout names.
+    git.args(["--no-optional-locks", "--literal-pathspecs", "-c", "core.fsmonitor=false"]);
+    git.args(["status", "--porcelain=v2", "--branch", "-z"]);
+    git.args(["--untracked-files=all", "--ignored=traditional", "--"]).arg(pathspec);
+    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
+        git.env_remove(variable);
+    }
+    git.env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
+    let output = timeout(PATIENCE, git.output())
+        .await
+        .map_err(|_| refused(format!("no answer within {} s", PATIENCE.as_secs())))?
+        .map_err(|source| CommitError::NoGit { path: path.to_owned(), source })?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        return Err(refused(words.lines().next().unwrap_or("it says nothing").to_owned()));
+    }
+    Ok(commit_in(&String::from_utf8_lossy(&output.stdout), within))
+}
+
+/// Reads what `git status --porcelain=v2 --branch -z` says of the folder `within` the checkout.
+fn commit_in(status: &str, within: &Path) -> Option<String> {
+    let mut commit = None;
+    let mut is_dirty = false;
+    let mut entries = status.split('\0');
+    while let Some(entry) = entries.next() {
+        if let Some(id) = entry.strip_prefix("# branch.oid ") {
+            commit = id.get(..DIGITS).filter(|_| id != "(initial)");
+            continue;
+        }
+        // How many words stand before the path.
+        let words = match entry.chars().next() {
+            Some('1') => 8,
+            Some('2') => 9,
+            Some('u') => 10,
+            Some('?' | '!') => 1,
+            _ => continue,
+        };
+        is_dirty |= entry.splitn(words + 1, ' ').nth(words).is_some_and(|p| is_document(p, within));
+        if words == 9 {
+            // Where it was before.
+            is_dirty |= entries.next().is_some_and(|path| is_document(path, within));
+        }
+    }
+    commit.map(|commit| format!("{commit}{}", if is_dirty { "+dirty" } else { "" }))
+}
+
+/// Whether what is at `path` is read as policy. What is named like that and hidden is not.
+fn is_document(path: &str, within: &Path) -> bool {
+    let path = Path::new(path);
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let below = path.strip_prefix(within).unwrap_or(path);
+    matches!(extension, Some("toml" | "yaml" | "yml"))
+        && !below.iter().any(|part| part.as_encoded_bytes().starts_with(b"."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process;
+
+    use super::*;
+
+    /// A repository of one's own, of nobody's settings.
+    struct Checkout(tempfile::TempDir);
+
+    impl Checkout {
+        /// `None` where there is no git, and the test is to be skipped.
+        fn new() -> Option<Self> {
+            let checkout = Self(tempfile::tempdir().unwrap());
+            match process::Command::new("git").arg("--version").output() {
+                Ok(_) => checkout.git(&["init", "--quiet"]),
+                Err(error) if std::env::var("CI").as_deref() == Ok("true") => panic!("{error}"),
+                Err(_) => return None,
+            }
+            Some(checkout)
+        }
+
+        fn git(&self, arguments: &[&str]) {
+            let mut git = process::Command::new("git");
+            git.current_dir(self.0.path()).args(["-c", "user.name=x", "-c", "user.email=x@x"]);
+            git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+            let output = git.args(arguments).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+
+        fn write(&self, file: &str, text: &str) {
+            let path = self.0.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn head(&self) -> String {
+            let head = process::Command::new("git")
+                .current_dir(self.0.path())
+                .args(["rev-parse", "--short=12", "HEAD"])
+                .output()
+                .unwrap();
+            String::from_utf8(head.stdout).unwrap().trim().to_owned()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_commit_is_told_and_whether_documents_differ_from_it() {
+        let Some(checkout) = Checkout::new() else {
+            eprintln!("SKIPPED: git is missing");
+            return;
+        };
+        let folder = checkout.0.path().join("pölicy x");
+        let commit = async || commit_of(&folder).await.unwrap();
+        checkout.write("pölicy x/a.toml", "# a");
+        checkout.write("pölicy x/.hidden.toml", "");
+        checkout.write("README", "");
+        checkout.write("other/b.toml", "");
+        assert_eq!(commit().await, None, "nothing has been committed");
+        checkout.git(&["add", "."]);
+        checkout.git(&["commit", "--quiet", "--message", "1"]);
+        let first = checkout.head();
+        assert_eq!(commit().await.as_deref(), Some(&*first));
+        // What is no policy of this folder is no matter.
+        checkout.write("README", "more");
+        checkout.write("other/b.toml", "more");
+        checkout.write("other/new.toml", "");
+        checkout.write("pölicy x/notes.txt", "");
+        checkout.write("pölicy x/.hidden.toml", "more");
+        assert_eq!(commit().await.as_deref(), Some(&*first));
+        let dirty = format!("{first}+dirty");
+        checkout.write("pölicy x/a.toml", "# edited");
+        assert_eq!(commit().await.as_ref(), Some(&dirty));
+        assert_eq!(commit_of(&folder.join("a.toml")).await.unwrap().as_ref(), Some(&dirty));
+        checkout.write("pölicy x/a.toml", "# a");
+        assert_eq!(commit().await.as_deref(), Some(&*first));
+        checkout.write("pölicy x/deep/new.toml", "");
+        assert_eq!(commit().await.as_ref(), Some(&dirty), "one that git does not know");
+        checkout.write(".gitignore", "new.toml\n");
+        assert_eq!(commit().await.as_ref(), Some(&dirty), "one that git does not look at");
+        fs::remove_dir_all(folder.join("deep")).unwrap();
+        checkout.git(&["mv", "pölicy x/a.toml", "other/a.toml"]);
+        assert_eq!(commit().await.as_ref(), Some(&dirty), "one that went elsewhere");
+        checkout.git(&["commit", "--quiet", "--all", "--message", "2"]);
+        assert_eq!(commit().await, Some(checkout.head()));
+        assert_ne!(checkout.head(), first);
+    }
+
+    #[tokio::test]
+    async fn outside_of_a_checkout_there_is_no_commit_and_a_broken_one_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(commit_of(folder.path()).await.unwrap(), None);
+        assert_eq!(commit_of(&folder.path().join("nothing")).await.unwrap(), None);
+        fs::write(folder.path().join(".git"), "gitdir: /nowhere").unwrap();
+        let told = commit_of(folder.path()).await.unwrap_err().to_string();
+        assert!(told.contains("not a git repository") || told.contains("cannot be run"), "{told}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Policy of SMI and of Open Service Mesh in YAML, written anew in TOML, to go on with in that.
+//!
+//! What the policy language does not have becomes a comment that says why, and what means something
+//! else than it seemed to, too. Nothing is dropped in silence, and nothing is guessed that would let
+//! somebody in: where the two differ in what they allow, it must be said by whose rules the resources
+//! were enforced (docs/decisions/0023).
+
+mod clients;
+mod remarks;
+#[cfg(test)]
+mod tests;
+mod writing;
+
+use ironmesh_catalog::{Finding, Spot};
+
+use self::remarks::Remarks;
+use self::writing::Table;
+use crate::codes;
+use crate::document::Document;
+use crate::policy::load_documents;
+use crate::table::Reader;
+use crate::yaml::{self, Mapper, Outcome};
+
+pub use crate::yaml::Origin;
+
+/// What came of an import.
+#[derive(Debug, Clone)]
+pub struct Imported {
+    /// The policy in TOML, with comments.
+    pub toml: String,
+    /// How many resources are in the policy.
+    pub carried: usize,
+    /// What could not be carried over.
+    pub left_out: Vec<Remark>,
+    /// What is said otherwise than it was.
+    pub changed: Vec<Remark>,
+    /// What the policy refers to and the input does not have.
+    pub missing: Vec<String>,
+    /// What else is wrong with the policy, or doubtful, in the document that was written.
+    pub findings: Vec<Finding>,
+}
+
+/// Something that is told of a resource.
+#[derive(Debug, Clone)]
+pub struct Remark {
+    /// Where the resource is.
+    pub spot: Spot,
+    /// Which resource: its kind, its namespace and its name.
+    pub resource: String,
+    /// What is told.
+    pub text: String,
+}
+
+/// Why nothing was imported.
+#[derive(Debug, Clone)]
+pub enum NotImported {
+    /// The input is not YAML.
+    Broken(Vec<Finding>),
+    /// The rules of [`Origin`] differ in what these places allow, each told with what is there.
+    Unclear(Vec<(Spot, String)>),
+}
+
+/// Writes the policy of `documents` in TOML, as the document `path`.
+///
+/// `origin` may be left out where it does not matter.
+pub fn import(
+    documents: &[Document],
+    origin: Option<Origin>,
+    path: &str,
+) -> Result<Imported, NotImported> {
+    let readers: Vec<_> = documents.iter().map(Reader::yaml).collect();
+    let parsed: Vec<_> = readers.iter().map(yaml::parse).collect();
+    let broken: Vec<_> = parsed.iter().flat_map(|parsed| parsed.findings.clone()).collect();
+    if !broken.is_empty() {
+        return Err(NotImported::Broken(broken));
+    }
+    let sources = || readers.iter().zip(&parsed);
+    let mapper = Mapper::new(origin.unwrap_or(Origin::Smi), sources());
+    let mut remarks = Remarks::default();
+    let mut tables = Vec::new();
+    let mut unclear = Vec::new();
+    for (reader, parsed) in sources() {
+        let mut outcomes = mapper.map(reader, parsed);
+        let findings = reader.take_findings().into_vec();
+        for outcome in &mut outcomes {
+            let told = findings.get(outcome.findings.clone()).unwrap_or_default();
+            // What an unknown key would have narrowed must not become wider without it.
+            if told.iter().any(|finding| finding.code == codes::UNKNOWN_KEY) {
+                outcome.mapped = None;
+            }
+        }
+        remarks.add_source(reader.text(), &outcomes, &findings);
+        for Outcome { mapped, namespace, name, differences, .. } in outcomes {
+            unclear.extend(differences.into_iter().map(|one| (one.spot, one.what)));
+            tables.extend(mapped.map(|mapped| (mapped, namespace, name)));
+        }
+    }
+    if origin.is_none() && !unclear.is_empty() {
+        return Err(NotImported::Unclear(unclear));
+    }
+    let mut tables: Vec<_> = tables
+        .into_iter()
+        .zip(remarks.take_of_tables())
+        .map(|((mapped, namespace, name), remarks)| Table {
+            kind: mapped.kind,
+            namespace,
+            name: name.unwrap_or(""),
+            entries: mapped.table,
+            remarks,
+        })
+        .collect();
+    tables.extend(clients::of_workloads(&tables, mapper.workloads()));
+
+    let mut toml = writing::header(documents, origin);
+    // Files overlap: what is said twice, and in the same words, is no other policy.
+    let mut written: Vec<_> = tables.iter().map(|table| (table.order(), table.written())).collect();
+    written.sort();
+    written.dedup();
+    toml.extend(written.iter().map(|(_, text)| text.as_str()));
+    remarks.write_left_out(&mut toml);
+    let loaded = load_documents([Document::new(path, toml.as_str())]);
+    let (missing, findings): (Vec<_>, Vec<_>) =
+        loaded.findings.into_iter().partition(|finding| finding.code == codes::NOT_FOUND);
+    let mut missing: Vec<_> = missing.into_iter().map(|finding| finding.message).collect();
+    missing.sort();
+    missing.dedup();
+    writing::missing(&mut toml, &missing);
+    let Remarks { left_out, changed, .. } = remarks;
+    Ok(Imported { toml, carried: written.len(), left_out, changed, missing, findings })
+}

@@ -1,0 +1,53 @@
+//! External services as a whole: that a hostname is that of one service, and that splits stay inside of
+//! the mesh.
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::{Finding, Hostname, Service, Spot};
+
+use super::draft::Draft;
+use crate::codes;
+
+/// Tells the external services of `draft` that do not fit the others.
+pub(super) fn check(draft: &mut Draft<'_>) {
+    let mut findings = Vec::new();
+    let mut known: BTreeMap<(&Hostname, u16), &Service> = BTreeMap::new();
+    for service in draft.services.iter() {
+        let Some(hostname) = service.external.as_ref().and_then(|one| one.hostname.as_ref()) else {
+            continue;
+        };
+        for port in &service.ports {
+            if let Some(first) = known.insert((hostname, port.number), service) {
+                findings.push(called_the_same(service, first, hostname, port.number));
+            }
+        }
+    }
+    for split in draft.traffic_splits.iter() {
+        let backends = split.backends.iter().map(|backend| (&backend.service, &backend.spot));
+        for (name, spot) in backends.chain([(&split.service, &split.spot)]) {
+            let service = draft.services.get(&(name.namespace.clone(), name.name.clone()));
+            let external = service.filter(|service| service.external.is_some());
+            findings.extend(external.map(|service| split_outside(service, spot)));
+        }
+    }
+    draft.findings.extend(findings);
+}
+
+/// A call by the hostname could be one of either.
+fn called_the_same(service: &Service, first: &Service, hostname: &Hostname, port: u16) -> Finding {
+    let message = format!("port `{port}` of `{hostname}` is that of two services");
+    Finding::error(codes::DUPLICATE_NAME, Some(service.spot.clone()), message)
+        .label("the second")
+        .related(first.spot.clone(), "the first")
+        .help("define it once, and name its account in the targets of all who may call it")
+}
+
+/// Who may call is judged by the server's proxy, and there is none.
+fn split_outside(service: &Service, spot: &Spot) -> Finding {
+    let message =
+        format!("service `{}` is outside of the mesh, where splits do not lead", service.name.name);
+    Finding::error(codes::SPLIT_SHAPE, Some(spot.clone()), message)
+        .label("an external service")
+        .related(service.spot.clone(), "it is defined here")
+        .help("name services of the mesh")
+}

@@ -1,0 +1,91 @@
+//! `external`, `hostname` and `resolution`: a service outside of the mesh.
+
+use ironmesh_catalog::{EndpointSource, External, Finding, Hostname, Port, Resolution};
+
+use crate::codes;
+use crate::table::{Table, Told, Value};
+
+/// Reads what a service with these endpoints and ports is outside of the mesh; `None` where it is a service
+/// of the mesh. Ports are `None` if they could not be read.
+pub(super) fn read(
+    table: &mut Table<'_>,
+    endpoints: &Result<Option<EndpointSource>, Told>,
+    ports: Option<&[Port]>,
+) -> Result<Option<External>, Told> {
+    let external = table.optional("external", Value::boolean);
+    let hostname = table.optional("hostname", |value| Ok((read_hostname(value)?, value)));
+    let resolution = table
+        .optional("resolution", |value| Ok((value.word("resolution", &Resolution::ALL)?, value)));
+    let (is_external, hostname, resolution) = (external?, hostname?, resolution?);
+    if !is_external.unwrap_or(false) {
+        return match hostname.map(|(_, value)| value).or_else(|| resolution.map(|(_, value)| value))
+        {
+            None => Ok(None),
+            Some(value) => Err(of_the_mesh(value)),
+        };
+    }
+    let is_listed = match endpoints {
+        Ok(listed) => listed.is_some(),
+        Err(told) => return Err(*told),
+    };
+    let usual = if is_listed { Resolution::Static } else { Resolution::Dns };
+    let resolution_value = resolution.map(|(_, value)| value);
+    let resolution = resolution.map_or(usual, |(resolution, _)| resolution);
+    let at = |finding: Finding| match resolution_value {
+        Some(value) => value.tell(finding),
+        None => table.tell(finding),
+    };
+    let spot = resolution_value.map_or_else(|| table.spot(), Value::spot);
+    let wrong = |message: &str| Finding::error(codes::INVALID_VALUE, Some(spot.clone()), message);
+    let is_wildcard = hostname.as_ref().is_some_and(|(name, _)| name.is_wildcard());
+    match resolution {
+        Resolution::Static if !is_listed => {
+            let finding = wrong("an external service of resolution `static` has no endpoints");
+            let help = "list them: `endpoints = { static = [{ address = \"…\" }] }`";
+            return Err(at(finding.label("no list").help(help)));
+        }
+        Resolution::Dns | Resolution::Passthrough if is_listed => {
+            let finding = wrong("an external service with a list of endpoints looks nothing up");
+            return Err(at(finding.label("not `static`").help("take the list out, or this")));
+        }
+        Resolution::Dns | Resolution::Passthrough if hostname.is_none() => {
+            return Err(table.missing("hostname"));
+        }
+        Resolution::Static | Resolution::Dns if is_wildcard => {
+            let finding = wrong("a hostname with `*` can only be passed through");
+            let help = "name one host, or say `resolution = \"passthrough\"`";
+            return Err(at(finding.label("which of them?").help(help)));
+        }
+        Resolution::Passthrough => {
+            let bytes = ports.into_iter().flatten().find(|port| !port.protocol.is_http());
+            if let Some(port) = bytes {
+                let message = format!(
+                    "port `{}` cannot be passed through: `{}` names no host",
+                    port.number, port.protocol
+                );
+                let finding = wrong(&message).label("of HTTP alone");
+                let help = "name the host, and say `resolution = \"dns\"`";
+                return Err(at(finding.help(help)));
+            }
+        }
+        Resolution::Static | Resolution::Dns => {}
+    }
+    Ok(Some(External { hostname: hostname.map(|(name, _)| name), resolution }))
+}
+
+fn of_the_mesh(value: Value<'_>) -> Told {
+    let message = format!("`{}` is that of an external service", value.key());
+    let finding = value.error(codes::INVALID_VALUE, message).label("a service of the mesh");
+    let help = "services of the mesh have the hostname `<service>.<namespace>.<domain>`; say \
+                `external = true` if this is none";
+    value.tell(finding.help(help))
+}
+
+fn read_hostname(value: Value<'_>) -> Result<Hostname, Told> {
+    let text = value.string()?;
+    Hostname::new(text).map_err(|invalid| {
+        let message = format!("`{}` {}: `{text}`", value.key(), invalid.problem);
+        let finding = value.error(codes::INVALID_NAME, message).label("not a hostname");
+        value.tell(finding.help("write one as in `api.example.com` or `*.example.com`"))
+    })
+}

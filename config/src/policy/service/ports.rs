@@ -1,0 +1,78 @@
+//! `ports` of a service, and the protocols that are spoken on them.
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::{Name, Port, Protocol, Spot};
+
+use crate::codes;
+use crate::policy::reading::NO_UDP;
+use crate::table::{Table, Told, Value};
+
+/// Reads the ports of a service.
+pub(super) fn read(value: Value<'_>) -> Result<Vec<Port>, Told> {
+    let several = value.items()?.len() > 1;
+    let mut numbers: BTreeMap<u16, Spot> = BTreeMap::new();
+    let mut names: BTreeMap<Name, Spot> = BTreeMap::new();
+    value.each(|item| {
+        let mut table = item.table("a port")?;
+        let port = read_port(&mut table, several);
+        table.finish();
+        let (port, number_spot, name_spot) = port?;
+        let twice = |what: String, spot: Spot, first: &Spot| {
+            let message = format!("port {what} is given twice");
+            let finding = item.error(codes::DUPLICATE_NAME, message).label("given again");
+            item.tell(
+                ironmesh_catalog::Finding { spot: Some(spot), ..finding }
+                    .related(first.clone(), "first given here"),
+            )
+        };
+        if let Some(first) = numbers.get(&port.number) {
+            return Err(twice(format!("number `{}`", port.number), number_spot, first));
+        }
+        if let Some(first) = names.get(&port.name) {
+            return Err(twice(format!("name `{}`", port.name), name_spot, first));
+        }
+        numbers.insert(port.number, number_spot);
+        names.insert(port.name.clone(), name_spot);
+        Ok(port)
+    })
+}
+
+/// One port, with the spots of its number and of its name.
+fn read_port(table: &mut Table<'_>, several: bool) -> Result<(Port, Spot, Spot), Told> {
+    let with_spot = |value: Value<'_>| Ok((value.name()?, value.spot()));
+    let name = if several {
+        table.required("name", with_spot).map(Some)
+    } else {
+        table.optional("name", with_spot)
+    };
+    let number = table.required("port", |value| Ok((value.port()?, value.spot())));
+    let protocol = table.required("protocol", read_protocol);
+    let target = table.optional("target_port", Value::port);
+    let (number, number_spot) = number?;
+    let (name, name_spot) = match name? {
+        Some(given) => given,
+        None => (Name::new(&format!("port-{number}")).map_err(|_| Told)?, number_spot.clone()),
+    };
+    let port = Port { name, number, protocol: protocol?, target: target?.unwrap_or(number) };
+    Ok((port, number_spot, name_spot))
+}
+
+fn read_protocol(value: Value<'_>) -> Result<Protocol, Told> {
+    let text = value.string()?;
+    if let Some((_, reason)) = UNSERVED.iter().find(|(word, _)| *word == text) {
+        let message = format!("protocol `{text}` is not served");
+        let finding = value.error(codes::NOT_SERVED, message).label("not served");
+        return Err(value.tell(finding.help(*reason)));
+    }
+    value.word("protocol", &Protocol::ALL)
+}
+
+/// Protocols that are not carried, and why.
+const UNSERVED: [(&str, &str); 2] = [
+    ("udp", NO_UDP),
+    (
+        "http3",
+        "the mesh carries HTTP/1.1 and HTTP/2: HTTP/3 runs over UDP; proxies speak HTTP/2 to each other",
+    ),
+];

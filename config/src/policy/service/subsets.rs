@@ -1,0 +1,44 @@
+//! `subsets` of a service: parts of it that have names of their own.
+
+use ironmesh_catalog::{Labels, Name};
+
+use crate::codes;
+use crate::policy::labels;
+use crate::policy::part::{Id, Part};
+use crate::table::{Told, Value};
+
+/// An external service has no proxies that could have labels.
+pub(super) fn of_external(value: Value<'_>) -> Told {
+    let finding = value.error(codes::INVALID_VALUE, "an external service has no subsets");
+    value.tell(finding.label("outside of the mesh").help("define several external services"))
+}
+
+/// Reads the parts of a service of `namespace`, which is `None` if it could not be read. A part whose
+/// labels could not be read is there all the same, so that nobody says that it is missing.
+pub(super) fn read(
+    value: Value<'_>,
+    namespace: Option<&Name>,
+    part: &mut Part,
+) -> Vec<(Id, Result<Labels, Told>)> {
+    let mut subsets = Vec::new();
+    let meaning = "leave `subsets` out where there are none";
+    // (What is wrong with one of them has been told, and hinders the service by its own finding.)
+    let _ = value.at_least_one(meaning, |item| {
+        let mut table = item.table("a subset")?;
+        let written = table.get("name").and_then(Value::string_if_any);
+        let name = table.required("name", |value| Ok((value.name()?, value.spot())));
+        let labels = table.required("labels", |value| {
+            labels::read(value, "a subset is those endpoints that have its labels")
+        });
+        table.finish();
+        match (namespace, name) {
+            (Some(namespace), Ok((name, spot))) => {
+                let namespace = namespace.clone();
+                subsets.push((Id { namespace, name, spot }, labels));
+            }
+            _ => part.may_be_defined.extend(written.map(str::to_owned)),
+        }
+        Ok(())
+    });
+    subsets
+}

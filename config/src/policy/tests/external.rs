@@ -1,0 +1,113 @@
+use ironmesh_catalog::{EndpointSource, External, Hostname, Resolution, Service, ServiceName};
+
+use super::*;
+
+/// An external service with these keys, and a port of `protocol`.
+fn text(protocol: &str, keys: &str) -> String {
+    format!(
+        "[[service]]\nname = \"a\"\nexternal = true\n{keys}\n\
+         ports = [{{ port = 443, protocol = \"{protocol}\" }}]\n"
+    )
+}
+
+fn external(protocol: &str, keys: &str) -> (External, EndpointSource) {
+    let specification = specification(&text(protocol, keys));
+    let service = &specification.services[&"a".parse::<ServiceName>().unwrap()];
+    let Service { external, endpoints, .. } = Service::clone(service);
+    (external.unwrap(), endpoints)
+}
+
+#[test]
+fn an_external_service_is_looked_up_listed_or_passed_through() {
+    let hostname = |text: &str| Some(Hostname::new(text).unwrap());
+    let (known, endpoints) = external("tls", "hostname = \"API.example.com\"");
+    let dns = External { hostname: hostname("api.example.com"), resolution: Resolution::Dns };
+    assert_eq!((known, endpoints), (dns, EndpointSource::Hostname));
+
+    let list = "endpoints = { static = [{ address = \"203.0.113.7\" }] }";
+    let (known, endpoints) = external("http", list);
+    assert_eq!(known, External { hostname: None, resolution: Resolution::Static });
+    assert!(matches!(endpoints, EndpointSource::Static(list) if list.len() == 1));
+
+    let (known, endpoints) =
+        external("http", "hostname = \"*.example.com\"\nresolution = \"passthrough\"");
+    let resolution = Resolution::Passthrough;
+    assert_eq!(known, External { hostname: hostname("*.example.com"), resolution });
+    assert_eq!(endpoints, EndpointSource::Hostname);
+}
+
+#[test]
+fn what_an_external_service_cannot_be_is_told() {
+    let list = "endpoints = { static = [{ address = \"203.0.113.7\" }] }";
+    for (protocol, keys, expected) in [
+        ("tls", "", "error[IM0103]: a service needs `hostname`"),
+        ("tls", "hostname = \"localhost\"", "error[IM0106]: `hostname` has one label only"),
+        ("tls", "hostname = \"203.0.113.7\"", "error[IM0106]: `hostname` is an address"),
+        ("tls", "hostname = \"a b.example\"", "error[IM0106]: `hostname` may only have labels"),
+        ("http", "hostname = \"*.a.example\"", "error[IM0105]: a hostname with `*` can only"),
+        (
+            "tls",
+            "hostname = \"*.a.example\"\nresolution = \"passthrough\"",
+            "error[IM0105]: port `443` cannot be passed through",
+        ),
+        (
+            "http",
+            "hostname = \"a.example\"\nresolution = \"static\"",
+            "error[IM0105]: an external service of resolution `static` has no endpoints",
+        ),
+        (
+            "http",
+            &format!("resolution = \"dns\"\n{list}"),
+            "error[IM0105]: an external service with a list of endpoints looks nothing up",
+        ),
+        (
+            "http",
+            "hostname = \"a.example\"\nresolution = \"DNSLB\"",
+            "error[IM0105]: there is no resolution `DNSLB`",
+        ),
+        (
+            "http",
+            "hostname = \"a.example\"\nsubsets = [{ name = \"b\", labels = { v = \"1\" } }]",
+            "error[IM0105]: an external service has no subsets",
+        ),
+    ] {
+        let told = finding(&text(protocol, keys));
+        assert!(told.starts_with(expected), "{told}");
+    }
+    let told = finding("[[service]]\nname = \"a\"\nhostname = \"a.example\"\n");
+    assert!(told.starts_with("error[IM0105]: `hostname` is that of an external service"), "{told}");
+}
+
+#[test]
+fn a_hostname_is_that_of_one_service_for_each_port() {
+    let other = "[[service]]\nname = \"b\"\nexternal = true\nhostname = \"a.example\"\n\
+                 ports = [{ port = 443, protocol = \"tls\" }]\n";
+    let both = text("tls", "hostname = \"A.example\"") + other;
+    let told = finding(&both);
+    assert!(
+        told.starts_with("error[IM0202]: port `443` of `a.example` is that of two services"),
+        "{told}"
+    );
+    specification(
+        &both.replace(
+            "port = 443, protocol = \"tls\" }]\n[[",
+            "port = 80, protocol = \"http\" }]\n[[",
+        ),
+    );
+}
+
+#[test]
+fn a_split_does_not_lead_out_of_the_mesh_nor_begin_there() {
+    let split = |service: &str, backend: &str| {
+        format!(
+            "{}[[service]]\nname = \"m\"\nports = [{{ port = 443, protocol = \"tls\" }}]\n\
+             [[traffic_split]]\nname = \"s\"\nservice = \"{service}\"\n\
+             backends = [{{ service = \"{backend}\", weight = 1 }}]\n",
+            text("tls", "hostname = \"a.example\"")
+        )
+    };
+    for text in [split("a", "m"), split("m", "a")] {
+        let told = finding(&text);
+        assert!(told.starts_with("error[IM0303]: service `a` is outside of the mesh"), "{told}");
+    }
+}

@@ -1,0 +1,113 @@
+//! A table of the policy language while it is made out of YAML. What is copied keeps its place in the
+//! text, whatever it is called now.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeArray, DeInteger, DeTable, DeValue};
+
+use crate::table::{Table, Told, Value};
+
+/// A table of the policy language.
+#[derive(Debug, Default)]
+pub(super) struct Made<'a>(DeTable<'a>);
+
+impl<'a> Made<'a> {
+    /// Takes the value of the key `theirs`, if it is given, as that of `ours`.
+    pub(super) fn copy(&mut self, from: &mut Table<'a>, theirs: &'static str, ours: &'static str) {
+        if let Some((key, value)) = from.entry(theirs) {
+            self.0.insert(Spanned::new(key.span(), ours.into()), value.clone());
+        }
+    }
+
+    /// Puts `value`, which is written at `at`, under `key`.
+    pub(super) fn put(&mut self, key: &'static str, at: Range<usize>, value: DeValue<'a>) {
+        self.0.insert(Spanned::new(at.clone(), key.into()), Spanned::new(at, value));
+    }
+
+    /// Puts what the table `value` is made into under `key`. What is no table is taken as it is: who
+    /// reads it tells what is wrong with it.
+    pub(super) fn put_table(
+        &mut self,
+        key: &'static str,
+        value: Value<'a>,
+        make: impl FnOnce(Value<'a>) -> Result<Self, Told>,
+    ) -> Result<(), Told> {
+        let made = if value.is_table() {
+            DeValue::Table(make(value)?.into_table())
+        } else {
+            value.written().get_ref().clone()
+        };
+        self.put(key, value.written().span(), made);
+        Ok(())
+    }
+
+    /// Puts a list under `key`, in which each table of the list `value` is made into another, or left
+    /// out where `make` gives none. What is no list, or no table, is taken as it is.
+    pub(super) fn put_list(
+        &mut self,
+        key: &'static str,
+        value: Value<'a>,
+        mut make: impl FnMut(Value<'a>) -> Result<Option<Self>, Told>,
+    ) -> Result<(), Told> {
+        let mut result = Ok(());
+        let made = if value.is_list() {
+            let mut items = DeArray::new();
+            for item in value.items()? {
+                let written = item.written();
+                if !item.is_table() {
+                    items.push(written.clone());
+                    continue;
+                }
+                match make(item) {
+                    Ok(Some(made)) => {
+                        let made = DeValue::Table(made.into_table());
+                        items.push(Spanned::new(written.span(), made));
+                    }
+                    Ok(None) => {}
+                    Err(told) => result = Err(told),
+                }
+            }
+            DeValue::Array(items)
+        } else {
+            value.written().get_ref().clone()
+        };
+        self.put(key, value.written().span(), made);
+        result
+    }
+
+    /// Whether there is anything under `key`.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// Whether there is a table under `key`.
+    pub(super) fn is_table(&self, key: &str) -> bool {
+        self.0.get(key).is_some_and(|value| value.get_ref().is_table())
+    }
+
+    /// The number under `key`, as it is written.
+    pub(super) fn number(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| number(value))
+    }
+
+    /// Takes `key` out again.
+    pub(super) fn take(&mut self, key: &str) {
+        self.0.remove(key);
+    }
+
+    /// Whether there is a list without items under `key`.
+    pub(super) fn is_empty_list(&self, key: &str) -> bool {
+        let list = self.0.get(key).and_then(|value| value.get_ref().as_array());
+        list.is_some_and(|items| items.is_empty())
+    }
+
+    pub(super) fn into_table(self) -> DeTable<'a> {
+        self.0
+    }
+}
+
+/// The number that `value` is, as it is written.
+pub(super) fn number<'v>(value: &'v Spanned<DeValue<'_>>) -> Option<&'v str> {
+    value.get_ref().as_integer().map(DeInteger::as_str)
+}

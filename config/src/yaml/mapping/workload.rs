@@ -1,0 +1,86 @@
+//! Workloads of Kubernetes. They are no policy, but tell which account runs behind a service.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::Resource;
+
+/// Pods that are made of one template.
+#[derive(Debug)]
+pub(crate) struct Workload<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    labels: BTreeMap<&'a str, &'a str>,
+    /// The account that they run as, if one is named.
+    pub(super) account: Option<&'a Spanned<DeValue<'a>>>,
+    /// The numbers of the ports that have names.
+    pub(super) ports: BTreeMap<&'a str, &'a Spanned<DeValue<'a>>>,
+}
+
+/// Whether resources of this kind run pods.
+pub(super) fn is_one(group: &str, kind: &str) -> bool {
+    match group {
+        "" => matches!(kind, "Pod" | "ReplicationController"),
+        "apps" => matches!(kind, "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet"),
+        "batch" => kind == "Job",
+        _ => false,
+    }
+}
+
+/// The workload that `resource` is, if it is one.
+pub(super) fn read<'a>(resource: &Resource<'a>) -> Option<Workload<'a>> {
+    let (group, _) = resource.api_version()?;
+    let kind = resource.kind().filter(|kind| is_one(group, kind))?;
+    let template: &[&str] = if kind == "Pod" { &[] } else { &["spec", "template"] };
+    let below = |keys: [&str; 2]| {
+        let keys: Vec<_> = template.iter().copied().chain(keys).collect();
+        resource.below(&keys)
+    };
+    let pod = resource.below(&[template, &["spec"]].concat())?;
+    let mut ports = BTreeMap::new();
+    for container in tables(pod.get("containers")) {
+        for port in tables(container.get("ports")) {
+            let name = port.get("name").and_then(|name| name.get_ref().as_str());
+            ports.extend(name.zip(port.get("containerPort")));
+        }
+    }
+    Some(Workload {
+        namespace: resource.namespace(),
+        name: resource.name()?,
+        labels: below(["metadata", "labels"]).map(strings).unwrap_or_default(),
+        account: pod.get("serviceAccountName").or_else(|| pod.get("serviceAccount")),
+        ports,
+    })
+}
+
+impl<'a> Workload<'a> {
+    /// The account that they run as: Kubernetes runs pods that name none as `default`.
+    pub(crate) fn account_name(&self) -> Option<&'a str> {
+        match self.account {
+            Some(account) => account.get_ref().as_str(),
+            None => Some("default"),
+        }
+    }
+
+    /// Whether a service in `namespace` with this selector is in front of it.
+    pub(super) fn is_behind(&self, namespace: &str, selector: &BTreeMap<&str, &str>) -> bool {
+        // A service without a selector has endpoints that somebody else lists.
+        self.namespace == namespace
+            && !selector.is_empty()
+            && selector.iter().all(|(label, value)| self.labels.get(label) == Some(value))
+    }
+}
+
+/// The strings of a table.
+pub(super) fn strings<'t>(table: &'t DeTable<'_>) -> BTreeMap<&'t str, &'t str> {
+    let entries = table.iter();
+    entries.filter_map(|(key, value)| Some((&**key.get_ref(), value.get_ref().as_str()?))).collect()
+}
+
+/// The tables of a list.
+fn tables<'a>(list: Option<&'a Spanned<DeValue<'a>>>) -> impl Iterator<Item = &'a DeTable<'a>> {
+    let items = list.and_then(|list| list.get_ref().as_array());
+    items.into_iter().flatten().filter_map(|item| item.get_ref().as_table())
+}

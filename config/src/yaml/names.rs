@@ -1,0 +1,26 @@
+//! Which names a document may define that cannot be parsed.
+
+/// What stands behind the keys that name things.
+pub(crate) fn guess(text: &str) -> Vec<String> {
+    let value = |line: &str| {
+        let line = line.trim_start_matches([' ', '\t', '-', '{']);
+        let (key, value) = line.split_once(':')?;
+        let key = key.trim_matches([' ', '"', '\'']);
+        let names = ["name", "serviceAccountName", "serviceAccount"];
+        let value = value.split([',', '}', '#']).next()?.trim_matches([' ', '\r', '"', '\'']);
+        (names.contains(&key) && !value.is_empty()).then(|| value.to_owned())
+    };
+    text.lines().filter_map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_a_broken_document_are_guessed() {
+        let text = "metadata:\n  name: 'a' # first\n- name: b\r\n- { name: c, x: [\nserviceAccountName: d\n\
+                    name:\nnamespace: e\nname\n";
+        assert_eq!(guess(text), ["a", "b", "c", "d"]);
+    }
+}

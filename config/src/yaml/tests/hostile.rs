@@ -1,0 +1,134 @@
+//! YAML of strangers: findings, never a panic, and no more memory than the text is worth.
+
+use super::*;
+
+fn first(text: &str) -> String {
+    findings(text).into_iter().next().unwrap_or_default()
+}
+
+#[test]
+fn what_is_not_yaml_is_told_where_the_parser_stumbled() {
+    for (text, expected) in [
+        ("a: 'x\n", "(p.yaml:1:4)"),
+        ("a:\n\tb: 1\n", "(p.yaml:2:2)"),
+        ("a: b: c\n", "mapping values are not allowed in this context (p.yaml:1:5)"),
+        ("ü: [\n", "(p.yaml:"),
+        ("a: \u{0}\n", "found unprintable character (p.yaml:1:4)"),
+        ("a: *nowhere\n", "unknown anchor (p.yaml:1:4)"),
+    ] {
+        let told = first(text);
+        assert!(told.starts_with("error[IM0111]: "), "{text:?}: {told}");
+        assert!(told.contains(expected), "{text:?}: {told}");
+    }
+}
+
+#[test]
+fn the_mistakes_of_all_documents_are_told_and_the_others_are_read() {
+    let text = format!(
+        "a: 'x\n---\nb: [\n{SERVICES}---\nc: &a 1\nd: *a\n---\nkind: ConfigMap\napiVersion: v1\n"
+    );
+    let told = findings(&text);
+    let codes: Vec<_> = told.iter().map(|line| &line[..15]).collect();
+    assert_eq!(
+        codes,
+        ["error[IM0111]: "; 3].into_iter().chain(["warning[IM0112]"]).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn what_a_broken_document_may_define_is_not_said_to_be_missing() {
+    let broken = "---\nkind: Service\nmetadata: { name: store\n";
+    let text = format!("{}{TARGET}{GROUP}{broken}", SERVICES.replace("store", "other"));
+    let told = findings(&text);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(told[0].starts_with("error[IM0111]"), "{told:#?}");
+}
+
+#[test]
+fn aliases_merge_keys_tags_and_odd_keys_are_refused() {
+    for (text, expected) in [
+        ("a: &x [1]\nb: *x\n", "aliases are not taken (p.yaml:2:4) / write out what it stands for"),
+        ("a:\n  <<: { b: 1 }\n", "merge keys are not taken (p.yaml:2:3)"),
+        ("a: !secret b\n", "tags are not taken: `!secret` (p.yaml:1:4)"),
+        ("a: !!binary b\n", "tags are not taken: `tag:yaml.org,2002:!binary` (p.yaml:1:4)"),
+        ("a: !x [b]\n", "tags are not taken: `!x` (p.yaml:1:4)"),
+        ("[a, b]: c\n", "a key must be a string, not array (p.yaml:1:1)"),
+        ("? { a: b }\n: c\n", "a key must be a string, not table (p.yaml:1:3)"),
+        ("80: c\n", "a key must be a string, not integer (p.yaml:1:1)"),
+        ("~: c\n", "a key is missing (p.yaml:1:1)"),
+        ("a: 1\nb: 2\na: 3\n", "key `a` is given twice (p.yaml:3:1)"),
+        ("a: [1, ~]\n", "an item of a list has no value (p.yaml:1:8)"),
+    ] {
+        let told = findings(text);
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert!(told[0].starts_with(&format!("error[IM0111]: {expected}")), "{}", told[0]);
+    }
+}
+
+#[test]
+fn a_billion_laughs_are_one_finding_for_each_alias_and_no_memory() {
+    let line = |n: u32| format!("a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1);
+    let lines: Vec<_> = (0..29).map(line).collect();
+    let text = format!("a0: &a0 [lol, lol]\n{}", lines.concat());
+    assert_eq!(findings(&text).len(), 58);
+}
+
+#[test]
+fn depth_size_and_findings_are_bounded() {
+    let stairs: Vec<_> = (0..10_000).map(|n| format!("{}a:\n", " ".repeat(n % 500))).collect();
+    for deep in ["[".repeat(10_000), "- ".repeat(10_000), "{ a: ".repeat(10_000), stairs.concat()] {
+        let told = findings(&deep);
+        assert!(told.len() <= 100 && told[0].starts_with("error[IM0111]"), "{:?}", told.first());
+    }
+    let deep = first(&"- ".repeat(10_000));
+    assert!(deep.contains("nested more than 32 deep (p.yaml:1:65)"), "{deep}");
+    let long = first(&format!("a: [{}]\n", "1,".repeat(600_000)));
+    assert!(long.contains("more than 500000 values"), "{long}");
+    assert_eq!(findings(&"a: 1\n".repeat(10_000)).len(), 100);
+    assert_eq!(findings(&"---\na: 'x' y\n".repeat(10_000)).len(), 100);
+}
+
+#[test]
+fn a_huge_scalar_is_a_value_like_another() {
+    let huge = "x".repeat(1_000_000);
+    let text = SERVICES.replace("name: buyer", &format!("name: {huge}"));
+    assert!(first(&text).starts_with("error[IM0106]"));
+    let comment = format!("{SERVICES}# {huge}\n");
+    assert!(findings(&comment).is_empty());
+}
+
+#[test]
+fn a_byte_order_mark_and_line_ends_of_windows_change_nothing() {
+    let unix = format!("{SERVICES}{TARGET}{GROUP}");
+    let windows = format!("\u{feff}{}", unix.replace('\n', "\r\n"));
+    assert_eq!(meaning(&specification(&unix)), meaning(&specification(&windows)));
+    let wrong =
+        format!("\u{feff}{}", SERVICES.replace("port: 80", "port: eighty").replace('\n', "\r\n"));
+    assert_eq!(
+        finding(&wrong),
+        "error[IM0104]: `port` must be an integer, not a string (p.yaml:9:11)"
+    );
+}
+
+#[test]
+fn empty_documents_are_none() {
+    for text in ["", "\n\n", "# nothing\n", "---\n---\n# nothing\n...\n", "~\n", "\u{feff}"] {
+        assert_eq!(findings(text), [""; 0], "{text:?}");
+    }
+}
+
+#[test]
+fn whatever_is_cut_off_or_put_in_is_read_without_a_panic() {
+    let text = GROUP.replace("buy", "bü");
+    for (at, character) in text.char_indices() {
+        let (before, after) = text.split_at(at);
+        let rest = &after[character.len_utf8()..];
+        for text in [before.to_owned(), format!("{before}{rest}")].into_iter().chain(
+            ["\"", "[", ":", "\t", "\u{feff}", "- ", "&x ", "\n---\n"]
+                .map(|put| format!("{before}{put}{after}")),
+        ) {
+            let loaded = load(&text);
+            render(&loaded.findings, &loaded.documents, false);
+        }
+    }
+}

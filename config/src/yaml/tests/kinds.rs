@@ -1,0 +1,263 @@
+//! What each kind comes to mean, in each of its versions.
+
+use super::*;
+
+/// What `resources` mean beside two services.
+fn with_services(resources: &str) -> MeshSpecification {
+    meaning(&specification(&format!("{SERVICES}{resources}")))
+}
+
+#[test]
+fn all_versions_of_a_traffic_target_mean_the_same() {
+    let expected = with_services(&format!("{TARGET}{GROUP}"));
+    assert_eq!(expected.traffic_targets.len(), 1);
+    for version in ["v1alpha2", "v1alpha3", "v1alpha4"] {
+        let target = TARGET.replace("v1alpha3", version);
+        assert_eq!(with_services(&format!("{target}{GROUP}")), expected, "{version}");
+    }
+    // The first has no `spec`, and calls rules specs.
+    let (head, spec) = TARGET.split_once("spec:\n").unwrap();
+    let first = format!("{head}{}", spec.replace("\n  ", "\n").replace("rules:", "specs:"));
+    let first = first.replace("  destination", "destination").replace("v1alpha3", "v1alpha1");
+    assert_eq!(with_services(&format!("{first}{GROUP}")), expected);
+}
+
+#[test]
+fn all_versions_of_an_http_route_group_mean_the_same() {
+    let expected = with_services(&format!("{TARGET}{GROUP}"));
+    let map = "headers:\n      user-agent: .*Firefox.*\n      x-team: \"[a-z]+\"\n";
+    let list = GROUP.find("headers:").unwrap();
+    for version in ["v1alpha3", "v1alpha4"] {
+        let group = GROUP.replace("v1alpha4", version);
+        assert_eq!(with_services(&format!("{TARGET}{group}")), expected, "{version}");
+    }
+    for headers in [map.to_owned(), map.replace("headers", "httpHeaders")] {
+        let group = format!("{}{headers}", &GROUP[..list]);
+        assert_eq!(with_services(&format!("{TARGET}{group}")), expected);
+    }
+    for version in ["v1alpha1", "v1alpha2"] {
+        let group = GROUP.replace("v1alpha4", version).replace("spec:\n  matches", "  matches");
+        let group = group.replace("\n  ", "\n").replace("\nname: routes", "\n  name: routes");
+        assert_eq!(with_services(&format!("{TARGET}{group}")), expected, "{group}");
+    }
+}
+
+#[test]
+fn a_tcp_route_lists_ports_or_is_of_all() {
+    let target =
+        TARGET.replace("HTTPRouteGroup", "TCPRoute").replace("    matches:\n    - buy\n", "");
+    let ports = |version: &str, rest: &str| {
+        let route = resource(&format!("specs.smi-spec.io/{version}"), "TCPRoute", "routes", rest);
+        let specification = with_services(&format!("{target}{route}"));
+        specification.tcp_routes.values().next().unwrap().ports.clone()
+    };
+    let some = "spec:\n  matches:\n    ports: [80, 0x51]\n";
+    assert_eq!(ports("v1alpha4", some), Some(vec![80, 81]));
+    assert_eq!(ports("v1alpha3", some), Some(vec![80, 81]));
+    for (version, rest) in [
+        ("v1alpha1", ""),
+        ("v1alpha2", ""),
+        ("v1alpha3", "spec: {}\n"),
+        ("v1alpha4", "spec:\n  matches: {}\n"),
+        ("v1alpha4", "spec:\n  matches:\n    ports: []\n"),
+    ] {
+        assert_eq!(ports(version, rest), None, "{version}: {rest}");
+    }
+}
+
+#[test]
+fn a_traffic_split_has_whole_numbers_or_quantities() {
+    let split = |version: &str, one: &str, other: &str| {
+        let rest = format!(
+            "spec:\n  service: store\n  backends:\n  - service: store\n    weight: {one}\n  \
+             - service: store-v2\n    weight: {other}\n"
+        );
+        let split =
+            resource(&format!("split.smi-spec.io/{version}"), "TrafficSplit", "split", &rest);
+        let second = resource(
+            "v1",
+            "Service",
+            "store-v2",
+            "spec:\n  ports:\n  - name: http-web\n    port: 80\n",
+        );
+        let specification = with_services(&format!("{second}{split}"));
+        let split = specification.traffic_splits.values().next().unwrap().clone();
+        split.backends.iter().map(|backend| backend.weight).collect::<Vec<_>>()
+    };
+    for version in ["v1alpha1", "v1alpha2", "v1alpha3", "v1alpha4"] {
+        assert_eq!(split(version, "90", "10"), [90, 10]);
+    }
+    assert_eq!(split("v1alpha1", "900m", "100m"), [900, 100]);
+    assert_eq!(split("v1alpha1", "1", "500m"), [1000, 500]);
+    assert_eq!(split("v1alpha1", "1.5", "0m"), [1500, 0]);
+}
+
+#[test]
+fn a_quantity_is_a_weight_of_the_first_version_alone() {
+    let rest = "spec:\n  service: store\n  backends:\n  - service: store\n    weight: 500m\n";
+    let told = |version: &str, rest: &str| {
+        let split =
+            resource(&format!("split.smi-spec.io/{version}"), "TrafficSplit", "split", rest);
+        finding(&format!("{SERVICES}{split}"))
+    };
+    let expected = "error[IM0104]: `weight` must be an integer, not a string (p.yaml:24:13)";
+    assert_eq!(told("v1alpha2", rest), expected);
+    assert_eq!(told("v1alpha1", &rest.replace("500m", "5x")), expected);
+    assert!(told("v1alpha1", &rest.replace("500m", "5000000000000m")).starts_with("error[IM0301]"));
+}
+
+#[test]
+fn the_hostname_of_a_service_in_kubernetes_is_its_name() {
+    let split = |service: &str| {
+        let rest = format!(
+            "spec:\n  service: {service}\n  backends:\n  - service: store\n    weight: 1\n"
+        );
+        format!(
+            "{SERVICES}{}",
+            resource("split.smi-spec.io/v1alpha2", "TrafficSplit", "split", &rest)
+        )
+    };
+    for hostname in
+        ["store", "store.default", "store.default.svc", "store.default.svc.cluster.local"]
+    {
+        assert_eq!(specification(&split(hostname)).traffic_splits.len(), 1, "{hostname}");
+    }
+    for other in ["store.shop", "store.example.com"] {
+        assert!(finding(&split(other)).starts_with("error[IM0106]"), "{other}");
+    }
+}
+
+#[test]
+fn a_port_of_a_destination_narrows_what_cannot_be_narrowed_here() {
+    let port = TARGET.replacen("name: store\n", "name: store\n    port: 8080\n", 1);
+    let told = finding(&format!("{SERVICES}{}{GROUP}", port.replace("v1alpha3", "v1alpha2")));
+    assert!(
+        told.starts_with(
+            "error[IM0108]: `port` of a destination is not served, and without it more would be allowed (p.yaml:25:11)"
+        ),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_rule_of_udp_is_told() {
+    let rule = "  - kind: UDPRoute\n    name: udp\n";
+    let told = finding(&format!("{SERVICES}{TARGET}{rule}{GROUP}"));
+    assert!(
+        told.starts_with(
+            "error[IM0108]: rules of kind `UDPRoute` are not served: `udp` (p.yaml:35:5)"
+        ),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_identity_binding_by_expressions_is_not_taken_for_a_wider_one() {
+    let rest = "spec:\n  schemes:\n    podLabelSelector:\n      matchLabels: { app: a }\n      \
+                matchExpressions: [{ key: x, operator: Exists }]\n";
+    let told = finding(&resource("access.smi-spec.io/v1alpha4", "IdentityBinding", "a", rest));
+    assert!(
+        told.starts_with("error[IM0108]: `matchExpressions` are not served (p.yaml:10:25)"),
+        "{told}"
+    );
+}
+
+/// A service with these ports.
+fn service(ports: &str) -> String {
+    resource(
+        "v1",
+        "Service",
+        "web",
+        &format!("spec:\n  type: NodePort\n  selector: {{ app: web }}\n  ports:\n{ports}"),
+    )
+}
+
+/// Pods that the service above selects.
+fn workload(kind: &str, account: &str) -> String {
+    let spec = format!(
+        "spec:\n      {account}\n      containers:\n      - name: web\n        ports:\n        \
+         - {{ name: main, containerPort: 8080 }}\n"
+    );
+    let template = format!(
+        "spec:\n  template:\n    metadata:\n      labels: {{ app: web, version: v1 }}\n    {spec}"
+    );
+    resource(kind.split_once(' ').unwrap().0, kind.split_once(' ').unwrap().1, "web", &template)
+}
+
+#[test]
+fn ports_of_services_have_a_protocol_as_open_service_mesh_finds_it() {
+    use ironmesh_catalog::Protocol::{Grpc, Http, Http2, Tcp};
+    for (port, expected) in [
+        ("name: a", Http),
+        ("name: tcp", Http),
+        ("name: http-a", Http),
+        ("name: grpc-a", Grpc),
+        ("name: tcp-a", Tcp),
+        ("name: tcp-server-first-a", Tcp),
+        ("name: tcp-a, appProtocol: http", Http),
+        ("name: a, appProtocol: TCP", Tcp),
+        ("name: a, appProtocol: tcp-server-first", Tcp),
+        ("name: a, appProtocol: kubernetes.io/h2c", Http2),
+        ("name: a, appProtocol: grpc, protocol: TCP", Grpc),
+    ] {
+        let specification = specification(&service(&format!("  - {{ port: 80, {port} }}\n")));
+        let service = specification.services.values().next().unwrap();
+        assert_eq!(service.ports[0].protocol, expected, "{port}");
+    }
+    for (port, expected) in [
+        (
+            "protocol: UDP",
+            "error[IM0108]: only ports of protocol TCP are served: port `80` (p.yaml:10:27)",
+        ),
+        (
+            "appProtocol: https",
+            "error[IM0108]: `appProtocol` `https` is not served: port `80` (p.yaml:10:30)",
+        ),
+        (
+            "targetPort: web",
+            "error[IM0105]: `targetPort` `web` is the name of a port of pods (p.yaml:10:29)",
+        ),
+        ("nodePort: 30080, port: 1", "error[IM0111]: key `port` is given twice (p.yaml:10:34)"),
+    ] {
+        let told = finding(&service(&format!("  - {{ port: 80, {port} }}\n")));
+        assert!(told.starts_with(expected), "{told}");
+    }
+    let external =
+        resource("v1", "Service", "a", "spec:\n  type: ExternalName\n  externalName: x.y\n");
+    assert!(finding(&external).starts_with("error[IM0108]: services of type `ExternalName`"));
+}
+
+#[test]
+fn workloads_of_the_same_file_tell_account_and_ports_of_a_service() {
+    let read = |workloads: &str| {
+        let text = format!("{}{workloads}", service("  - { port: 80, targetPort: main }\n"));
+        let specification = specification(&text);
+        let service = specification.services.values().next().unwrap().clone();
+        (service.account.name.to_string(), service.ports[0].target)
+    };
+    for kind in ["apps/v1 Deployment", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job"] {
+        assert_eq!(read(&workload(kind, "serviceAccountName: shop")), ("shop".to_owned(), 8080));
+    }
+    // Kubernetes runs a pod that names none as `default`.
+    assert_eq!(read(&workload("apps/v1 Deployment", "dnsPolicy: Default")).0, "default");
+    let pod = "metadata:\n  name: web\n  labels: { app: web }\nspec:\n  serviceAccountName: shop\n  containers: \
+               [{ ports: [{ name: main, containerPort: 80 }] }]\n";
+    assert_eq!(read(&format!("---\napiVersion: v1\nkind: Pod\n{pod}")), ("shop".to_owned(), 80));
+    let two = workload("apps/v1 Deployment", "serviceAccountName: shop")
+        + &workload("apps/v1 Deployment", "serviceAccountName: store");
+    let told = finding(&format!("{}{two}", service("  - port: 80\n")));
+    assert!(
+        told.starts_with(
+            "warning[IM0105]: the pods behind the service run as `shop` and as `store` (p.yaml:3:1)"
+        ),
+        "{told}"
+    );
+    // Pods of another namespace are others, and a service without a selector has none.
+    let other = workload("apps/v1 Deployment", "serviceAccountName: shop")
+        .replace("name: web\nspec", "name: web\n  namespace: b\nspec");
+    let apart = format!("{}{other}", service("  - port: 80\n"));
+    assert_eq!(
+        specification(&apart).services.values().next().unwrap().account.name.to_string(),
+        "web"
+    );
+}

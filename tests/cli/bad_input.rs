@@ -1,0 +1,161 @@
+//! Policy that is broken in ways that no one means: it is told, `serve` goes on with the last that was
+//! good (invariant 1), and takes the next good one.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::symlink;
+
+use fs_err as fs;
+use ironmesh_tests::eventually;
+
+use crate::command::Place;
+use crate::server::Server;
+
+const GOOD: &str = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
+
+/// As many services as make `bytes`.
+fn services(bytes: usize) -> String {
+    let mut text = String::new();
+    for number in 0.. {
+        writeln!(text, "[[service]]\nname = \"s{number}\"").unwrap();
+        if text.len() >= bytes {
+            break;
+        }
+    }
+    text
+}
+
+/// What it is, how it is put into a policy folder, and what is told of it.
+type Bad = (&'static str, fn(&Place), &'static str);
+
+const BAD: [Bad; 11] = [
+    ("10 MB of good policy", |place| place.write("policy/x.toml", &services(10_000_000)), "IM0107"),
+    ("words", |place| place.write("policy/x.toml", &"word\n".repeat(100_000)), "IM0114"),
+    ("deep arrays", |place| place.write("policy/x.toml", &nested("[")), "IM0101"),
+    ("deep tables", |place| place.write("policy/x.toml", &nested("{ a = ")), "IM0101"),
+    ("a deep key", |place| place.write("policy/x.toml", &nested("a.")), "IM0101"),
+    (
+        "bytes that are no text",
+        |place| {
+            fs::write(place.path().join("policy/x.toml"), b"[[service]]\nname = \"\xff\xfe\"\n")
+                .unwrap();
+        },
+        "IM0107",
+    ),
+    (
+        "an expression that Envoy refuses",
+        |place| place.write("policy/x.toml", &group("/(?:[^/]{1,99}/){1,99}")),
+        "IM0302",
+    ),
+    (
+        "a name that is no part of a SPIFFE ID",
+        |place| {
+            place.write(
+                "policy/x.toml",
+                "[[service]]\nname = \"a/sa/../b\"\nservice_account = \"ü%2f\"\n",
+            );
+        },
+        "IM0106",
+    ),
+    ("a name of another file", |place| place.write("policy/x.toml", GOOD), "IM0202"),
+    (
+        "splits in a circle",
+        |place| place.write("policy/x.toml", &(split("a", "b") + &split("b", "a"))),
+        "IM0303",
+    ),
+    (
+        "a device",
+        |place| symlink("/dev/zero", place.path().join("policy/x.toml")).unwrap(),
+        "IM0107",
+    ),
+];
+
+fn nested(part: &str) -> String {
+    format!("a = {0}\n{0}", part.repeat(100_000))
+}
+
+fn group(expression: &str) -> String {
+    format!(
+        "[[http_route_group]]\nname = \"g\"\nmatches = [{{ name = \"m\", path_regex = '{expression}' }}]\n"
+    )
+}
+
+fn split(service: &str, backend: &str) -> String {
+    format!(
+        "[[service]]\nname = \"{service}\"\n[[traffic_split]]\nname = \"{service}\"\n\
+         service = \"{service}\"\nbackends = [{{ service = \"{backend}\", weight = 1 }}]\n"
+    )
+}
+
+#[tokio::test]
+async fn whatever_comes_into_the_folder_is_told_and_the_last_good_policy_stays() {
+    let Some(server) = Server::open("") else { return };
+    let place = &server.place;
+    place.write("policy/good.toml", GOOD);
+    let mut serve = server.start().await;
+    server.ready().await;
+    let policy = async || {
+        let answer: serde_json::Value =
+            serde_json::from_str(&server.readyz().await.text()).unwrap();
+        answer["policy"].clone()
+    };
+    let good = policy().await;
+    for (what, put, code) in BAD {
+        put(place);
+        let check = place.run(&["policy", "check", "policy"]);
+        assert_eq!(check.code, 3, "{what}: {check:?}");
+        assert!(check.stdout.contains(code), "{what}: no {code} in\n{}", check.stdout);
+        eventually(what, async || {
+            let now = policy().await;
+            assert_eq!(now["revision"], good["revision"], "{what} came into force");
+            let codes: Vec<_> =
+                now["findings"].as_array().into_iter().flatten().map(|one| &one["code"]).collect();
+            if codes.contains(&&serde_json::Value::from(code)) {
+                Ok(())
+            } else {
+                Err(format!("{codes:?}"))
+            }
+        })
+        .await;
+        assert!(!policy().await["stale_since"].is_null(), "{what}");
+        fs::remove_file(place.path().join("policy/x.toml")).unwrap();
+        eventually("the good policy", async || {
+            let now = policy().await;
+            if now == good { Ok(()) } else { Err(format!("{now:#}")) }
+        })
+        .await;
+    }
+    serve.assert_running();
+    place.write("policy/x.toml", "[[service]]\nname = \"other\"\n");
+    eventually("the next good policy", async || {
+        let now = policy().await;
+        if now["revision"] == good["revision"] { Err(format!("{now:#}")) } else { Ok(()) }
+    })
+    .await;
+    assert!(serve.terminate().await.success());
+}
+
+#[test]
+fn a_hundred_thousand_files_are_one_finding() {
+    let Some(place) = Place::open() else { return };
+    let folder = place.path().join("policy");
+    fs::create_dir(&folder).unwrap();
+    for number in 0..=100_000 {
+        fs::File::create(folder.join(format!("{number}.toml"))).unwrap();
+    }
+    let run = place.run(&["policy", "check", "policy"]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(
+        run.stdout.starts_with(
+            "error[IM0113]: there are more than 10000 documents in the policy folder\n"
+        ),
+        "{}",
+        run.stdout
+    );
+    // What is no policy is counted, too: it is looked at each time.
+    for number in 0..=100_000 {
+        let name = |end| folder.join(format!("{number}.{end}"));
+        fs::rename(name("toml"), name("txt")).unwrap();
+    }
+    let run = place.run(&["policy", "check", "policy"]);
+    assert!(run.stdout.contains("more than 100000 files"), "{run:?}");
+}

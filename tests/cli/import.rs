@@ -1,0 +1,196 @@
+//! `ironmesh policy import`.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::command::{Place, Run};
+
+const SERVICES: &str = "\
+apiVersion: v1
+kind: Service
+metadata: { name: store }
+spec:
+  ports:
+  - { name: http-web, port: 80 }
+---
+apiVersion: v1
+kind: Service
+metadata: { name: buyer }
+";
+
+const TARGET: &str = "\
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: { name: buyers, namespace: default }
+spec:
+  destination: { kind: ServiceAccount, name: store, namespace: default }
+  sources:
+  - { kind: ServiceAccount, name: buyer, namespace: default }
+  rules:
+  - { kind: HTTPRouteGroup, name: routes, matches: [buy] }
+---
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: { name: routes, namespace: default }
+spec:
+  matches:
+  - { name: buy, pathRegex: /books, methods: [GET] }
+";
+
+const EGRESS: &str = "\
+apiVersion: policy.openservicemesh.io/v1alpha1
+kind: Egress
+metadata: { name: out, namespace: default }
+spec: { hosts: [example.com] }
+";
+
+fn place() -> Option<Place> {
+    let place = Place::open()?;
+    place.write("services.yaml", SERVICES);
+    place.write("target.yaml", TARGET);
+    place.write("egress.yaml", EGRESS);
+    Some(place)
+}
+
+fn policy(run: &Run) -> String {
+    let path = run.stdout.lines().find(|line| line.contains("path_regex =")).unwrap();
+    path.to_owned()
+}
+
+#[test]
+fn what_is_imported_is_a_policy_that_passes_the_check() {
+    let Some(place) = place() else { return };
+    let files = ["services.yaml", "target.yaml", "--from", "osm", "--out", "policy/shop.toml"];
+    fs_err::create_dir(place.path().join("policy")).unwrap();
+    let run = place.run(&[&["policy", "import"][..], &files].concat());
+    assert_eq!((run.code, &*run.stdout), (0, ""), "{run:?}");
+    assert!(run.stderr.contains("4 resources carried over; left out: 0"), "{run:?}");
+    let check = place.run(&["policy", "check", "policy"]);
+    assert_eq!(check.code, 0, "{check:?}");
+    assert!(check.stdout.contains("2 services, 1 traffic target, 1 route group"), "{check:?}");
+    // What may have been edited since is not written over.
+    let run = place.run(&[&["policy", "import"][..], &files].concat());
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        run.stderr.contains("shop.toml") && run.stderr.contains("nothing is written over"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn yaml_in_the_policy_folder_is_policy_by_the_specification_of_smi() {
+    let Some(place) = place() else { return };
+    place.write("policy/a.yml", SERVICES);
+    place.write("policy/b/target.yaml", TARGET);
+    let run = place.run(&["policy", "check", "policy"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("2 services, 1 traffic target, 1 route group"), "{run:?}");
+    place.write("policy/egress.yaml", EGRESS);
+    let run = place.run(&["policy", "check", "policy"]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(run.stdout.contains("--> egress.yaml:2:1"), "{run:?}");
+    let one = place.run(&["policy", "check", "services.yaml"]);
+    assert_eq!(one.code, 0, "{one:?}");
+}
+
+#[test]
+fn where_the_origin_matters_it_is_asked_for() {
+    let Some(place) = place() else { return };
+    let import = |more: &[&str]| {
+        place.run(&[&["policy", "import", "target.yaml", "services.yaml"], more].concat())
+    };
+    let run = import(&[]);
+    assert_eq!((run.code, &*run.stdout), (2, ""), "{run:?}");
+    assert!(run.stderr.contains("`pathRegex` `/books` in target.yaml:16:29"), "{run:?}");
+    assert!(run.stderr.contains("--from osm"), "{run:?}");
+    let (osm, smi) = (import(&["--from", "osm"]), import(&["--from", "smi"]));
+    assert!(policy(&osm).contains(r#"path_regex = "/books$""#), "{osm:?}");
+    assert!(policy(&smi).contains(r#"path_regex = "/books""#), "{smi:?}");
+    assert_eq!(place.run(&["policy", "import", "services.yaml"]).code, 0);
+}
+
+#[test]
+fn what_is_left_out_and_what_is_missing_is_told_on_stderr_and_in_comments() {
+    let Some(place) = place() else { return };
+    let run = place.run(&["policy", "import", "egress.yaml", "target.yaml", "--from", "osm"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    for told in [
+        "left out: Egress `default/out` (egress.yaml:2): Egress of Open Service Mesh is not served",
+        "not in the input: no service runs as `buyer` in namespace `default`",
+        "not in the input: no service runs as `store` in namespace `default`",
+        "2 resources carried over; left out: 1, changed: 1, missing: 2",
+    ] {
+        assert!(run.stderr.contains(told), "no {told:?} in {run:?}");
+    }
+    for comment in [
+        "# Left out: Egress `default/out`, egress.yaml:2.",
+        "#     spec: { hosts: [example.com] }",
+        "# - no service runs as `store` in namespace `default`",
+    ] {
+        assert!(run.stdout.contains(comment), "no {comment:?} in {run:?}");
+    }
+    let json = place.run(&[
+        "policy",
+        "import",
+        "egress.yaml",
+        "target.yaml",
+        "--from",
+        "osm",
+        "--output",
+        "json",
+    ]);
+    assert_eq!((json.code, &*json.stderr), (0, ""), "{json:?}");
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["toml"], run.stdout);
+    assert_eq!(json["carried"], 2);
+    assert_eq!(json["left_out"][0]["resource"], "Egress `default/out`");
+    assert_eq!(
+        (&json["left_out"][0]["file"], &json["left_out"][0]["line"]),
+        (&"egress.yaml".into(), &2.into())
+    );
+    assert_eq!(json["missing"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_is_no_yaml_and_what_would_be_refused_exits_with_3() {
+    let Some(place) = place() else { return };
+    place.write("broken.yaml", "a: 'x\n");
+    let run = place.run(&["policy", "import", "services.yaml", "broken.yaml", "--out", "out.toml"]);
+    assert_eq!((run.code, &*run.stdout), (3, ""), "{run:?}");
+    assert!(
+        run.stderr.contains("error[IM0111]") && run.stderr.contains("broken.yaml:1:4"),
+        "{run:?}"
+    );
+    assert!(!place.path().join("out.toml").exists());
+    let json = place.run(&["policy", "import", "broken.yaml", "--output", "json"]);
+    assert_eq!(json.code, 3, "{json:?}");
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["findings"][0]["code"], "IM0111");
+
+    place.write("regex.yaml", &TARGET.replace("/books", "/(?!books)"));
+    let run = place.run(&["policy", "import", "services.yaml", "regex.yaml", "--from", "smi"]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(
+        run.stderr.contains("error[IM0302]") && run.stderr.contains("would be refused: 1 error"),
+        "{run:?}"
+    );
+    assert!(run.stdout.contains("(?!books)"), "{run:?}");
+}
+
+#[test]
+fn stdin_is_a_file_and_a_missing_file_is_named() {
+    let Some(place) = place() else { return };
+    let mut command = place.command(&["policy", "import", "-"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(SERVICES.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8(output.stdout).unwrap().contains("out of stdin."));
+    let run = place.run(&["policy", "import", "nowhere.yaml"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("nowhere.yaml"), "{run:?}");
+    fs_err::write(place.path().join("latin.yaml"), b"name: \xff\n").unwrap();
+    let run = place.run(&["policy", "import", "latin.yaml"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("`latin.yaml` is not UTF-8 from byte 6 on"), "{run:?}");
+}

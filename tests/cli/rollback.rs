@@ -1,0 +1,178 @@
+//! Going back to what was in force before, while policy comes from a folder; and which commit that is.
+
+use fs_err as fs;
+use ironmesh_tests::eventually;
+use serde_json::Value;
+
+use crate::server::Server;
+
+fn service(name: &str) -> String {
+    format!("[[service]]\nname = \"{name}\"\n")
+}
+
+/// Waits until `/readyz` says of policy what is looked for.
+async fn policy_until(server: &Server, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    eventually(what, async || match server.readyz().await.json()["policy"].clone() {
+        policy if is(&policy) => Ok(policy),
+        policy => Err(format!("{policy:#}")),
+    })
+    .await
+}
+
+/// Writes the one document, and waits until it is in force. Returns its revision.
+async fn put(server: &Server, name: &str) -> String {
+    let before = server.readyz().await.json()["policy"]["revision"].clone();
+    server.place.write("policy/a.toml", &service(name));
+    let policy = policy_until(server, name, |policy| {
+        policy["revision"] != before && policy["stale_since"].is_null()
+    })
+    .await;
+    policy["revision"].as_str().unwrap().to_owned()
+}
+
+/// What `policy revisions` lists, and which of them is current.
+fn revisions(server: &Server) -> (Vec<String>, Option<String>) {
+    let run = server.run(&["policy", "revisions", "--output", "json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let list: Value = serde_json::from_str(&run.stdout).unwrap();
+    let list = list["revisions"].as_array().unwrap();
+    let name = |revision: &Value| revision["revision"].as_str().unwrap().to_owned();
+    let mut current = list.iter().filter(|revision| revision["current"] == true).map(name);
+    let first = current.next();
+    assert_eq!(current.next(), None);
+    (list.iter().map(name).collect(), first)
+}
+
+#[tokio::test]
+async fn a_rollback_holds_over_a_restart_until_the_folder_is_something_else() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", &service("zero"));
+    let mut child = server.start().await;
+    server.ready().await;
+    let first = put(&server, "one").await;
+    keep(&server, &first);
+    let second = put(&server, "two").await;
+    assert_eq!(revisions(&server).0[..2], [second.clone(), first.clone()]);
+
+    let run = server.run(&["policy", "rollback", &first[..8], "--message", "two is slow"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let expected = format!(
+        "revision {first} is in force; what the policy folder holds ({second}) is not, until it is \
+         something else that passes\n"
+    );
+    assert_eq!(run.stdout, expected);
+    let is_pinned = |policy: &Value| {
+        policy["revision"] == *first
+            && policy["rolled_back"]["folder"] == *second
+            && policy["rolled_back"]["message"] == "two is slow"
+            && policy["rolled_back"]["by"].is_string()
+            && policy["stale_since"] == policy["rolled_back"]["at"]
+            && policy["drawn"].as_str().unwrap().contains("is not in force, until it holds")
+    };
+    let policy = server.readyz().await.json()["policy"].clone();
+    assert!(is_pinned(&policy), "it is so when the command has ended: {policy:#}");
+    assert_eq!(revisions(&server).1, Some(first.clone()));
+    let text = server.run(&["policy", "revisions"]).stdout;
+    assert!(text.contains("The policy folder is NOT in force: "), "{text}");
+    assert!(text.contains(&format!("rolled back from {second} to {first}")), "{text}");
+
+    assert!(child.terminate().await.success());
+    let mut child = server.start().await;
+    server.ready().await;
+    let policy = server.readyz().await.json()["policy"].clone();
+    assert!(is_pinned(&policy), "{policy:#}");
+
+    // What does not pass ends nothing, and neither does what was there when it was rolled back.
+    server.place.write("policy/a.toml", "[[");
+    policy_until(&server, "a finding", |policy| policy["findings"][0]["code"] == "IM0101").await;
+    server.place.write("policy/a.toml", &service("two"));
+    policy_until(&server, "the rollback again", is_pinned).await;
+    let third = put(&server, "three").await;
+    let policy = server.readyz().await.json()["policy"].clone();
+    assert_eq!(
+        (&policy["rolled_back"], &policy["drawn"]),
+        (&Value::Null, &"".into()),
+        "{policy:#}"
+    );
+    let log = fs::read_to_string(server.place.path().join("serve.log")).unwrap();
+    assert!(log.contains("the policy folder has changed: the rollback is over"), "{log}");
+    assert!(child.terminate().await.success());
+    let mut child = server.start().await;
+    server.ready().await;
+    assert_eq!(server.readyz().await.json()["policy"]["revision"], *third);
+    assert!(child.terminate().await.success());
+}
+
+/// Has a revision that is in force kept now. What is so for less than a second is not, unless somebody
+/// asks for it: to roll back to what is in force changes nothing.
+fn keep(server: &Server, revision: &str) {
+    let run = server.run(&["policy", "rollback", revision]);
+    assert_eq!(run.code, 0, "{run:?}");
+}
+
+#[tokio::test]
+async fn rolling_back_to_what_the_folder_holds_ends_a_rollback() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", &service("one"));
+    let mut child = server.start().await;
+    server.ready().await;
+    let first = server.readyz().await.json()["policy"]["revision"].as_str().unwrap().to_owned();
+    keep(&server, &first);
+    let second = put(&server, "two").await;
+    let run = server.run(&["policy", "rollback", &second]);
+    let expected =
+        format!("revision {second} is in force already; it is what the policy folder holds\n");
+    assert_eq!((run.code, run.stdout), (0, expected));
+    assert_eq!(server.run(&["policy", "rollback", &first]).code, 0);
+    let policy = server.readyz().await.json()["policy"].clone();
+    assert_eq!((&policy["revision"], policy["rolled_back"].is_null()), (&first.into(), false));
+
+    let run = server.run(&["policy", "rollback", &second, "--output", "json"]);
+    let done: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&done["revision"], &done["is_folder"]), (&second.as_str().into(), &true.into()));
+    let policy = server.readyz().await.json()["policy"].clone();
+    assert_eq!(policy["revision"], *second);
+    assert!(policy["rolled_back"].is_null() && policy["stale_since"].is_null(), "{policy:#}");
+    // From here on the folder is followed again.
+    put(&server, "three").await;
+
+    let run = server.run(&["policy", "rollback", "nonsense"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("no policy is kept whose revision is or begins with"), "{run:?}");
+    let run = server.run(&["policy", "rollback", ""]);
+    assert!(run.code == 1 && run.stderr.contains("give more of the one you mean"), "{run:?}");
+    assert!(child.terminate().await.success());
+    let run = server.run(&["policy", "rollback", &second]);
+    assert_eq!(run.code, 4, "{run:?}");
+}
+
+#[tokio::test]
+async fn the_commit_of_a_checkout_is_shown() {
+    let Some(server) = Server::open("") else { return };
+    let git = |arguments: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.current_dir(server.place.path().join("policy"));
+        git.args(["-c", "user.name=x", "-c", "user.email=x@x"]).args(arguments);
+        let output = git.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    server.place.write("policy/a.toml", &service("one"));
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--message", "1"]);
+    let commit = git(&["rev-parse", "--short=12", "HEAD"]);
+    let mut child = server.start().await;
+    let shows = async |expected: &str| {
+        policy_until(&server, expected, |policy| policy["in_force"]["commit"] == expected).await;
+    };
+    shows(&commit).await;
+    put(&server, "two").await;
+    shows(&format!("{commit}+dirty")).await;
+    let run = server.run(&["policy", "revisions"]);
+    assert!(run.stdout.contains(&format!("{commit}+dirty")), "{run:?}");
+    // A checkout writes the documents.
+    git(&["checkout", "--quiet", "--", "."]);
+    shows(&commit).await;
+    assert!(child.terminate().await.success());
+}

@@ -1,0 +1,197 @@
+//! Services outside of the mesh: found by name, by list and by what is asked for, each for those whom
+//! policy allows.
+
+use http::Method;
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Ledger, Mesh, NameServer, Programs, ProxyOptions, TcpConnection,
+    eventually,
+};
+
+use crate::bookstore::expect;
+
+fn policy(mesh: &Mesh) -> String {
+    let listed = mesh.loopback().host(LISTED);
+    format!(
+        r#"
+[[service]]
+name = "payments"
+external = true
+hostname = "api.payments.example"
+ports = [
+  {{ name = "web", port = 80, protocol = "http", target_port = 8080 }},
+  {{ name = "journal", port = 3306, protocol = "tcp" }},
+]
+
+[[service]]
+name = "mainframe"
+external = true
+ports = [{{ name = "web", port = 8000, protocol = "http", target_port = 8080 }}]
+[service.endpoints]
+static = [{{ address = "{listed}" }}]
+
+[[service]]
+name = "mirrors"
+external = true
+hostname = "*.mirrors.example"
+resolution = "passthrough"
+ports = [{{ name = "web", port = 8080, protocol = "http" }}]
+
+[[service]]
+name = "till"
+
+[[service]]
+name = "clerk"
+
+[[http_route_group]]
+name = "payments"
+matches = [
+  {{ name = "charge", path_regex = "/charges$", methods = ["POST"] }},
+  {{ name = "look", path_regex = "/charges/", methods = ["GET"], headers = {{ x-till = "[0-9]+" }} }},
+]
+
+[[http_route_group]]
+name = "all"
+matches = [{{ name = "all" }}]
+
+[[tcp_route]]
+name = "journal"
+
+[[traffic_target]]
+name = "payments"
+destination = {{ name = "payments" }}
+sources = [{{ name = "till" }}]
+rules = [
+  {{ kind = "HTTPRouteGroup", name = "payments" }},
+  {{ kind = "TCPRoute", name = "journal" }},
+]
+
+[[traffic_target]]
+name = "mainframe"
+destination = {{ name = "mainframe" }}
+sources = [{{ name = "clerk" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
+
+[[traffic_target]]
+name = "mirrors"
+destination = {{ name = "mirrors" }}
+sources = [{{ name = "clerk" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
+"#
+    )
+}
+
+const PAYMENTS: u8 = 31;
+const LISTED: u8 = 32;
+const MIRROR: u8 = 33;
+
+/// What is answered, and what the application was asked for.
+async fn ask(from: &Envoy, port: u16, call: (Method, &str, &str)) -> anyhow::Result<(u16, String)> {
+    let (method, host, path) = call;
+    let mut connection = Http1Connection::connect(from.socket(port)).await?;
+    let answer = connection.request(method, path, &[("host", host), ("x-till", "7")]).await?;
+    let host = match answer.status.as_u16() {
+        200 => {
+            let asked = answer.json();
+            let host = asked.pointer("/headers/host").and_then(serde_json::Value::as_str);
+            host.unwrap_or_default().to_owned()
+        }
+        _ => String::new(),
+    };
+    Ok((answer.status.as_u16(), host))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn external_services_are_for_those_whom_policy_allows_and_what_it_allows() {
+    let Some(programs) = Programs::find() else { return };
+    let mesh = Mesh::start(&programs, &[]).await;
+    let empty = mesh.readyz().await["policy"]["revision"].clone();
+    mesh.write_policy("policy.toml", &policy(&mesh));
+    eventually("the policy", async || {
+        let revision = mesh.readyz().await["policy"]["revision"].clone();
+        if revision == empty { Err(revision) } else { Ok(()) }
+    })
+    .await;
+    let names = NameServer::start(mesh.loopback().socket(2, 5353)).await;
+    names.set("api.payments.example", mesh.loopback().host(PAYMENTS));
+    names.set("north.mirrors.example", mesh.loopback().host(MIRROR));
+    names.set("other.example", mesh.loopback().host(MIRROR));
+    let app = |name: &'static str, host| App::http1(name, mesh.loopback().socket(host, 8080));
+    let apps =
+        (app("payments", PAYMENTS).await, app("listed", LISTED).await, app("mirror", MIRROR).await);
+    let _journal = Ledger::start("payments", mesh.loopback().socket(PAYMENTS, 3306)).await;
+    let caller = |service: &str, host| {
+        ProxyOptions::new(service, host).name_server(mesh.loopback().socket(2, 5353))
+    };
+    let till = caller("default/till", 11)
+        .upstream("default/payments:80=8000")
+        .upstream("default/payments:3306=3306");
+    let till = mesh.envoy(&till).await;
+    let clerk = mesh.envoy(&caller("default/clerk", 12).upstream("default/mirrors=8001")).await;
+
+    // Found by its name outside, by those in the mesh, and by a local port: by its own name to itself.
+    for (port, host) in
+        [(15080, "api.payments.example"), (15080, "payments"), (15080, "payments:80"), (8000, "x")]
+    {
+        eventually(&format!("the answer of {host}"), async || {
+            match ask(&till, port, (Method::POST, host, "/charges")).await {
+                Ok((200, asked)) if asked == "api.payments.example" => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+    // What no target allows is refused by the caller's own proxy.
+    let before = apps.0.requests();
+    let status = async |from: &Envoy, call| ask(from, 15080, call).await.unwrap().0;
+    assert_eq!(status(&till, (Method::GET, "payments", "/charges/7")).await, 200);
+    assert_eq!(status(&till, (Method::GET, "payments", "/charges")).await, 403);
+    assert_eq!(status(&till, (Method::POST, "payments", "/charges/7")).await, 403);
+    assert_eq!(status(&till, (Method::POST, "payments", "/charges/../refunds")).await, 403);
+    assert_eq!(apps.0.requests(), before + 1);
+    // Others do not learn of it.
+    assert_eq!(status(&clerk, (Method::POST, "api.payments.example", "/charges")).await, 404);
+    let mut journal = TcpConnection::connect(till.socket(3306)).await.unwrap();
+    assert_eq!(journal.line().await.unwrap(), "payments");
+
+    // A list, and what is passed through.
+    assert_eq!(status(&clerk, (Method::GET, "mainframe", "/")).await, 200);
+    assert_eq!(status(&till, (Method::GET, "mainframe", "/")).await, 404);
+    let north = "north.mirrors.example:8080";
+    for port in [15080, 8001] {
+        let answer = ask(&clerk, port, (Method::GET, north, "/")).await.unwrap();
+        assert_eq!(answer, (200, north.to_owned()), "{port}");
+    }
+    let outside = (Method::GET, "other.example:8080", "/");
+    assert_eq!(ask(&clerk, 8001, outside.clone()).await.unwrap().0, 404);
+    assert_eq!(status(&clerk, outside).await, 404);
+    assert_eq!(status(&clerk, (Method::GET, "unknown.mirrors.example:8080", "/")).await, 503);
+    assert_eq!(status(&till, (Method::GET, north, "/")).await, 404);
+
+    // Where it moves to, callers follow.
+    names.set("api.payments.example", mesh.loopback().host(MIRROR));
+    eventually("the payments to have moved", async || {
+        let mut connection = Http1Connection::connect(till.socket(8000)).await?;
+        let answer = connection.request(Method::POST, "/charges", &[("host", "x")]).await?;
+        expect(&answer, 200)?;
+        anyhow::ensure!(answer.header("x-app") == Some("mirror"));
+        anyhow::Ok(())
+    })
+    .await;
+    till.assert_calm().await;
+    clerk.assert_calm().await;
+
+    // No proxy joins as one.
+    let output = mesh
+        .run(&[
+            "proxy",
+            "bootstrap",
+            "--service",
+            "default/payments",
+            "--address",
+            "127.0.0.1",
+            "--out",
+            "/nonexistent",
+        ])
+        .await;
+    assert!(!output.status.success());
+}

@@ -1,0 +1,282 @@
+//! The service model on real Envoys: parts of a service, who knows of one, and what is spoken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::{
+    App, Envoy, Ledger, Mesh, Programs, ProxyOptions, TcpConnection, eventually, get_once, tls,
+};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::bookstore::{endpoint_known, expect};
+
+const SUBSETS: &str = r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
+subsets = [
+  { name = "store-v1", labels = { version = "v1" } },
+  { name = "store-v2", labels = { version = "v2" } },
+]
+
+[[service]]
+name = "buyer"
+
+[[traffic_split]]
+name = "store"
+service = "store"
+backends = [{ service = "store-v1", weight = 75 }, { service = "store-v2", weight = 25 }]
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#;
+
+/// Who answers how many of so many calls by this host.
+async fn answers(
+    caller: &Envoy,
+    host: &str,
+    calls: usize,
+) -> anyhow::Result<BTreeMap<String, usize>> {
+    let mut apps = BTreeMap::new();
+    for _ in 0..calls {
+        let response = get_once(caller.socket(15080), "/", &[("host", host)]).await?;
+        expect(&response, 200)?;
+        *apps.entry(response.header("x-app").unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    Ok(apps)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subset_is_the_endpoints_with_its_labels_by_a_name_of_its_own() {
+    let Some(programs) = Programs::find() else { return };
+    let mesh = Mesh::start(&programs, &[("policy.toml", SUBSETS)]).await;
+    let app = |name: &'static str, host| App::http1(name, mesh.loopback().socket(host, 8080));
+    let _apps = (app("v1-a", 21).await, app("v1-b", 22).await, app("v2", 23).await);
+    let store = |host, label: &str| ProxyOptions::new("default/store", host).label(label);
+    let _one = mesh.envoy(&store(21, "version=v1")).await;
+    let _two = mesh.envoy(&store(22, "version=v1")).await;
+    let _three = mesh.envoy(&store(23, "version=v2")).await;
+    let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
+
+    eventually("both of the first version to answer", async || {
+        let apps = answers(&buyer, "store-v1", 20).await.map_err(|error| error.to_string())?;
+        if apps.keys().eq(["v1-a", "v1-b"]) { Ok(()) } else { Err(format!("{apps:?}")) }
+    })
+    .await;
+    eventually("the second version to answer", async || {
+        let apps = answers(&buyer, "store-v2", 5).await.map_err(|error| error.to_string())?;
+        if apps.keys().eq(["v2"]) { Ok(()) } else { Err(format!("{apps:?}")) }
+    })
+    .await;
+    // The whole goes by its split: a quarter to v2. (Fewer than 60 or more than 140 of 400 is one chance in
+    // a million.)
+    let apps = answers(&buyer, "store", 400).await.unwrap();
+    assert!((60..=140).contains(&apps["v2"]), "{apps:?}");
+
+    // A proxy that joins with a label is an endpoint of its part with no edit anywhere.
+    let _app = app("v2-b", 24).await;
+    let _four = mesh.envoy(&store(24, "version=v2")).await;
+    eventually("the newcomer to answer", async || {
+        let apps = answers(&buyer, "store-v2", 10).await.map_err(|error| error.to_string())?;
+        if apps.keys().eq(["v2", "v2-b"]) { Ok(()) } else { Err(format!("{apps:?}")) }
+    })
+    .await;
+    // Nobody joins as a part.
+    let output = mesh
+        .run(&[
+            "proxy",
+            "bootstrap",
+            "--service",
+            "default/store-v1",
+            "--address",
+            "127.0.0.1",
+            "--out",
+            "/nonexistent",
+        ])
+        .await;
+    assert!(!output.status.success());
+    buyer.assert_calm().await;
+}
+
+const VISIBILITY: &str = r#"
+[[service]]
+name = "stock"
+namespace = "shop"
+visibility = "private"
+mode = "permissive"
+ports = [
+  { name = "web", port = 80, protocol = "http", target_port = 8080 },
+  { name = "journal", port = 3306, protocol = "tcp" },
+]
+
+[[service]]
+name = "till"
+namespace = "shop"
+
+[[service]]
+name = "auditor"
+namespace = "office"
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_service_is_for_its_own_namespace_also_where_all_may_call() {
+    let Some(programs) = Programs::find() else { return };
+    let mesh = Mesh::start(&programs, &[("policy.toml", VISIBILITY)]).await;
+    let _web = App::http1("stock", mesh.loopback().socket(21, 8080)).await;
+    let _journal = Ledger::start("stock", mesh.loopback().socket(21, 3306)).await;
+    let stock = mesh.envoy(&ProxyOptions::new("shop/stock", 21)).await;
+    let caller = |service: &str, host| {
+        ProxyOptions::new(service, host)
+            .upstream("shop/stock:80=8000")
+            .upstream("shop/stock:3306=3306")
+    };
+    let till = mesh.envoy(&caller("shop/till", 11)).await;
+    let auditor = mesh.envoy(&caller("office/auditor", 12)).await;
+    endpoint_known(&till, "shop/stock|3306").await;
+    let status =
+        async |from: &Envoy| get_once(from.socket(8000), "/", &[]).await.unwrap().status.as_u16();
+    eventually("the till to be let in", async || match status(&till).await {
+        200 => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    let mut connection = TcpConnection::connect(till.socket(3306)).await.unwrap();
+    assert_eq!(connection.line().await.unwrap(), "stock");
+    assert_eq!(status(&auditor).await, 403);
+    assert!(TcpConnection::connect(auditor.socket(3306)).await.is_err(), "nobody listens");
+    assert_eq!(
+        get_once(auditor.socket(15080), "/", &[("host", "stock.shop")]).await.unwrap().status,
+        404
+    );
+
+    // The auditor's certificate does not open the port either, past its sidecar.
+    let folder = mesh.bootstrap(&ProxyOptions::new("office/auditor", 13)).await;
+    let imposter = Imposter::connect(&folder, mesh.xds()).await.unwrap();
+    let (chain, key) = imposter.service_certificate("office/auditor").await.unwrap();
+    let refused = stock.sum(r"^listener\..*15003\.ssl\.fail_verify_san$").await;
+    let sni = "3306.stock.shop.mesh.internal";
+    let port = stock.socket(15003);
+    let stream = tls::connect_mesh(port, sni, &["ironmesh"], &chain, &key, &imposter.roots).await;
+    let heard = match stream {
+        Ok(stream) => TcpConnection::over(stream).line().await.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    heard.unwrap_err();
+    assert_eq!(stock.sum(r"^listener\..*15003\.ssl\.fail_verify_san$").await, refused + 1);
+    stock.assert_calm().await;
+}
+
+const PROTOCOLS: &str = r#"
+[[service]]
+name = "store"
+ports = [
+  { name = "web", port = 81, protocol = "grpc-web", target_port = 8080 },
+  { name = "https", port = 443, protocol = "https", target_port = 8443 },
+  { name = "mysql", port = 3306, protocol = "mysql" },
+]
+
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[tcp_route]]
+name = "all"
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }, { kind = "TCPRoute", name = "all" }]
+"#;
+
+/// An application that answers on TLS of its own, and the roots of its certificate.
+async fn tls_echo(address: std::net::SocketAddr) -> RootCertStore {
+    let certified = rcgen::generate_simple_self_signed(["store.example".to_owned()]).unwrap();
+    let certificate = certified.cert.der().clone();
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind(address).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut word = [0; 5];
+            if stream.read_exact(&mut word).await.is_ok() {
+                let _ = stream.write_all(&word).await;
+            }
+        }
+    });
+    roots
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_protocol_is_carried_as_it_is_said_to_be() {
+    let Some(programs) = Programs::find() else { return };
+    let mesh = Mesh::start(&programs, &[("policy.toml", PROTOCOLS)]).await;
+    let _web = App::http2("store", mesh.loopback().socket(21, 8080)).await;
+    let _mysql = Ledger::start("store", mesh.loopback().socket(21, 3306)).await;
+    let roots = tls_echo(mesh.loopback().socket(21, 8443)).await;
+    let _store = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
+    let options = ProxyOptions::new("default/buyer", 11)
+        .upstream("default/store:81=8081")
+        .upstream("default/store:443=8443")
+        .upstream("default/store:3306=3306");
+    let buyer = mesh.envoy(&options).await;
+    endpoint_known(&buyer, "default/store|3306").await;
+
+    // gRPC-Web over HTTP/1.1 is gRPC over HTTP/2 to the application.
+    eventually("the web to answer", async || {
+        let mut connection =
+            ironmesh_tests::Http1Connection::connect(buyer.socket(8081)).await.unwrap();
+        let headers = [("host", "store"), ("content-type", "application/grpc-web+proto")];
+        let answer = connection.request(http::Method::POST, "/shop.Store/Buy", &headers).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        // (What is no gRPC answer comes back as the message of an error.)
+        let seen = answer.header("grpc-message").unwrap_or_default().to_owned();
+        if seen.contains(r#""content-type":"application/grpc""#) { Ok(()) } else { Err(seen) }
+    })
+    .await;
+
+    // A server that speaks first.
+    let mut connection = TcpConnection::connect(buyer.socket(3306)).await.unwrap();
+    assert_eq!(connection.line().await.unwrap(), "store");
+
+    // The application's own TLS, from end to end.
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(buyer.socket(8443)).await.unwrap();
+    let name = ServerName::try_from("store.example").unwrap();
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    stream.write_all(b"hello").await.unwrap();
+    let mut word = [0; 5];
+    stream.read_exact(&mut word).await.unwrap();
+    assert_eq!(&word, b"hello");
+    buyer.assert_calm().await;
+}

@@ -1,0 +1,252 @@
+//! SMI's conformance suites on access and on specs, step by step: three applications A, B and C on port
+//! 9091; and what Open Service Mesh asks of traffic targets and of its permissive mode. (The suite on
+//! splits is in `splits`.)
+
+mod splits;
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
+
+use crate::bookstore::expect;
+
+const SERVICES: &str = r#"
+[[service]]
+name = "app-a"
+ports = [{ name = "http", port = 9091, protocol = "http" }]
+
+[[service]]
+name = "app-b"
+ports = [{ name = "http", port = 9091, protocol = "http" }]
+
+[[service]]
+name = "app-c"
+ports = [{ name = "http", port = 9091, protocol = "http" }]
+"#;
+
+/// The applications, each with its sidecar.
+struct Suite {
+    mesh: Mesh,
+    a: Envoy,
+    b: Envoy,
+    c: Envoy,
+    _apps: [App; 3],
+}
+
+impl Suite {
+    async fn open(settings: &str) -> Option<Self> {
+        let programs = Programs::find()?;
+        let mesh = Mesh::start_with(settings, &programs, &[("services.toml", SERVICES)]).await;
+        let app = |name: &'static str, host| App::http1(name, mesh.loopback().socket(host, 9091));
+        let apps = [app("a", 21).await, app("b", 22).await, app("c", 23).await];
+        let sidecar = |name: &str, host| ProxyOptions::new(&format!("default/{name}"), host);
+        let a = mesh.envoy(&sidecar("app-a", 21)).await;
+        let b = mesh.envoy(&sidecar("app-b", 22)).await;
+        let c = mesh.envoy(&sidecar("app-c", 23)).await;
+        Some(Self { mesh, a, b, c, _apps: apps })
+    }
+
+    /// Waits until this is answered so five times in a row.
+    async fn answers(&self, from: &Envoy, call: (Method, &str, &str), status: u16) {
+        let (method, to, path) = call;
+        let what = format!("five answers {status} to {method} {path} of {to}");
+        eventually(&what, async || {
+            for _ in 0..5 {
+                let mut connection = Http1Connection::connect(from.socket(15080)).await?;
+                let answer = connection.request(method.clone(), path, &[("host", to)]).await?;
+                expect(&answer, status)?;
+            }
+            anyhow::Ok(())
+        })
+        .await;
+    }
+
+    async fn get(&self, from: &Envoy, to: &str, path: &str, status: u16) {
+        self.answers(from, (Method::GET, to, path), status).await;
+    }
+
+    async fn assert_calm(&self) {
+        for envoy in [&self.a, &self.b, &self.c] {
+            envoy.assert_calm().await;
+        }
+    }
+}
+
+fn target(name: &str, to: &str, from: &str, rule: &str) -> String {
+    format!(
+        "[[traffic_target]]\nname = \"{name}\"\ndestination = {{ name = \"{to}\" }}\n\
+         sources = [{{ name = \"{from}\" }}]\nrules = [{{ {rule} }}]\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traffic_access() {
+    let Some(suite) = Suite::open("").await else { return };
+    // Blocked by default: A does not learn of B.
+    suite.get(&suite.a, "app-b", "/echo", 404).await;
+    // A TCP route without ports and a target let A call B, by HTTP as well; and nobody else.
+    let rule = "kind = \"TCPRoute\", name = \"all\"";
+    let access = "[[tcp_route]]\nname = \"all\"\n".to_owned();
+    suite.mesh.write_policy("access.toml", &(access + &target("a-b", "app-b", "app-a", rule)));
+    suite.get(&suite.a, "app-b", "/echo", 200).await;
+    suite.get(&suite.c, "app-b", "/echo", 404).await;
+    suite.get(&suite.a, "app-c", "/echo", 404).await;
+    suite.mesh.remove_policy("access.toml");
+    suite.get(&suite.a, "app-b", "/echo", 404).await;
+    suite.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traffic_spec() {
+    let Some(suite) = Suite::open("").await else { return };
+    let spec = |conditions: &str| {
+        let group = format!(
+            "[[http_route_group]]\nname = \"routes\"\nmatches = [{{ name = \"one\", {conditions} }}]\n"
+        );
+        group + &target("b", "app-b", "app-a", "kind = \"HTTPRouteGroup\", name = \"routes\"")
+    };
+    suite.mesh.write_policy("spec.toml", &spec("path_regex = \"/metrics\", methods = [\"*\"]"));
+    suite.get(&suite.a, "app-b", "/metrics", 200).await;
+    suite.answers(&suite.a, (Method::POST, "app-b", "/metrics"), 200).await;
+    suite.get(&suite.a, "app-b", "/echo", 403).await;
+    suite.mesh.write_policy("spec.toml", &spec("path_regex = \".*\", methods = [\"GET\"]"));
+    suite.get(&suite.a, "app-b", "/echo", 200).await;
+    suite.get(&suite.a, "app-b", "/metrics", 200).await;
+    suite.answers(&suite.a, (Method::POST, "app-b", "/echo"), 403).await;
+    suite.answers(&suite.a, (Method::POST, "app-b", "/metrics"), 403).await;
+    suite.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sources_have_each_its_own_routes_and_targets_stay_in_their_namespace() {
+    let Some(suite) = Suite::open("").await else { return };
+    let group = |name: &str, path: &str| {
+        format!(
+            "[[http_route_group]]\nname = \"{name}\"\nmatches = [{{ name = \"one\", path_regex = \"{path}$\" }}]\n"
+        )
+    };
+    let rule = |name: &str| format!("kind = \"HTTPRouteGroup\", name = \"{name}\"");
+    let policy = group("left", "/left")
+        + &group("right", "/right")
+        + &target("a", "app-b", "app-a", &rule("left"))
+        + &target("c", "app-b", "app-c", &rule("right"));
+    suite.mesh.write_policy("targets.toml", &policy);
+    suite.get(&suite.a, "app-b", "/left", 200).await;
+    suite.get(&suite.c, "app-b", "/right", 200).await;
+    suite.get(&suite.a, "app-b", "/right", 403).await;
+    suite.get(&suite.c, "app-b", "/left", 403).await;
+    // A target of another namespace allows nothing here: it is refused as a whole, and what was, stays.
+    let elsewhere = policy.replace(
+        "[[traffic_target]]\nname = \"c\"\n",
+        "[[traffic_target]]\nname = \"c\"\nnamespace = \"other\"\n",
+    );
+    suite.mesh.write_policy(
+        "targets.toml",
+        &elsewhere.replace("app-b\" }", "app-b\", namespace = \"default\" }"),
+    );
+    eventually("the finding", async || {
+        let readiness = suite.mesh.readyz().await;
+        let findings = readiness["policy"]["findings"].to_string();
+        if findings.contains("IM0105") { Ok(()) } else { Err(readiness.to_string()) }
+    })
+    .await;
+    suite.get(&suite.c, "app-b", "/right", 200).await;
+    suite.mesh.remove_policy("targets.toml");
+    suite.get(&suite.a, "app-b", "/left", 404).await;
+    suite.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permissive_and_policy_take_over_from_each_other_without_a_denied_request() {
+    let Some(suite) = Suite::open("").await else { return };
+    let services =
+        |mode: &str| SERVICES.replace("name = \"app-b\"\n", &format!("name = \"app-b\"\n{mode}\n"));
+    let (strict, permissive) = (services(""), services("mode = \"permissive\""));
+    suite.get(&suite.a, "app-b", "/", 404).await;
+    for _ in 0..2 {
+        suite.mesh.write_policy("services.toml", &permissive);
+        suite.get(&suite.a, "app-b", "/", 200).await;
+        suite.mesh.write_policy("services.toml", &strict);
+        suite.get(&suite.a, "app-b", "/", 404).await;
+    }
+    suite.mesh.write_policy("services.toml", &permissive);
+    suite.get(&suite.a, "app-b", "/", 200).await;
+    let rule = "kind = \"TCPRoute\", name = \"all\"";
+    let access = "[[tcp_route]]\nname = \"all\"\n".to_owned();
+    suite.mesh.write_policy("access.toml", &(access + &target("a-b", "app-b", "app-a", rule)));
+    suite.get(&suite.a, "app-b", "/", 200).await;
+    // Back to strict, with the policy in force: nothing is denied on the way.
+    let revision = suite.mesh.readyz().await["policy"]["revision"].clone();
+    let mut connection = Http1Connection::connect(suite.a.socket(15080)).await.unwrap();
+    suite.mesh.write_policy("services.toml", &strict);
+    eventually("the strict policy", async || {
+        let answer = connection.get("/", "app-b").await.unwrap();
+        expect(&answer, 200).unwrap();
+        let now = suite.mesh.readyz().await["policy"]["revision"].clone();
+        if now == revision { Err(now.to_string()) } else { Ok(()) }
+    })
+    .await;
+    eventually("the stranger to be shut out", async || {
+        let answer = connection.get("/", "app-b").await.unwrap();
+        expect(&answer, 200).unwrap();
+        let mut stranger = Http1Connection::connect(suite.c.socket(15080)).await?;
+        expect(&stranger.get("/", "app-b").await?, 404)
+    })
+    .await;
+    for _ in 0..15 {
+        expect(&connection.get("/", "app-b").await.unwrap(), 200).unwrap();
+    }
+    suite.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_split_holds_in_permissive_mode_and_each_backend_is_still_reached() {
+    let Some(suite) = Suite::open("mode = \"permissive\"\n").await else { return };
+    let split = "[[traffic_split]]\nname = \"b\"\nservice = \"app-b\"\n\
+                 backends = [{ service = \"app-b\", weight = 1 }, { service = \"app-c\", weight = 1 }]\n";
+    suite.mesh.write_policy("split.toml", split);
+    let mut connection = Http1Connection::connect(suite.a.socket(15080)).await.unwrap();
+    eventually("both to answer", async || {
+        let mut apps = BTreeSet::new();
+        for _ in 0..40 {
+            let answer = connection.get("/", "app-b").await?;
+            expect(&answer, 200)?;
+            apps.extend(answer.header("x-app").map(str::to_owned));
+        }
+        anyhow::ensure!(apps.iter().eq(["b", "c"]), "{apps:?}");
+        Ok(())
+    })
+    .await;
+    suite.get(&suite.a, "app-c", "/", 200).await;
+    suite.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_several_accounts_and_replicas_reach_one_server() {
+    let Some(programs) = Programs::find() else { return };
+    let clients: Vec<String> = (1..=3).map(|n| format!("client-{n}")).collect();
+    let sources: Vec<String> =
+        clients.iter().map(|name| format!("{{ name = \"{name}\" }}")).collect();
+    let services = clients.iter().map(|name| format!("[[service]]\nname = \"{name}\"\n"));
+    let policy = services.collect::<String>()
+        + SERVICES
+        + "[[tcp_route]]\nname = \"all\"\n"
+        + &target("b", "app-b", "app-a", "kind = \"TCPRoute\", name = \"all\"")
+            .replace("{ name = \"app-a\" }", &sources.join(", "));
+    let mesh = Mesh::start(&programs, &[("policy.toml", &policy)]).await;
+    let _app = App::http1("b", mesh.loopback().socket(22, 9091)).await;
+    let server = mesh.envoy(&ProxyOptions::new("default/app-b", 22)).await;
+    let mut envoys = Vec::new();
+    for (name, host) in clients.iter().chain(&clients).zip(31..) {
+        envoys.push(mesh.envoy(&ProxyOptions::new(&format!("default/{name}"), host)).await);
+    }
+    for envoy in &envoys {
+        eventually("the server to answer", async || {
+            let mut connection = Http1Connection::connect(envoy.socket(15080)).await?;
+            expect(&connection.get("/", "app-b").await?, 200)
+        })
+        .await;
+    }
+    server.assert_calm().await;
+}

@@ -1,0 +1,85 @@
+//! Conditional splits turn around under load: they are routes, and nothing else of an Envoy changes.
+
+use ironmesh_tests::{Envoy, eventually};
+
+use crate::flips::Random;
+use crate::shop::{Shop, split};
+
+const MATCHES: &str = r#"
+[[http_route_group]]
+name = "store"
+matches = [
+  { name = "home", path_regex = "/$" },
+  { name = "get", methods = ["GET"] },
+  { name = "by-name", headers = { host = "store" } },
+  { name = "nobody", headers = { x-nobody = "nobody" } },
+]
+"#;
+
+/// All of these are behind the service at any time, so that no cluster comes or goes.
+const BACKENDS: [&str; 3] = ["v1", "v2", "v3"];
+
+/// Splits by chance: up to three that ask for something, and one of all calls. That one stays: it is of
+/// connections too, and these have it in their listener.
+fn policy(random: &mut Random) -> String {
+    let mut policy = MATCHES.to_owned();
+    for _ in 0..random.below(4) {
+        let one = match random.below(4) {
+            0 => "home",
+            1 => "get",
+            2 => "by-name",
+            _ => "nobody",
+        };
+        let favourite = random.below(3);
+        let to = BACKENDS.into_iter().zip(0..).map(|(name, number)| {
+            let weight = random.below(4) + u64::from(number == favourite);
+            (name, u32::try_from(weight).unwrap())
+        });
+        let to: Vec<_> = to.collect();
+        // What comes first is by chance too.
+        let name = format!("n{}", random.below(1_000_000_000));
+        policy.push_str(&split(&name, "store", &[one], &to));
+    }
+    policy + &of_all_calls()
+}
+
+fn of_all_calls() -> String {
+    split("store", "store", &[], &BACKENDS.map(|name| (name, 1)))
+}
+
+/// What an Envoy has counted of listeners and clusters that came, changed or went.
+async fn touched(envoy: &Envoy) -> u64 {
+    let counters = r"^(listener|cluster)_manager\.(listener|cluster)_(added|modified|removed|in_place_updated)$";
+    let counters = envoy.stats(counters).await;
+    assert!(counters.len() >= 6, "{counters:?}");
+    counters.values().sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditional_splits_that_turn_around_touch_no_listener_and_break_nothing() {
+    let mut random = Random::seeded(0x0911);
+    let Some(shop) = Shop::open(&policy(&mut random)).await else { return };
+    let load = shop.load().await;
+    let before = (touched(&shop.buyer).await, touched(&shop.server).await);
+    let updates = r"^http\.upstream_default_store_14001\.rds\..*\.config_reload$";
+    let reloads = shop.buyer.sum(updates).await;
+    for _ in 0..60 {
+        let begin = load.requests();
+        shop.mesh.write_policy("splits.toml", &policy(&mut random));
+        let pause = 20 + 20 * random.below(4);
+        eventually("some requests", async || match load.requests() - begin {
+            count if count >= pause => Ok(()),
+            count => Err(count),
+        })
+        .await;
+    }
+    let last =
+        MATCHES.to_owned() + &split("home", "store", &["home"], &[("v2", 1)]) + &of_all_calls();
+    shop.mesh.write_policy("splits.toml", &last);
+    shop.wait_for(&["v2"]).await;
+    // Edits that follow each other closely come into force together.
+    let reloads = shop.buyer.sum(updates).await - reloads;
+    assert!(reloads > 10, "the routes have turned {reloads} times only");
+    assert_eq!((touched(&shop.buyer).await, touched(&shop.server).await), before);
+    shop.assert_nothing_broke(load).await;
+}

@@ -1,0 +1,223 @@
+//! etcd, one member or three, on addresses of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use fs_err as fs;
+use ironmesh_tests::process::Child;
+use ironmesh_tests::{Loopback, eventually, require_etcd};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// A running etcd. Its members end with it.
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    program: PathBuf,
+    /// Before the folder, so that they have ended when that is removed.
+    members: Vec<Option<Child>>,
+    loopback: Loopback,
+    folder: TempDir,
+    has_tls: bool,
+}
+
+/// Who speaks to an etcd with TLS: the name is that of the certificate.
+const ROOT: &str = "root";
+
+impl Etcd {
+    /// One member, whom everybody may speak to. `None` where etcd is missing and the test is to be skipped.
+    pub(crate) async fn start() -> Option<Self> {
+        let mut etcd = Self::new(1, false)?;
+        etcd.start_member(0);
+        etcd.ready().await;
+        Some(etcd)
+    }
+
+    /// One member that does not run yet.
+    pub(crate) fn stopped() -> Option<Self> {
+        Self::new(1, false)
+    }
+
+    /// Three members that speak mutual TLS, and let in who has a user of the name in the certificate: `root`,
+    /// who may do everything; `mesh`, who may what policy needs; and `stranger`, who may nothing.
+    pub(crate) async fn start_three() -> Option<Self> {
+        let mut etcd = Self::new(3, true)?;
+        for member in 0..3 {
+            etcd.start_member(member);
+        }
+        etcd.ready().await;
+        etcd.ctl(&["role", "add", "policy"]).await;
+        let prefix = ["role", "grant-permission", "policy", "--prefix=true", "readwrite"];
+        etcd.ctl(&[&prefix[..], &["/ironmesh/default/policy/"]].concat()).await;
+        for (user, role) in [(ROOT, "root"), ("mesh", "policy"), ("stranger", "")] {
+            etcd.ctl(&["user", "add", user, "--no-password"]).await;
+            if !role.is_empty() {
+                etcd.ctl(&["user", "grant-role", user, role]).await;
+            }
+        }
+        etcd.ctl(&["auth", "enable"]).await;
+        Some(etcd)
+    }
+
+    fn new(members: u8, has_tls: bool) -> Option<Self> {
+        let etcd = Self {
+            program: require_etcd()?,
+            members: (0..members).map(|_| None).collect(),
+            loopback: Loopback::claim(),
+            folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
+            has_tls,
+        };
+        if has_tls {
+            etcd.make_certificates();
+        }
+        Some(etcd)
+    }
+
+    /// Starts a member that does not run, with what it had.
+    pub(crate) fn start_member(&mut self, member: u8) {
+        let scheme = if self.has_tls { "https" } else { "http" };
+        let peer = |member: u8| format!("{scheme}://{}", self.loopback.socket(member + 1, 2380));
+        let client = self.endpoint(member);
+        let count = u8::try_from(self.members.len()).unwrap();
+        let all: Vec<_> = (0..count).map(|member| format!("m{member}={}", peer(member))).collect();
+        let mut command = Command::new(&self.program);
+        command.current_dir(self.folder.path());
+        command.args(["--name", &format!("m{member}"), "--data-dir", &format!("data{member}")]);
+        command.args(["--listen-peer-urls", &peer(member)]);
+        command.args(["--initial-advertise-peer-urls", &peer(member)]);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        // What is at stake here is no power failure, and the disk is shared with other tests.
+        command.args(["--initial-cluster", &all.join(","), "--unsafe-no-fsync"]);
+        if self.has_tls {
+            for kind in ["", "peer-"] {
+                command.args([&format!("--{kind}trusted-ca-file"), "ca.pem"]);
+                command.args([&format!("--{kind}cert-file"), &format!("m{member}.pem")]);
+                command.args([&format!("--{kind}key-file"), &format!("m{member}.key")]);
+                command.arg(format!("--{kind}client-cert-auth"));
+            }
+        }
+        let name = format!("etcd member {member}");
+        let log = self.folder.path().join(format!("m{member}.log"));
+        let slot = self.members.get_mut(usize::from(member)).unwrap();
+        *slot = Some(Child::start(&name, &mut command, &log));
+    }
+
+    /// Waits until all that run take writes.
+    pub(crate) async fn ready(&mut self) {
+        for member in self.members.iter_mut().flatten() {
+            member.assert_running();
+        }
+        eventually("etcd to take writes", async || {
+            match self.try_ctl(&["put", "/is-ready", "yes"]).await {
+                output if output.status.success() => Ok(()),
+                output => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            }
+        })
+        .await;
+    }
+
+    /// SIGKILL. Returns when it is gone.
+    pub(crate) async fn kill(&mut self, member: u8) {
+        let slot = self.members.get_mut(usize::from(member)).unwrap();
+        slot.take().expect("the member runs").kill_hard().await;
+    }
+
+    /// Which member leads.
+    pub(crate) async fn leader(&self) -> u8 {
+        let endpoints = (0..3).map(|member| self.endpoint(member)).collect::<Vec<_>>().join(",");
+        let status =
+            self.ctl(&["endpoint", "status", "--write-out=json", "--endpoints", &endpoints]).await;
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let leads = |status: &&serde_json::Value| {
+            status["Status"]["leader"] == status["Status"]["header"]["member_id"]
+        };
+        let leader = status.as_array().unwrap().iter().find(leads).expect("one leads");
+        let endpoint = leader["Endpoint"].as_str().unwrap();
+        (0..3).find(|member| self.endpoint(*member) == endpoint).unwrap()
+    }
+
+    /// Where a member is reached.
+    pub(crate) fn endpoint(&self, member: u8) -> String {
+        let scheme = if self.has_tls { "https" } else { "http" };
+        format!("{scheme}://{}", self.loopback.socket(member + 1, 2379))
+    }
+
+    /// A file of this etcd.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The settings by which `user` finds policy in here. Without TLS everybody is the same.
+    pub(crate) fn settings(&self, user: &str) -> String {
+        let count = u8::try_from(self.members.len()).unwrap();
+        let endpoints: Vec<_> = (0..count).map(|member| self.endpoint(member)).collect();
+        let settings = format!("[policy.etcd]\nendpoints = {endpoints:?}\n");
+        if !self.has_tls {
+            return settings;
+        }
+        let [ca, certificate, key] =
+            ["ca.pem".to_owned(), format!("{user}.pem"), format!("{user}.key")]
+                .map(|name| self.file(&name).display().to_string());
+        format!("{settings}ca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\n")
+    }
+
+    /// Runs etcdctl, as who may do everything. Returns what it prints.
+    pub(crate) async fn ctl(&self, arguments: &[&str]) -> String {
+        let output = self.try_ctl(arguments).await;
+        assert!(output.status.success(), "etcdctl {arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    async fn try_ctl(&self, arguments: &[&str]) -> Output {
+        let running = (0_u8..).zip(&self.members).filter(|(_, child)| child.is_some());
+        let endpoints: Vec<_> = running.map(|(member, _)| self.endpoint(member)).collect();
+        let mut command = Command::new(self.program.with_file_name("etcdctl"));
+        command.env("ETCDCTL_API", "3").kill_on_drop(true);
+        if !arguments.contains(&"--endpoints") {
+            command.args(["--endpoints", &endpoints.join(",")]);
+        }
+        if self.has_tls {
+            command.arg("--cacert").arg(self.file("ca.pem"));
+            command.arg("--cert").arg(self.file("root.pem"));
+            command.arg("--key").arg(self.file("root.key"));
+        }
+        command.args(arguments).output().await.unwrap()
+    }
+
+    /// The keys that begin with `prefix`.
+    pub(crate) async fn keys(&self, prefix: &str) -> Vec<String> {
+        let keys = self.ctl(&["get", "--prefix", "--keys-only", prefix]).await;
+        keys.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// An authority, and what each member and each user is known by.
+    fn make_certificates(&self) {
+        let key = KeyPair::generate().unwrap();
+        let mut ca = CertificateParams::default();
+        ca.distinguished_name.push(DnType::CommonName, "etcd");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = ca.self_signed(&key).unwrap().pem();
+        fs::write(self.file("ca.pem"), pem).unwrap();
+        let issuer = Issuer::new(ca, key);
+        for member in 0..3 {
+            // Where it listens, and where its connections to the others come from.
+            let addresses = [self.loopback.host(member + 1), [127, 0, 0, 1].into()];
+            let names = addresses.map(SanType::IpAddress).into();
+            issue(self.folder.path(), &format!("m{member}"), names, &issuer);
+        }
+        for user in [ROOT, "mesh", "stranger", "nobody"] {
+            let names = vec![SanType::DnsName(user.try_into().unwrap())];
+            issue(self.folder.path(), user, names, &issuer);
+        }
+    }
+}
+
+fn issue(folder: &Path, name: &str, alternatives: Vec<SanType>, issuer: &Issuer<'_, KeyPair>) {
+    let key = KeyPair::generate().unwrap();
+    let mut leaf = CertificateParams::default();
+    leaf.distinguished_name.push(DnType::CommonName, name);
+    leaf.subject_alt_names = alternatives;
+    let pem = leaf.signed_by(&key, issuer).unwrap().pem();
+    fs::write(folder.join(format!("{name}.pem")), pem).unwrap();
+    fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+}

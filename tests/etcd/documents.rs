@@ -1,0 +1,18 @@
+//! Policies to push.
+
+use crate::place::Place;
+
+/// A document of one service.
+pub(crate) fn service(name: &str) -> String {
+    format!("[[service]]\nname = \"{name}\"\nports = [{{ port = 80, protocol = \"http\" }}]\n")
+}
+
+/// Writes a policy of `count` documents to the folder `folder`, all of which have the word `mark`; together
+/// they are larger than what etcd takes in one transaction.
+pub(crate) fn write_large(place: &Place, folder: &str, mark: &str, count: usize) {
+    let filler = format!("# {}\n", "x".repeat(100)).repeat(200);
+    for number in 0..count {
+        let text = format!("# {mark}\n{}{filler}", service(&format!("s{number}")));
+        place.write(&format!("{folder}/part-{}/{number}.toml", number % 7), &text);
+    }
+}

@@ -1,0 +1,20 @@
+//! Policy in etcd, with real ones: pushing, pulling and following it, and what becomes of these when etcd
+//! is away, says no, or holds what nobody pushed.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code: a panic is a failed test"
+)]
+
+mod cluster;
+mod documents;
+mod following;
+mod members;
+mod outsiders;
+mod place;
+mod pushes;
+mod races;
+mod whole;

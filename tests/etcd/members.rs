@@ -1,0 +1,49 @@
+//! Three members with mutual TLS and users, some of which die.
+
+use crate::cluster::Etcd;
+use crate::documents::service;
+use crate::place::Place;
+
+#[tokio::test]
+async fn members_that_die_are_no_event_until_there_is_no_quorum() {
+    let Some(mut etcd) = Etcd::start_three().await else { return };
+    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
+    place.write("policy/a.toml", &service("a"));
+    let first = place.push("policy").await;
+    let mut serve = place.serve().await;
+    place.in_force(&first).await;
+
+    // kill -9 of the leader: the others choose another, and a push waits for that.
+    let leader = etcd.leader().await;
+    etcd.kill(leader).await;
+    place.write("policy/a.toml", &service("b"));
+    let second = place.push("policy").await;
+    place.in_force(&second).await;
+
+    // One of three is left: nothing can be written, and what is read would be old.
+    let another = (leader + 1) % 3;
+    etcd.kill(another).await;
+    let readyz =
+        place.readyz_until("staleness", |readyz| !readyz["policy"]["stale_since"].is_null()).await;
+    let policy = &readyz["policy"];
+    assert_eq!((&readyz["ready"], &policy["revision"]), (&true.into(), &second.as_str().into()));
+    assert_eq!(policy["findings"], serde_json::json!([]));
+    let drawn = policy["drawn"].as_str().unwrap();
+    assert!(drawn.contains("none of the etcd endpoints can be used"), "{drawn}");
+    for member in 0..3 {
+        assert!(drawn.contains(&etcd.endpoint(member)), "{drawn}");
+    }
+    place.write("policy/a.toml", &service("c"));
+    let run = place.policy(&["push", "policy"]).await;
+    assert!(
+        run.code == 1 && run.stderr.contains("none of the etcd endpoints can be used"),
+        "{run:?}"
+    );
+
+    etcd.start_member(leader);
+    etcd.ready().await;
+    place.in_force(&second).await;
+    let third = place.push("policy").await;
+    place.in_force(&third).await;
+    assert!(serve.terminate().await.success());
+}

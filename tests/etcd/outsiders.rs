@@ -1,0 +1,81 @@
+//! Who is not let in is told what to mend, and no secret is told with it.
+
+use fs_err as fs;
+
+use crate::cluster::Etcd;
+use crate::documents::service;
+use crate::place::Place;
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_what_to_mend() {
+    let Some(etcd) = Etcd::start_three().await else { return };
+    let Some(place) = Place::open("") else { return };
+    etcd.ctl(&["user", "add", "paul:right"]).await;
+    etcd.ctl(&["user", "grant-role", "paul", "policy"]).await;
+    place.write("policy/a.toml", &service("a"));
+    place.write("right", "right\n");
+    place.write("wrong", "s3cr3t-and-wrong\n");
+    let other = Etcd::start_three().await.unwrap();
+    fs::copy(other.file("ca.pem"), place.path().join("other-ca.pem")).unwrap();
+    fs::copy(other.file("mesh.pem"), place.path().join("other.pem")).unwrap();
+    fs::copy(other.file("mesh.key"), place.path().join("other.key")).unwrap();
+    let mesh = etcd.settings("mesh");
+    let password = |user: &str, file: &str| {
+        format!("{}username = \"{user}\"\npassword_file = \"{file}\"\n", etcd.settings("stranger"))
+    };
+    let without = |keys: &[&str]| {
+        let is_kept = |line: &&str| !keys.iter().any(|key| line.starts_with(key));
+        mesh.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
+    };
+    let with = |keys: &[&str], more: &str| format!("{}\n{more}", without(keys));
+    for (settings, expected) in [
+        (password("paul", "wrong"), "does not let the user `paul` in: authentication failed"),
+        (password("nobody", "right"), "look at `username` and `password_file` in the settings"),
+        (password("paul", "missing"), "cannot read what `password_file` in `[policy.etcd]` names"),
+        (
+            etcd.settings("stranger"),
+            "stranger.pem` to read: grant a role of that user the permission",
+        ),
+        (with(&[], "prefix = \"/elsewhere\""), "the permission on the prefix `/elsewhere/`"),
+        (with(&["ca"], "ca = \"other-ca.pem\""), "look at `ca` in the settings"),
+        (without(&["certificate", "key"]), "none of the etcd endpoints can be used"),
+        (
+            with(&["certificate", "key"], "certificate = \"other.pem\"\nkey = \"other.key\""),
+            "none of the etcd endpoints can be used",
+        ),
+    ] {
+        place.set(&settings);
+        for arguments in [&["push", "policy"][..], &["revisions"], &["pull", "out"]] {
+            let run = place.policy(arguments).await;
+            assert!(
+                run.code == 1 && run.stderr.contains(expected),
+                "{expected}: {run:?}\n{settings}"
+            );
+            assert!(!run.stderr.contains("s3cr3t"), "{run:?}");
+        }
+    }
+    // A control plane that is not let in says the same, and goes on when it is.
+    place.set(&password("paul", "wrong"));
+    let mut serve = place.serve().await;
+    let readyz = place
+        .readyz_until("a reason", |readyz| {
+            readyz["waiting_for"][0]
+                .as_str()
+                .is_some_and(|why| why.contains("authentication failed"))
+        })
+        .await;
+    assert_eq!(readyz["ready"], false);
+    place.write("wrong", "right\n");
+    let first = place.push("policy").await;
+    place.in_force(&first).await;
+    assert!(serve.terminate().await.success());
+    let log = fs::read_to_string(place.path().join("serve.log")).unwrap();
+    assert!(!log.contains("s3cr3t"), "{log}");
+
+    // Before anything is made: a file that is not there.
+    place.set(&password("paul", "missing"));
+    fs::remove_dir_all(place.path().join("state")).unwrap();
+    let output = place.command(&["serve"]).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(!place.path().join("state").exists());
+}

@@ -1,0 +1,129 @@
+//! A folder, `ironmesh`, and a control plane of one's own.
+
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use ironmesh_tests::process::Child;
+use ironmesh_tests::{Loopback, eventually, get_once, require_ironmesh};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    /// What it printed as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The same run, if it was good.
+    pub(crate) fn good(self) -> Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Place {
+    program: PathBuf,
+    folder: TempDir,
+    loopback: Loopback,
+}
+
+impl Place {
+    /// One whose settings have this about policy. `None` where the program is missing.
+    pub(crate) fn open(settings: &str) -> Option<Self> {
+        let place = Self {
+            program: require_ironmesh()?,
+            folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
+            loopback: Loopback::claim(),
+        };
+        place.set(settings);
+        Some(place)
+    }
+
+    /// Replaces the settings.
+    pub(crate) fn set(&self, settings: &str) {
+        let (xds, admin) = (self.loopback.socket(1, 15128), self.loopback.socket(1, 15014));
+        let own =
+            format!("state = \"state\"\nlisten = {{ xds = \"{xds}\", admin = \"{admin}\" }}\n");
+        self.write("ironmesh.toml", &format!("{own}{settings}"));
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a file below the folder.
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        let path = self.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).args(["--config", "ironmesh.toml"]).current_dir(self.path());
+        command.env_remove("RUST_LOG").env_remove("IRONMESH_CONFIG").env_remove("SUDO_USER");
+        command.env("USER", "anna").kill_on_drop(true);
+        command
+    }
+
+    /// Runs `ironmesh policy` with these arguments to its end.
+    pub(crate) async fn policy(&self, arguments: &[&str]) -> Run {
+        let output = self.command(&[&["policy"], arguments].concat()).output().await.unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let code = output.status.code().unwrap();
+        Run { code, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Pushes a folder, which must be taken. Returns its revision.
+    pub(crate) async fn push(&self, folder: &str) -> String {
+        let run = self.policy(&["push", folder, "--output", "json"]).await.good();
+        run.json()["policy"]["revision"].as_str().unwrap().to_owned()
+    }
+
+    /// Starts `ironmesh serve`, and waits until it answers, ready or not.
+    pub(crate) async fn serve(&self) -> Child {
+        let log = self.path().join("serve.log");
+        let mut child = Child::start("ironmesh serve", &mut self.command(&["serve"]), &log);
+        eventually("the admin API", async || {
+            child.assert_running();
+            get_once(self.loopback.socket(1, 15014), "/readyz", &[]).await
+        })
+        .await;
+        child
+    }
+
+    /// What `/readyz` says.
+    pub(crate) async fn readyz(&self) -> Value {
+        get_once(self.loopback.socket(1, 15014), "/readyz", &[]).await.unwrap().json()
+    }
+
+    /// Waits until `/readyz` says what is looked for.
+    pub(crate) async fn readyz_until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, async || match self.readyz().await {
+            readyz if is(&readyz) => Ok(readyz),
+            readyz => Err(format!("{readyz:#}")),
+        })
+        .await
+    }
+
+    /// Waits until this revision is in force, and nothing is stale.
+    pub(crate) async fn in_force(&self, revision: &str) -> Value {
+        self.readyz_until(revision, |readyz| {
+            let policy = &readyz["policy"];
+            readyz["ready"] == true
+                && policy["revision"] == revision
+                && policy["stale_since"].is_null()
+        })
+        .await
+    }
+}

@@ -1,0 +1,110 @@
+//! Pushes that meet, and pushes that do not come to their end.
+
+use std::process::{Output, Stdio};
+
+use ironmesh_tests::eventually;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
+
+use crate::cluster::Etcd;
+use crate::documents::{service, write_large};
+use crate::place::Place;
+
+const CHUNKS: &str = "/ironmesh/default/policy/revisions/";
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// Begins to push a large policy, and stops the process in its midst.
+async fn push_half(etcd: &Etcd, place: &Place) -> Child {
+    let before = etcd.keys(CHUNKS).await.len();
+    let mut command = place.command(&["policy", "push", "large"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("a first chunk", async || match etcd.keys(CHUNKS).await.len() {
+        chunks if chunks > before => Ok(()),
+        chunks => Err(chunks),
+    })
+    .await;
+    signal(&child, Signal::STOP);
+    child
+}
+
+#[tokio::test]
+async fn of_two_pushes_at_once_one_wins_and_the_other_is_told() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
+    place.write("base/a.toml", &service("a"));
+    let mut base = place.push("base").await;
+    for round in 0..5 {
+        for side in ["left", "right"] {
+            place.write(&format!("{side}/a.toml"), &service(&format!("{side}{round}")));
+        }
+        let push = async |side: &str| {
+            place.policy(&["push", side, "--expect", &base, "--message", side]).await
+        };
+        let (left, right) = tokio::join!(push("left"), push("right"));
+        let (winner, loser, name) =
+            if left.code == 0 { (left, right, "left") } else { (right, left, "right") };
+        assert_eq!((winner.code, loser.code), (0, 1), "{winner:?} {loser:?}");
+        let list = place.policy(&["revisions", "--output", "json"]).await.good().json();
+        let current = &list["revisions"][0];
+        assert_eq!(current["message"], name);
+        base = current["revision"].as_str().unwrap().to_owned();
+        let told = format!("has pushed the revision {base} at ");
+        assert!(loser.stderr.contains(&told) && loser.stderr.contains("anna@"), "{loser:?}");
+        assert!(loser.stderr.contains(&format!("(\"{name}\")")), "{loser:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_push_that_is_overtaken_is_told_by_whom_and_leaves_nothing() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
+    write_large(&place, "large", "large", 1000);
+    place.write("small/a.toml", &service("small"));
+    let slow = push_half(&etcd, &place).await;
+    // While it lasts, another may push, and sweeps nothing that is not over.
+    let small = place.push("small").await;
+    assert!(etcd.keys(CHUNKS).await.len() > 1, "the push that is under way is left alone");
+    signal(&slow, Signal::CONT);
+    let Output { status, stderr, .. } = slow.wait_with_output().await.unwrap();
+    let stderr = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains(&format!("has pushed the revision {small}")), "{stderr}");
+    assert_eq!(etcd.keys(CHUNKS).await.len(), 1, "of the other nothing is left");
+    place.policy(&["pull", "out"]).await.good();
+}
+
+#[tokio::test]
+async fn a_push_that_is_killed_half_way_harms_nobody_and_goes_with_its_lease() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
+    place.write("small/a.toml", &service("small"));
+    let small = place.push("small").await;
+    let kept = etcd.keys("/ironmesh").await;
+    write_large(&place, "large", "large", 1000);
+    let mut killed = push_half(&etcd, &place).await;
+    killed.kill().await.unwrap();
+    assert!(etcd.keys("/ironmesh").await.len() > kept.len());
+    let list = place.policy(&["revisions", "--output", "json"]).await.good().json();
+    assert_eq!(list["revisions"].as_array().unwrap().len(), 1);
+    assert_eq!(list["revisions"][0]["revision"], small);
+
+    // All that it has written hangs on a lease that nobody keeps alive. It ends by itself within a minute;
+    // here it is ended, as etcd would.
+    let leases = etcd.ctl(&["lease", "list", "--write-out=json"]).await;
+    let leases: serde_json::Value = serde_json::from_str(&leases).unwrap();
+    let leases = leases["leases"].as_array().unwrap();
+    assert_eq!(leases.len(), 1, "{leases:#?}");
+    let id = format!("{:x}", leases[0]["id"].as_i64().unwrap());
+    let lives = etcd.ctl(&["lease", "timetolive", &id, "--write-out=json"]).await;
+    let lives: serde_json::Value = serde_json::from_str(&lives).unwrap();
+    assert!((1..=60).contains(&lives["ttl"].as_i64().unwrap()), "{lives:#}");
+    etcd.ctl(&["lease", "revoke", &id]).await;
+    assert_eq!(etcd.keys("/ironmesh").await, kept);
+    // Who pushes the same again succeeds.
+    place.push("large").await;
+    assert!(etcd.ctl(&["lease", "list"]).await.contains("found 0 leases"), "none is left over");
+}

@@ -1,0 +1,71 @@
+//! A policy is seen whole, or not at all, whatever its size.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use fs_err as fs;
+
+use crate::cluster::Etcd;
+use crate::documents::write_large;
+use crate::place::Place;
+
+/// etcd takes 128 operations in a transaction.
+const DOCUMENTS: usize = 200;
+
+/// The marks of all documents below `folder`, and how many these are.
+fn marks(folder: &Path) -> (BTreeSet<String>, usize) {
+    let (mut marks, mut count) = (BTreeSet::new(), 0);
+    for part in fs::read_dir(folder).unwrap() {
+        for document in fs::read_dir(part.unwrap().path()).unwrap() {
+            let text = fs::read_to_string(document.unwrap().path()).unwrap();
+            marks.insert(text.lines().next().unwrap().to_owned());
+            count += 1;
+        }
+    }
+    (marks, count)
+}
+
+#[tokio::test]
+async fn a_large_policy_is_never_seen_in_part_while_it_is_replaced_again_and_again() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
+    write_large(&place, "one", "one", DOCUMENTS);
+    write_large(&place, "two", "two", DOCUMENTS);
+    let revisions = [place.push("one").await, place.push("two").await];
+    // More than the 1.5 MiB that etcd takes in a transaction, in chunks of half a MiB.
+    assert!(etcd.keys("/ironmesh/default/policy/revisions/").await.len() > 2 * 4);
+    let mut serve = place.serve().await;
+    place.in_force(&revisions[1]).await;
+
+    let push = async {
+        for round in 0..12 {
+            place.push(if round % 2 == 0 { "one" } else { "two" }).await;
+        }
+    };
+    let mut pulls = 0;
+    let mut seen = BTreeSet::new();
+    let read = async {
+        loop {
+            let out = format!("out{pulls}");
+            place.policy(&["pull", &out]).await.good();
+            let folder = place.path().join(&out);
+            let (marks, count) = marks(&folder);
+            assert_eq!((marks.len(), count), (1, DOCUMENTS), "{marks:?}");
+            fs::remove_dir_all(&folder).unwrap();
+            let readyz = place.readyz().await;
+            let policy = &readyz["policy"];
+            assert!(revisions.iter().any(|revision| policy["revision"] == *revision), "{readyz:#}");
+            assert_eq!(policy["findings"], serde_json::json!([]), "{readyz:#}");
+            assert!(policy["stale_since"].is_null(), "{readyz:#}");
+            seen.extend(marks);
+            pulls += 1;
+        }
+    };
+    tokio::select! {
+        () = push => {}
+        () = read => {}
+    }
+    assert!(pulls > 1 && !seen.is_empty(), "{pulls} pulls saw {seen:?}");
+    place.in_force(&revisions[1]).await;
+    assert!(serve.terminate().await.success());
+}

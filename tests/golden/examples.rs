@@ -1,0 +1,27 @@
+//! The examples of docs/reference/policy.md are cases, or parts of their files: what it shows is compiled
+//! as expected, and a real Envoy accepts it.
+
+use std::path::Path;
+
+use fs_err as fs;
+
+#[test]
+fn every_example_of_the_reference_is_in_a_case() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(tests.join("../docs/reference/policy.md")).unwrap();
+    let mut policies = Vec::new();
+    for case in fs::read_dir(tests.join("golden/cases")).unwrap() {
+        for file in fs::read_dir(case.unwrap().path().join("policy")).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_file() {
+                policies.push(fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let examples: Vec<_> =
+        page.split("```toml\n").skip(1).map(|part| part.split("```").next().unwrap()).collect();
+    assert!(examples.len() >= 5, "where are the examples? {}", examples.len());
+    for example in examples {
+        assert!(policies.iter().any(|policy| policy.contains(example)), "in no case:\n{example}");
+    }
+}

@@ -1,0 +1,16 @@
+//! The stories of policy that are kept of the fuzzer's, and those that it begins with (`fuzz/`).
+
+use std::path::Path;
+
+use fs_err as fs;
+
+#[path = "../../fuzz/targets/policy/story.rs"]
+mod story;
+
+#[test]
+fn the_kept_stories_of_policy_keep_the_rules() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/policy");
+    let entries = fs::read_dir(&folder).unwrap();
+    let count = entries.map(|entry| story::tell(&fs::read(entry.unwrap().path()).unwrap())).count();
+    assert!(count > 20, "{count} inputs in {}", folder.display());
+}

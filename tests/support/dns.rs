@@ -1,0 +1,78 @@
+//! A name server that knows the names that a test gives it, each with one address of IPv4.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::net::UdpSocket;
+use tokio::task::JoinHandle;
+
+/// A name server on UDP, for as long as this value lives.
+#[derive(Debug)]
+pub struct NameServer {
+    names: Arc<Mutex<BTreeMap<String, IpAddr>>>,
+    task: JoinHandle<()>,
+}
+
+impl NameServer {
+    /// Starts one that knows no name.
+    pub async fn start(address: SocketAddr) -> Self {
+        let socket = UdpSocket::bind(address).await.unwrap();
+        let names = Arc::new(Mutex::new(BTreeMap::new()));
+        let task = tokio::spawn(serve(socket, Arc::clone(&names)));
+        Self { names, task }
+    }
+
+    /// Lets it know a name from now on.
+    pub fn set(&self, name: &str, address: IpAddr) {
+        self.names.lock().insert(name.to_owned(), address);
+    }
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(socket: UdpSocket, names: Arc<Mutex<BTreeMap<String, IpAddr>>>) {
+    let mut query = [0; 512];
+    loop {
+        let Ok((length, from)) = socket.recv_from(&mut query).await else { continue };
+        let answer = query.get(..length).and_then(|query| answer(query, &names.lock()));
+        if let Some(answer) = answer {
+            let _ = socket.send_to(&answer, from).await;
+        }
+    }
+}
+
+/// The answer to a query (RFC 1035, section 4): an address that is good for a second, no address where one
+/// of another kind is asked for, or that there is no such name. `None` for what is no query.
+fn answer(query: &[u8], names: &BTreeMap<String, IpAddr>) -> Option<Vec<u8>> {
+    let (header, mut rest) = query.split_at_checked(12)?;
+    let mut labels = Vec::new();
+    let question = loop {
+        let (length, behind) = rest.split_first()?;
+        if *length == 0 {
+            break behind.get(..4)?;
+        }
+        let (label, behind) = behind.split_at_checked(usize::from(*length))?;
+        labels.push(String::from_utf8(label.to_ascii_lowercase()).ok()?);
+        rest = behind;
+    };
+    let end = query.len() - rest.len() + 5;
+    let known = names.get(&labels.join("."));
+    let wants_ipv4 = question.get(..2)? == [0, 1];
+    let address = known.filter(|_| wants_ipv4);
+    let code = if known.is_some() { 0 } else { 3 };
+    let mut answer = header.get(..2)?.to_vec();
+    answer.extend([0x81, 0x80 | code, 0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0]);
+    answer.extend(query.get(12..end)?);
+    if let Some(IpAddr::V4(address)) = address {
+        // The name is that of the question; type A, class IN, a second, four bytes.
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
+        answer.extend(address.octets());
+    }
+    Some(answer)
+}

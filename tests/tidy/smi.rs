@@ -1,0 +1,26 @@
+//! The tables of docs/smi.md: every test that they name exists, and every row has one or says why not.
+
+use crate::conformance::{exists_by_variant, tables, tests_in};
+
+const PAGE: &str = "docs/smi.md";
+
+/// How it begins where there is no test.
+const REASON: &str = "not served: ";
+
+#[test]
+fn every_sentence_of_smi_and_every_scenario_has_a_test_or_a_reason() {
+    let tables = tables(PAGE);
+    assert_eq!(tables.len(), 2, "{PAGE}");
+    let mut problems = Vec::new();
+    // (Behind the heading and the line below it.)
+    for row in tables.iter().flat_map(|table| &table[2..]) {
+        let Some((tests, what)) = row.split_last() else { continue };
+        let has_reason = what.last().is_some_and(|words| words.starts_with(REASON));
+        if tests_in(tests).next().is_none() && !has_reason {
+            problems.push(format!("neither a test nor a reason: {what:?}"));
+        }
+        let missing = tests_in(tests).filter(|test| !exists_by_variant(test));
+        problems.extend(missing.map(|test| format!("no test `{test}`")));
+    }
+    assert!(problems.is_empty(), "{PAGE}\n{}", problems.join("\n"));
+}

@@ -1,0 +1,112 @@
+//! Where calls of a service port go, as routes of HTTP and as clusters of TCP.
+
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::splits::Way;
+use ironmesh_catalog::{HttpMatch, ServicePort};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{
+    RetryPolicy, Route, RouteAction, WeightedCluster, route,
+    route_action::{ClusterSpecifier, HostRewriteSpecifier},
+    weighted_cluster::ClusterWeight,
+};
+
+use crate::condition::route_match;
+use crate::http::{answer, forward};
+use crate::shape::number;
+
+/// Retried is only what cannot have reached an application.
+const RETRY_ON: &str = "connect-failure,refused-stream,reset-before-request";
+
+/// Where calls of a service port go: the first of these ways whose conditions hold. The last has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Destination(Vec<ConditionalWay>);
+
+/// One way, for requests that all of the conditions match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ConditionalWay {
+    conditions: Vec<HttpMatch>,
+    /// Who answers, with their weights. Nobody, if none of those is there whom splits name.
+    backends: Vec<(ServicePort, u32)>,
+}
+
+impl Destination {
+    /// To one port, whatever is asked.
+    pub(crate) fn to(port: ServicePort) -> Self {
+        Self(vec![ConditionalWay { conditions: Vec::new(), backends: vec![(port, 1)] }])
+    }
+
+    /// Where nobody answers.
+    pub(crate) fn nowhere() -> Self {
+        Self(vec![ConditionalWay { conditions: Vec::new(), backends: Vec::new() }])
+    }
+
+    /// Along these ways, to ports of this number.
+    pub(crate) fn of(ways: &[Way<'_>], number: u16) -> Self {
+        let backends = |way: &Way<'_>| {
+            let backends = way.backends.iter();
+            let port = |service: &_| ServicePort::new(Clone::clone(service), number);
+            backends.map(|(service, weight)| (port(*service), *weight)).collect()
+        };
+        let way = |way: &Way<'_>| ConditionalWay {
+            conditions: way.conditions.iter().copied().cloned().collect(),
+            backends: backends(way),
+        };
+        Self(ways.iter().map(way).collect())
+    }
+
+    /// The service ports that it leads to.
+    pub(crate) fn service_ports(&self) -> BTreeSet<&ServicePort> {
+        self.0.iter().flat_map(|way| &way.backends).map(|(port, _)| port).collect()
+    }
+
+    /// Where what goes on no condition goes: connections of which nothing is known, with their weights.
+    pub(crate) fn unconditional(&self) -> &[(ServicePort, u32)] {
+        self.0.last().map_or(&[], |way| &way.backends)
+    }
+
+    /// The routes that go there. `host` is what the request's host is rewritten to, if at all.
+    pub(crate) fn routes(&self, asked: &ServicePort, host: Option<&str>) -> Vec<Route> {
+        let route = |way: &ConditionalWay| Route {
+            r#match: Some(route_match(&way.conditions)),
+            action: Some(action(&way.backends, asked, host)),
+            ..Route::default()
+        };
+        self.0.iter().map(route).collect()
+    }
+}
+
+fn action(
+    backends: &[(ServicePort, u32)],
+    asked: &ServicePort,
+    host: Option<&str>,
+) -> route::Action {
+    let clusters = match backends {
+        [] => {
+            let ServicePort { service, port } = asked;
+            let words =
+                format!("ironmesh: no backend of {service} that has a weight has port {port}\n");
+            return answer(503, words);
+        }
+        [(port, _)] => ClusterSpecifier::Cluster(port.to_string()),
+        several => ClusterSpecifier::WeightedClusters(WeightedCluster {
+            clusters: several.iter().map(|(port, weight)| cluster_weight(port, *weight)).collect(),
+            ..WeightedCluster::default()
+        }),
+    };
+    let retry = RetryPolicy {
+        retry_on: RETRY_ON.to_owned(),
+        num_retries: number(1),
+        ..RetryPolicy::default()
+    };
+    let host = host.map(str::to_owned);
+    forward(RouteAction {
+        cluster_specifier: Some(clusters),
+        retry_policy: Some(retry),
+        host_rewrite_specifier: host.map(HostRewriteSpecifier::HostRewriteLiteral),
+        ..RouteAction::default()
+    })
+}
+
+fn cluster_weight(port: &ServicePort, weight: u32) -> ClusterWeight {
+    ClusterWeight { name: port.to_string(), weight: number(weight), ..ClusterWeight::default() }
+}

@@ -1,0 +1,172 @@
+//! External services: clusters without the mesh's TLS, and routes that judge the caller.
+//!
+//! There is no proxy on the other side that could. So what a caller may ask is in the routes of its own:
+//! one for each match that a traffic target names, and 403 for the rest. All of them lead to the same
+//! place, so that their order is no matter.
+
+use ironmesh_catalog::{
+    External, HttpMatch, Port, Resolution, Service, ServiceAccount, ServicePort, Snapshot,
+};
+use ironmesh_xds_wire::any;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, CustomClusterType, DiscoveryType, DnsLookupFamily as CachedFamily,
+    EdsClusterConfig, LbPolicy,
+};
+use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, LocalityLbEndpoints,
+};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::Route;
+use ironmesh_xds_wire::pb::envoy::extensions::clusters::common::dns::v3::DnsLookupFamily;
+use ironmesh_xds_wire::pb::envoy::extensions::clusters::dns::v3::DnsCluster;
+use ironmesh_xds_wire::pb::envoy::extensions::clusters::dynamic_forward_proxy::v3::{
+    ClusterConfig, cluster_config::ClusterImplementationSpecifier,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
+use ironmesh_xds_wire::pb::envoy::extensions::filters::http::dynamic_forward_proxy::v3::{
+    FilterConfig, filter_config::ImplementationSpecifier,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use ironmesh_xds_wire::pb::google::protobuf::Any;
+
+use crate::condition::route_match;
+use crate::destination::Destination;
+use crate::http::{answer, every_request, http_filter, protocol_options};
+use crate::index::{Allowed, PolicyIndex};
+use crate::outbound::keepalive;
+use crate::shape::{CONNECT_TIMEOUT, ads, circuit_breakers, lb_endpoint_at};
+
+/// The cluster through which an external service port is reached.
+pub(crate) fn cluster(service: &Service, external: &External, port: &Port) -> Cluster {
+    let service_port = ServicePort::new(service.name.clone(), port.number);
+    let plain = Cluster {
+        name: service_port.to_string(),
+        connect_timeout: Some(CONNECT_TIMEOUT),
+        circuit_breakers: circuit_breakers(true),
+        typed_extension_protocol_options: protocol_options(port.protocol),
+        upstream_connection_options: (!port.protocol.is_http()).then(keepalive),
+        ..Cluster::default()
+    };
+    match (external.resolution, &external.hostname) {
+        (Resolution::Dns, Some(hostname)) => Cluster {
+            cluster_discovery_type: Some(custom("envoy.clusters.dns", any(&looked_up()))),
+            load_assignment: Some(ClusterLoadAssignment {
+                cluster_name: service_port.to_string(),
+                endpoints: vec![LocalityLbEndpoints {
+                    lb_endpoints: vec![lb_endpoint_at(hostname.to_string(), port.target, 1)],
+                    ..LocalityLbEndpoints::default()
+                }],
+                ..ClusterLoadAssignment::default()
+            }),
+            ..plain
+        },
+        (Resolution::Passthrough, _) => {
+            let cache = ClusterImplementationSpecifier::DnsCacheConfig(cache());
+            let config = ClusterConfig {
+                cluster_implementation_specifier: Some(cache),
+                // Without it Envoy wants TLS.
+                allow_insecure_cluster_options: true,
+                ..ClusterConfig::default()
+            };
+            Cluster {
+                cluster_discovery_type: Some(custom(
+                    "envoy.clusters.dynamic_forward_proxy",
+                    any(&config),
+                )),
+                lb_policy: LbPolicy::ClusterProvided.into(),
+                ..plain
+            }
+        }
+        // (One to be looked up by no name would be an empty list.)
+        (Resolution::Static | Resolution::Dns, _) => Cluster {
+            cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
+            eds_cluster_config: Some(EdsClusterConfig {
+                eds_config: ads(),
+                ..EdsClusterConfig::default()
+            }),
+            ..plain
+        },
+    }
+}
+
+fn custom(name: &str, config: Any) -> ClusterDiscoveryType {
+    let custom = CustomClusterType { name: name.to_owned(), typed_config: Some(config) };
+    ClusterDiscoveryType::ClusterType(custom)
+}
+
+/// Each address is an endpoint, for as long as DNS says. IPv6 only where there is no IPv4: most machines
+/// that have both are reached by either, and many that have one have IPv4.
+fn looked_up() -> DnsCluster {
+    DnsCluster {
+        respect_dns_ttl: true,
+        dns_lookup_family: DnsLookupFamily::V4Preferred.into(),
+        ..DnsCluster::default()
+    }
+}
+
+/// What has been looked up for all services that are passed through.
+fn cache() -> DnsCacheConfig {
+    DnsCacheConfig {
+        name: "passthrough".to_owned(),
+        dns_lookup_family: CachedFamily::V4Preferred.into(),
+        ..DnsCacheConfig::default()
+    }
+}
+
+/// Whether calls of a service go where their host says.
+pub(crate) fn is_passed_through(service: &Service) -> bool {
+    service.external.as_ref().is_some_and(|one| one.resolution == Resolution::Passthrough)
+}
+
+/// Looks up the host of requests that go to a cluster that is passed through, and of no others.
+pub(crate) fn lookup() -> HttpFilter {
+    let config = FilterConfig {
+        implementation_specifier: Some(ImplementationSpecifier::DnsCacheConfig(cache())),
+        ..FilterConfig::default()
+    };
+    http_filter("envoy.filters.http.dynamic_forward_proxy", any(&config))
+}
+
+/// By what hosts an external service port is called besides the names that it has in the mesh.
+pub(crate) fn hosts(external: &External, port: &ServicePort, is_plain: bool) -> Vec<String> {
+    let Some(hostname) = &external.hostname else { return Vec::new() };
+    let with_port = format!("{hostname}:{}", port.port);
+    // Where it is not written, the port that is passed through is 80.
+    let is_plain = match external.resolution {
+        Resolution::Passthrough => port.port == 80,
+        Resolution::Static | Resolution::Dns => is_plain,
+    };
+    if is_plain { vec![hostname.to_string(), with_port] } else { vec![with_port] }
+}
+
+/// What the host of requests is rewritten to: what the service is called outside.
+fn host(external: &External, port: &ServicePort) -> Option<String> {
+    let hostname = external.hostname.as_ref().filter(|name| !name.is_wildcard())?;
+    Some(if port.port == 80 { hostname.to_string() } else { format!("{hostname}:{}", port.port) })
+}
+
+/// The routes of an external HTTP port that `caller` may call in some way.
+pub(crate) fn routes(
+    index: &PolicyIndex,
+    snapshot: &Snapshot,
+    caller: &ServiceAccount,
+    service: &Service,
+    external: &External,
+    port: &ServicePort,
+) -> Vec<Route> {
+    let to = Destination::to(port.clone()).routes(port, host(external, port).as_deref());
+    let matches = match index.allowed(snapshot, caller, service, port) {
+        Allowed::Everything => return to,
+        Allowed::These(matches) => matches,
+    };
+    let allows = |one: &&HttpMatch| {
+        let conditions = route_match(std::slice::from_ref(*one));
+        to.iter().map(move |route| Route { r#match: Some(conditions.clone()), ..route.clone() })
+    };
+    let who = snapshot.mesh.trust_domain.workload(caller);
+    let words = format!(
+        "ironmesh: {who} may not ask this of {}: no traffic target allows it\n",
+        service.name
+    );
+    matches.iter().flat_map(allows).chain([every_request(answer(403, words))]).collect()
+}
