@@ -18,6 +18,7 @@ pub mod name;
 pub mod policy;
 pub mod policy_record;
 pub mod proxy;
+pub mod routing;
 pub mod service;
 pub mod snapshot;
 pub mod specification;

@@ -121,6 +121,116 @@ fn calls_through_a_split_are_judged_wherever_they_go() {
     }
 }
 
+const MORE: &str = r#"
+[[service]]
+name = "books"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[traffic_split]]
+name = "readers"
+service = "books"
+matches = [{ kind = "HTTPRouteGroup", name = "store" }]
+backends = [{ service = "store-v2", weight = 1 }]
+
+[[traffic_split]]
+name = "rest"
+service = "books"
+backends = [{ service = "store", weight = 1 }]
+
+[[service]]
+name = "safe"
+visibility = "private"
+mode = "permissive"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+subsets = [{ name = "safe-new", labels = { version = "new" } }]
+
+[[service]]
+name = "auditor"
+namespace = "office"
+
+[[service]]
+name = "pay"
+external = true
+hostname = "api.pay.example"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[traffic_target]]
+name = "payers"
+destination = { name = "pay" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "store" }]
+"#;
+
+fn explain_more(place: &Place, arguments: &[&str]) -> Run {
+    place.write("policy/more.toml", MORE);
+    explain(place, arguments)
+}
+
+#[test]
+fn where_calls_go_is_told_through_conditions_and_splits_behind_splits() {
+    let Some(place) = Place::open() else { return };
+    let run = explain_more(&place, &["--from", "buyer", "--to", "books", "--path", "/books/1"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+denied: default/buyer may not GET `/books/1` of default/books (port 80, http)
+  the calls are split by traffic split `default/readers` (more.toml:7:8), traffic split `default/rest` (more.toml:13:8), traffic split `default/versions` (a.toml:25:8)
+  and this one is GET on `/books/.*` (match `buy` (a.toml:32:8))
+
+all to default/store-v2, as account default/store-v2, strict:
+  no traffic target is about account default/store-v2
+  the caller gets 403 from the server's sidecar
+  endpoints are not known from policy alone
+"
+    );
+    let run = explain_more(&place, &["--from", "buyer", "--to", "books"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    for part in [
+        "allowed in part: default/buyer may call",
+        "\n    GET on `/books/.*` (match `buy` (a.toml:32:8)): all to default/store-v2\n",
+        "\n    otherwise: 90 % default/store-v1, 10 % default/store-v2\n",
+        "\ndefault/store-v1, as account",
+    ] {
+        assert!(run.stdout.contains(part), "no {part:?} in\n{}", run.stdout);
+    }
+}
+
+#[test]
+fn what_is_private_or_outside_says_so() {
+    let Some(place) = Place::open() else { return };
+    let run = explain_more(&place, &["--from", "office/auditor", "--to", "safe-new"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+denied: office/auditor may not call default/safe-new (port 80, http)
+
+default/safe-new, a part of default/safe, as account default/safe, permissive:
+  the service is private: accounts of namespace default alone may know of it, whatever targets say
+  the caller gets 404 by `Host`, or 403 at a declared upstream: its own sidecar is told of no such service
+  endpoints are not known from policy alone
+"
+    );
+    let run = explain_more(&place, &["--from", "thief", "--to", "safe-new"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let run = explain_more(&place, &["--from", "buyer", "--to", "pay", "--path", "/shelf"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+denied: default/buyer may not GET `/shelf` of default/pay (port 80, http)
+
+default/pay, outside of the mesh, as account default/pay, strict:
+  not by match `buy` of route group `default/store` (a.toml:32:8), which traffic target `default/payers` (more.toml:35:8) names
+    the path `/shelf` does not match `/books/.*`
+  the caller gets 403 from its own sidecar
+  endpoints are looked up by DNS, as api.pay.example
+  enforced by the caller's proxy alone: an application that goes past it is not held up
+"
+    );
+}
+
 #[test]
 fn without_a_request_the_ways_are_told_and_tcp_has_no_requests() {
     let Some(place) = Place::open() else { return };

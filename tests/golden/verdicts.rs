@@ -8,11 +8,11 @@
 mod random;
 mod rbac;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use fs_err as fs;
-use ironmesh_catalog::verdict::{Answer, Sight, Verdict, verdict};
+use ironmesh_catalog::verdict::{Answer, Gets, Sight, Verdict, verdict};
 use ironmesh_catalog::{Question, Request, ServiceAccount, Snapshot};
 use ironmesh_tests::programs::require_envoy;
 use ironmesh_tests::tls::connect_mesh;
@@ -21,7 +21,7 @@ use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_wire::ResourceType;
 use serde_json::json;
 
-use self::random::{APEX, CALLERS, SERVICES};
+use self::random::{APEXES, CALLERS, EXTERNAL, LABELS, PARTS, SERVICES};
 use self::rbac::Seen;
 use crate::case::Case;
 use crate::certificates::RealCertificates;
@@ -46,7 +46,7 @@ async fn a_verdict_is_what_the_rbac_says_and_what_envoy_does() {
         Trial::new(seed).run(&program, &mut tally).await;
     }
     // Guards the test itself: each kind of answer must have been seen, or nothing was compared.
-    for status in [200, 400, 403, 404] {
+    for status in [200, 400, 403, 404, 503] {
         let seen = tally.0.get(&status).copied().unwrap_or_default();
         assert!(seen >= 20, "{status} was seen {seen} times: {tally:?}");
     }
@@ -65,6 +65,8 @@ struct Trial {
     seed: u64,
     chance: Chance,
     loopback: Loopback,
+    /// The account as which the Envoy calls.
+    caller: ServiceAccount,
     policy: String,
     snapshot: Snapshot,
     compiled: Compiled,
@@ -73,16 +75,21 @@ struct Trial {
 impl Trial {
     fn new(seed: u64) -> Self {
         let (mut chance, loopback) = (Chance(seed), Loopback::claim());
-        let policy = random::policy(&mut chance);
+        let app = loopback.socket(21, 8080);
+        let policy = random::policy(&mut chance, app);
+        let caller = chance.one_of(&CALLERS);
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("policy")).unwrap();
         fs::write(folder.path().join("policy/policy.toml"), &policy).unwrap();
-        let served = (0..SERVICES).map(|n| format!("'s{n}'")).collect::<Vec<_>>().join(", ");
+        let services = (0..SERVICES).map(|n| format!("'s{n}'"));
+        let served = services.chain(APEXES.map(|apex| format!("'{apex}'")));
+        let served = served.collect::<Vec<_>>().join(", ");
         let proxy = format!(
             "[[proxy]]\nlabel = 'all'\nid = '00000000-0000-4000-8000-000000000001'\n\
-             services = ['c0', '{APEX}', {served}]\nmesh_address = '{}'\napp_address = '{}'\n",
+             services = ['{caller}', {served}]\nmesh_address = '{}'\napp_address = '{}'\n\
+             labels = {LABELS}\n",
             loopback.socket(11, 15003),
-            loopback.host(21),
+            app.ip(),
         );
         fs::write(folder.path().join("proxies.toml"), proxy).unwrap();
         let case = Case::load(folder.path().to_owned());
@@ -90,7 +97,8 @@ impl Trial {
         let snapshot =
             snapshot.unwrap_or_else(|| panic!("seed {seed}: {policy}\n{}", case.findings(&[])));
         let compiled = case.compile().remove(0).compiled;
-        Self { seed, chance, loopback, policy, snapshot, compiled }
+        let caller = caller.parse().unwrap();
+        Self { seed, chance, loopback, caller, policy, snapshot, compiled }
     }
 
     async fn run(&mut self, program: &Path, tally: &mut Tally) {
@@ -104,8 +112,8 @@ impl Trial {
         }});
         fs::write(folder.path().join("envoy.yaml"), bootstrap.to_string()).unwrap();
         let envoy = Envoy::start(program, "all", folder.path(), address, 1).await;
-        for caller in 0..CALLERS {
-            self.call_straight(caller, &certificates, tally).await;
+        for caller in CALLERS {
+            self.call_straight(&caller.parse().unwrap(), &certificates, tally).await;
         }
         self.call_by_host(&envoy, tally).await;
     }
@@ -113,13 +121,12 @@ impl Trial {
     /// Calls each service at the mesh port as a caller, with its certificate.
     async fn call_straight(
         &mut self,
-        caller: usize,
+        account: &ServiceAccount,
         certificates: &RealCertificates,
         tally: &mut Tally,
     ) {
-        let account: ServiceAccount = format!("default/c{caller}").parse().unwrap();
-        let certificate = certificates.of_account(&account);
-        let principal = self.snapshot.mesh.trust_domain.workload(&account).to_string();
+        let certificate = certificates.of_account(account);
+        let principal = self.snapshot.mesh.trust_domain.workload(account).to_string();
         for service in 0..SERVICES {
             let sni = format!("80.s{service}.default.mesh.internal");
             let roots = certificates.roots();
@@ -133,7 +140,7 @@ impl Trial {
             for _ in 0..REQUESTS {
                 let host = format!("s{service}.default.mesh.internal:80");
                 let request = random::request(&mut self.chance, &host, false);
-                let verdict = self.verdict(&account, &format!("s{service}"), &request);
+                let verdict = self.verdict(account, &format!("s{service}"), &request);
                 let status = send(&mut connection, &request).await;
                 if status == 400 {
                     // Envoy closes it behind that.
@@ -168,28 +175,29 @@ impl Trial {
 
     /// Calls each service by its name as the account of the Envoy: the whole way.
     async fn call_by_host(&mut self, envoy: &Envoy, tally: &mut Tally) {
-        let account: ServiceAccount = "default/c0".parse().unwrap();
-        let services = (0..SERVICES).map(|n| format!("s{n}")).chain([APEX.to_owned()]);
-        for service in services {
+        let caller = self.caller.clone();
+        let services = (0..SERVICES).map(|n| (format!("s{n}"), REQUESTS));
+        let others = PARTS.into_iter().chain(EXTERNAL).map(|name| (name, REQUESTS));
+        // Of these there are most ways.
+        let others = others.chain(APEXES.map(|apex| (apex, 4 * REQUESTS)));
+        for (service, requests) in services.chain(others.map(|(name, n)| (name.to_owned(), n))) {
             let mut connection = Http1Connection::connect(envoy.socket(15080)).await.unwrap();
-            for _ in 0..REQUESTS {
+            for _ in 0..requests {
                 let host = format!("{service}.default");
                 let request = random::request(&mut self.chance, &host, true);
-                let verdict = self.verdict(&account, &service, &request);
+                let verdict = self.verdict(&caller, &service, &request);
                 let status = send(&mut connection, &request).await;
                 if status == 400 {
                     connection = Http1Connection::connect(envoy.socket(15080)).await.unwrap();
                 }
                 *tally.0.entry(status).or_default() += 1;
-                let agrees = match (&verdict.answer, verdict.known) {
-                    (Answer::Rejected(_), _) => status == 400,
-                    (_, false) => status == 404,
-                    (Answer::Allowed, _) => status == 200,
-                    (Answer::Denied, _) => status == 403,
-                    (Answer::InPart, _) => status == 200 || status == 403,
-                    (Answer::Nowhere, _) => status == 503,
-                };
-                assert!(agrees, "Envoy says {status}: {}", self.about(&request, &verdict));
+                let foretold = by_host(&verdict);
+                let about = || self.about(&request, &verdict);
+                assert!(foretold.contains(&status), "Envoy says {status}: {}", about());
+                let is_allowed = verdict.answer == Answer::Allowed;
+                let may_be = [200, 503].into();
+                assert!(!is_allowed || foretold.is_subset(&may_be), "not allowed: {}", about());
+                assert!(is_allowed || foretold != [200].into(), "allowed: {}", about());
             }
         }
     }
@@ -206,6 +214,25 @@ impl Trial {
 
     fn about(&self, request: &Request, verdict: &Verdict) -> String {
         format!("seed {}: {request:?}: {verdict:#?}\n{}", self.seed, self.policy)
+    }
+}
+
+/// The statuses of which a verdict says that a caller by `Host` gets one.
+fn by_host(verdict: &Verdict) -> BTreeSet<u16> {
+    match &verdict.answer {
+        Answer::Rejected(_) => [400].into(),
+        _ if !verdict.known => [404].into(),
+        Answer::Nowhere => [503].into(),
+        _ => {
+            let gets = verdict.destinations.iter().map(|one| match one.gets {
+                Gets::Application => 200,
+                Gets::Forbidden | Gets::ForbiddenByItsOwn => 403,
+                Gets::Unknown => 404,
+                Gets::NoEndpoint => 503,
+                Gets::Handshake => panic!("nothing here is TCP: {verdict:#?}"),
+            });
+            gets.collect()
+        }
     }
 }
 

@@ -1,55 +1,47 @@
 //! Where the calls of a service port go, and who may know of it: as the caller's sidecar is told.
 
+use super::matching::mismatches;
+use super::request::Arrival;
 use crate::name::{ServiceAccount, ServicePort};
+use crate::routing::{Branch, Routing};
 use crate::service::{Mode, Port, Service};
 use crate::snapshot::Snapshot;
-use crate::specification::MeshSpecification;
-use crate::way::{Cited, allowances};
+use crate::way::allowances;
 
-/// Where calls go.
-#[derive(Debug)]
-pub(super) struct Destinations {
-    /// What sends them there, where it is not the service itself.
-    pub(super) split: Option<Cited>,
-    /// Who answers, and with what weight, which is never 0.
-    pub(super) leaves: Vec<(ServicePort, u32)>,
+/// The branches that calls of `asked` may take; of one request, as it arrives at the caller's sidecar, the
+/// one that it takes.
+pub(super) fn branches(
+    routing: &Routing<'_>,
+    asked: &ServicePort,
+    request: Option<&Arrival>,
+) -> Vec<Branch> {
+    let Some(request) = request else { return routing.branches(asked) };
+    let ways = routing.ways(asked);
+    let is_taken = |condition: &&_| mismatches(condition, request).is_empty();
+    let taken = ways.iter().find(|way| way.conditions.iter().all(|one| is_taken(one)));
+    taken.map(Branch::of).into_iter().collect()
 }
 
-/// Where calls of `asked` go.
-pub(super) fn destinations(specification: &MeshSpecification, asked: &ServicePort) -> Destinations {
-    let mut splits = specification.traffic_splits.values();
-    let Some(split) = splits.find(|split| split.service == asked.service) else {
-        return Destinations { split: None, leaves: vec![(asked.clone(), 1)] };
+/// Whether the proxies of `caller` are told of `asked`: it is visible to them, and they may call it in some
+/// way or what is behind it, by backends with or without a weight.
+pub(super) fn is_known(
+    snapshot: &Snapshot,
+    routing: &Routing<'_>,
+    caller: &ServiceAccount,
+    asked: &ServicePort,
+) -> bool {
+    let find = |port: &ServicePort| {
+        let service = snapshot.service(&port.service)?;
+        Some((&**service, service.port(port.port)?))
     };
-    let is_http = |service| {
-        let service = specification.services.get(service)?;
-        Some(service.port(asked.port)?.protocol.is_http())
-    };
-    // SMI: a backend without the port is left out.
-    let has_port =
-        |service| is_http(service).is_some() && is_http(service) == is_http(&asked.service);
-    let backends = split.backends.iter().filter(|one| one.weight > 0 && has_port(&one.service));
-    let leaf = |service| ServicePort::new(service, asked.port);
-    let object = format!("traffic split `{}/{}`", split.namespace, split.name);
-    Destinations {
-        split: Some(Cited { object, spot: split.spot.clone() }),
-        leaves: backends.map(|one| (leaf(one.service.clone()), one.weight)).collect(),
-    }
-}
-
-/// Whether the proxies of `caller` are told of `asked`: they may call it in some way, or a backend of its
-/// split, with or without a weight.
-pub(super) fn is_known(snapshot: &Snapshot, caller: &ServiceAccount, asked: &ServicePort) -> bool {
-    let specification = &snapshot.specification;
-    let splits = specification.traffic_splits.values();
-    let of_asked = splits.filter(|split| split.service == asked.service);
-    let backends = of_asked.flat_map(|split| &split.backends).map(|one| &one.service);
-    let mut services = [&asked.service].into_iter().chain(backends);
-    services.any(|name| {
-        let service = specification.services.get(name);
-        let port = service.and_then(|service| Some((service, service.port(asked.port)?)));
-        port.is_some_and(|(service, port)| may_call(snapshot, caller, service, port))
-    })
+    let is_visible = |service: &Service| service.is_visible_in(&caller.namespace);
+    let mut behind = routing.reach(asked, |_| true).into_iter();
+    find(asked).is_some_and(|(service, _)| is_visible(service))
+        && behind.any(|port| {
+            find(&port).is_some_and(|(service, port)| {
+                is_visible(service) && may_call(snapshot, caller, service, port)
+            })
+        })
 }
 
 /// Whether `caller` may call a port in some way.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::matching::{Mismatch, mismatches};
 use super::request::Arrival;
 use crate::grants::Grant;
-use crate::name::ServiceAccount;
+use crate::name::{Name, ServiceAccount};
 use crate::service::{Mode, Port, Service};
 use crate::snapshot::Snapshot;
 use crate::way::{Cited, Way, allowances};
@@ -22,6 +22,9 @@ pub struct Judgement {
     pub allowed: bool,
     /// What lets it through. Empty where it is the mode.
     pub by: Vec<Permit>,
+    /// The namespace that alone knows of the service, where the caller is of another: then nobody lets it
+    /// through, whatever targets say, and in permissive mode either.
+    pub private_to: Option<Name>,
     /// Where it is not let through: the rules that are about the service, the nearest first.
     pub missing: Vec<Miss>,
     /// How many further such rules there are.
@@ -50,11 +53,12 @@ pub struct Miss {
     pub way: Option<Way>,
     /// Whom the target names, where it does not name the caller.
     pub other_callers: Option<BTreeSet<ServiceAccount>>,
-    /// What of the match does not hold of the request.
+    /// What of the match does not hold of the request. If it is nothing, and the caller is named, the rule
+    /// would let it through, were the service not [private](Judgement::private_to).
     pub mismatches: Vec<Mismatch>,
 }
 
-/// What `port` of `service` makes of a call. Without a request, it is about any.
+/// What `port` of `service`, which is no part of another, makes of a call. Without a request, it is about any.
 pub(super) fn judge(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -62,7 +66,14 @@ pub(super) fn judge(
     port: &Port,
     request: Option<&Arrival>,
 ) -> Judgement {
-    let nothing = Judgement { allowed: true, by: Vec::new(), missing: Vec::new(), further: 0 };
+    let is_visible = service.is_visible_in(&caller.namespace);
+    let nothing = Judgement {
+        allowed: is_visible,
+        by: Vec::new(),
+        private_to: (!is_visible).then(|| service.name.namespace.clone()),
+        missing: Vec::new(),
+        further: 0,
+    };
     match snapshot.mode_of(service) {
         Mode::Permissive => return nothing,
         Mode::Strict => {}
@@ -79,7 +90,7 @@ pub(super) fn judge(
                     way: Some(way),
                     other_callers: None,
                     mismatches,
-                } if mismatches.is_empty() => {
+                } if is_visible && mismatches.is_empty() => {
                     by.push(Permit { target, rule, way });
                 }
                 miss => missing.push(miss),
@@ -95,7 +106,7 @@ pub(super) fn judge(
     });
     let further = missing.len().saturating_sub(MOST);
     missing.truncate(MOST);
-    Judgement { allowed: false, by, missing, further }
+    Judgement { allowed: false, by, missing, further, ..nothing }
 }
 
 /// Each way that a target knows, and what keeps it from letting the call through, if anything.

@@ -1,5 +1,5 @@
-//! One request against one match of a route group: the same comparison as in the RBAC that is compiled of
-//! the match, whose expressions these are.
+//! One request against one match of a route group: the same comparison as in the RBAC and the routes that
+//! are compiled of the match, whose expressions these are.
 
 use std::sync::Arc;
 
@@ -55,7 +55,8 @@ pub(super) fn mismatches(one: &HttpMatch, arrival: &Arrival) -> Vec<Mismatch> {
             "host" => (HttpMatch::whole_authority(expression), std::slice::from_ref(&arrival.host)),
             name => (expression.to_string(), arrival.header(name)),
         };
-        // Of several values, one that matches will do (Envoy's `rbac_match_headers_individually`).
+        // Of several values, one that matches will do, in RBAC (Envoy's `rbac_match_headers_individually`) and
+        // in routes.
         if !values.iter().any(|value| is_whole(&whole, value)) {
             mismatches.push(Mismatch::Header {
                 name: Arc::clone(name),

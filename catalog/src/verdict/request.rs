@@ -23,7 +23,15 @@ impl Default for Request {
     }
 }
 
-/// A request as the server's sidecar compares it.
+impl Request {
+    /// The host that it says it is for.
+    pub(super) fn host(&self) -> Option<&str> {
+        let host = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        host.map(|(_, host)| host.trim())
+    }
+}
+
+/// A request as a sidecar compares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub(super) method: String,
@@ -35,19 +43,26 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// What arrives of `request`, whose host is that of the service where it does not say. Paths are normalized by
-    /// the caller's sidecar, and then once more by the server's.
-    pub(super) fn of(request: &Request, host_of_service: &str) -> Result<Self, Rejected> {
-        let once = path::normalized(&request.path)?;
-        let path = path::normalized(&once)?;
+    /// What the caller's sidecar sees of `request`, whose host is that of the service where it does not say.
+    pub(super) fn at_caller(request: &Request, host_of_service: &str) -> Result<Self, Rejected> {
+        Ok(Self::of(request, path::normalized(&request.path)?, host_of_service))
+    }
+
+    /// What the server's sidecar sees of it: paths are normalized by the caller's, and then once more.
+    pub(super) fn at_server(request: &Request, host_of_service: &str) -> Result<Self, Rejected> {
+        let path = path::normalized(&path::normalized(&request.path)?)?;
+        Ok(Self::of(request, path, host_of_service))
+    }
+
+    fn of(request: &Request, path: String, host_of_service: &str) -> Self {
         let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, value) in &request.headers {
             let values = headers.entry(name.to_ascii_lowercase()).or_default();
             values.push(value.trim().to_owned());
         }
-        let host = headers.remove("host").and_then(|hosts| hosts.into_iter().next());
-        let host = host.unwrap_or_else(|| host_of_service.to_owned());
-        Ok(Self { method: request.method.clone(), path, host, headers })
+        headers.remove("host");
+        let host = request.host().unwrap_or(host_of_service).to_owned();
+        Self { method: request.method.clone(), path, host, headers }
     }
 
     /// The values of a header, in order.

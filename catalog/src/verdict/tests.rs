@@ -6,12 +6,12 @@ use crate::certificate::TrustBundle;
 use crate::endpoint::Discovered;
 use crate::finding::Spot;
 use crate::identity::TrustDomain;
-use crate::name::{Domain, Name};
+use crate::name::{Domain, Hostname, Name};
 use crate::policy::{
-    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, Subject, TcpRoute,
-    TrafficSplit, TrafficTarget,
+    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, SplitMatch, Subject,
+    TcpRoute, TrafficSplit, TrafficTarget,
 };
-use crate::service::{EndpointSource, Mode, Protocol, Visibility};
+use crate::service::{EndpointSource, Mode, Protocol, Resolution, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
 use crate::specification::MeshSpecification;
 
@@ -26,6 +26,8 @@ fn key(text: &str) -> (Name, Name) {
 fn spot() -> Spot {
     Spot::new(&"p.toml".into(), "", 0..0)
 }
+
+const HTTP: [(u16, Protocol); 1] = [(80, Protocol::Http)];
 
 fn service(of: &str, ports: &[(u16, Protocol)]) -> Service {
     Service {
@@ -64,12 +66,11 @@ fn target(target: &str, destination: &str, source: &str, rules: Vec<RouteRule>) 
 /// `buyer` may GET `/books/…` of `v1` and nothing else; `store` is split into `v1` and `v2`; `cook` may
 /// connect to port 3306 of `ledger`.
 fn mesh() -> MeshSpecification {
-    let http = [(80, Protocol::Http)];
     let ledger = [(3306, Protocol::Tcp), (3307, Protocol::Tcp)];
     let services = [
-        service("store", &http),
-        service("v1", &http),
-        service("v2", &http),
+        service("store", &HTTP),
+        service("v1", &HTTP),
+        service("v2", &HTTP),
         service("ledger", &ledger),
         service("buyer", &[]),
         service("cook", &[]),
@@ -213,15 +214,192 @@ fn calls_of_a_split_are_judged_where_they_go() {
     let told: Vec<_> = verdict
         .destinations
         .iter()
-        .map(|one| (one.port.to_string(), one.weight, one.judgement.allowed, one.gets))
+        .map(|one| (one.port.to_string(), one.judgement.allowed, one.gets))
         .collect();
     assert_eq!(
         told,
         [
-            ("shop/v1|80".to_owned(), 9, true, Gets::Application),
-            ("shop/v2|80".to_owned(), 1, false, Gets::Forbidden),
+            ("shop/v1|80".to_owned(), true, Gets::Application),
+            ("shop/v2|80".to_owned(), false, Gets::Forbidden),
         ]
     );
+    assert_eq!(branches(&verdict), ["90 % shop/v1, 10 % shop/v2"]);
+    let [split] = &verdict.splits[..] else { panic!("{verdict:#?}") };
+    assert_eq!(split.object, "traffic split `shop/halves`");
+}
+
+/// Where its calls go, with what must hold.
+fn branches(verdict: &Verdict) -> Vec<String> {
+    let words = |branch: &Branch| {
+        let conditions = branch.conditions.iter().map(|one| format!("{}: ", one.way));
+        format!("{}{branch}", conditions.collect::<String>())
+    };
+    verdict.branches.iter().map(words).collect()
+}
+
+/// `store` sends what meets `read` to `v2`, and otherwise all to `v1`, which is split in turn.
+fn conditional() -> MeshSpecification {
+    let mut mesh = mesh();
+    let split = |name: &str, service: &str, conditional: bool, backends: &[(&str, u32)]| {
+        let backend = |(to, weight): &(&str, u32)| SplitBackend {
+            service: format!("shop/{to}").parse().unwrap(),
+            weight: *weight,
+            spot: spot(),
+        };
+        let matches = SplitMatch { group: key("books").1, matches: None, spot: spot() };
+        let split = TrafficSplit {
+            namespace: key(name).0,
+            name: key(name).1,
+            service: format!("shop/{service}").parse().unwrap(),
+            matches: conditional.then_some(matches).into_iter().collect(),
+            backends: backends.iter().map(backend).collect(),
+            spot: spot(),
+        };
+        (key(name), Arc::new(split))
+    };
+    mesh.services.insert(
+        "shop/v3".parse().unwrap(),
+        Arc::new(Service { account: "shop/v1".parse().unwrap(), ..service("v3", &HTTP) }),
+    );
+    mesh.traffic_splits = [
+        split("readers", "store", true, &[("v2", 1)]),
+        split("rest", "store", false, &[("v1", 1), ("gone", 1)]),
+        split("behind", "v1", false, &[("v1", 1), ("v3", 3)]),
+        split("elsewhere", "ledger", false, &[("ledger", 1)]),
+    ]
+    .into_iter()
+    .collect();
+    mesh
+}
+
+#[test]
+fn a_request_goes_where_its_conditions_lead_through_splits_behind_splits() {
+    let snapshot = snapshot(conditional());
+    let ask = |request| {
+        verdict(&snapshot, &question("buyer", "store", request), Sight::PolicyAlone).unwrap()
+    };
+    let reader = ask(Some(get("/books/1", "gold")));
+    assert_eq!(branches(&reader), ["GET on `/books/.*` with x-tier `gold|silver`: all to shop/v2"]);
+    assert_eq!(reader.answer, Answer::Denied, "nobody may call v2");
+    let other = ask(Some(get("/books/1", "lead")));
+    assert_eq!(branches(&other), ["25 % shop/v1, 75 % shop/v3"]);
+    assert_eq!(other.answer, Answer::Denied, "the rule is about tiers, too");
+    let all = ask(None);
+    assert_eq!(
+        branches(&all),
+        [
+            "GET on `/books/.*` with x-tier `gold|silver`: all to shop/v2",
+            "25 % shop/v1, 75 % shop/v3"
+        ]
+    );
+    assert_eq!((&all.answer, all.destinations.len()), (&Answer::InPart, 3));
+    let splits: Vec<_> = all.splits.iter().map(|split| split.object.as_str()).collect();
+    assert_eq!(
+        splits,
+        [
+            "traffic split `shop/readers`",
+            "traffic split `shop/rest`",
+            "traffic split `shop/behind`"
+        ]
+    );
+}
+
+#[test]
+fn a_private_service_is_for_its_own_namespace_whatever_else_is_said() {
+    for mode in [Mode::Strict, Mode::Permissive] {
+        let mut mesh = mesh();
+        let private = |service: Service| Service {
+            visibility: Visibility::Private,
+            mode: Some(mode),
+            ..service
+        };
+        let v1 = private(service("v1", &HTTP));
+        mesh.services.insert(v1.name.clone(), Arc::new(v1));
+        let mut readers = target("readers", "v1", "buyer", Vec::new());
+        readers.rules = mesh.traffic_targets[&key("readers")].rules.clone();
+        let stranger: ServiceAccount = "office/auditor".parse().unwrap();
+        readers.sources.push(Subject::Account(stranger.clone()));
+        mesh.traffic_targets.insert(key("readers"), Arc::new(readers));
+        let snapshot = snapshot(mesh);
+        let ask = |caller: &ServiceAccount, to| {
+            let request = Some(get("/books/1", "gold"));
+            let question = Question { caller: caller.clone(), ..question("buyer", to, request) };
+            verdict(&snapshot, &question, Sight::PolicyAlone).unwrap()
+        };
+        assert_eq!(ask(&"shop/buyer".parse().unwrap(), "v1").answer, Answer::Allowed);
+        let denied = ask(&stranger, "v1");
+        assert_eq!((&denied.answer, denied.known), (&Answer::Denied, false), "{mode}");
+        let only = &denied.destinations[0];
+        assert_eq!(only.gets, Gets::Unknown);
+        assert_eq!(only.judgement.private_to, Some(name("shop")));
+        assert!(only.judgement.by.is_empty());
+        // In strict mode it says which target is in vain.
+        let in_vain = only.judgement.missing.iter().filter(|one| one.mismatches.is_empty());
+        assert_eq!(in_vain.count(), usize::from(mode == Mode::Strict));
+        // Nor does a split in front of it tell of it.
+        assert!(!ask(&stranger, "store").known);
+    }
+}
+
+#[test]
+fn a_part_of_a_service_is_judged_as_the_service() {
+    let mut mesh = mesh();
+    let labels = [("version", "1")].into_iter().collect();
+    let part = Service {
+        account: "shop/v1".parse().unwrap(),
+        endpoints: EndpointSource::Subset { of: "shop/v1".parse().unwrap(), labels },
+        ..service("part", &HTTP)
+    };
+    mesh.services.insert(part.name.clone(), Arc::new(part));
+    let question = question("buyer", "part", Some(get("/books/1", "gold")));
+    let verdict = verdict(&snapshot(mesh), &question, Sight::PolicyAlone).unwrap();
+    assert_eq!((&verdict.answer, verdict.known), (&Answer::Allowed, true));
+    let only = &verdict.destinations[0];
+    assert_eq!(only.part_of, Some("shop/v1".parse().unwrap()));
+    assert_eq!(only.judgement.by[0].target.object, "traffic target `shop/readers`");
+}
+
+#[test]
+fn an_external_service_is_judged_by_the_callers_own_proxy() {
+    let mut mesh = mesh();
+    let outside = |hostname: &str, resolution| Service {
+        external: Some(External { hostname: Some(Hostname::new(hostname).unwrap()), resolution }),
+        endpoints: EndpointSource::Hostname,
+        ..service("v1", &HTTP)
+    };
+    let v1 = outside("api.example.com", Resolution::Dns);
+    mesh.services.insert(v1.name.clone(), Arc::new(v1));
+    let mirrors = Service {
+        name: "shop/mirrors".parse().unwrap(),
+        ..outside("*.mirrors.example", Resolution::Passthrough)
+    };
+    mesh.services.insert(mirrors.name.clone(), Arc::new(mirrors));
+    let snapshot = snapshot(mesh);
+    let ask = |to, request| verdict(&snapshot, &question("buyer", to, Some(request)), Sight::Mesh);
+    let allowed = ask("v1", get("/books/1", "gold")).unwrap();
+    let only = &allowed.destinations[0];
+    assert_eq!((&allowed.answer, only.gets), (&Answer::Allowed, Gets::Application));
+    assert_eq!((only.enforcement, &only.endpoints), (Enforcement::ByTheCaller, &None));
+    let outside =
+        Outside { hostname: Some("api.example.com".to_owned()), resolution: "dns".to_owned() };
+    assert_eq!(only.outside.as_ref(), Some(&outside));
+    let denied = ask("v1", get("/shelf", "gold")).unwrap();
+    let gets = denied.destinations[0].gets;
+    assert_eq!((&denied.answer, gets), (&Answer::Denied, Gets::ForbiddenByItsOwn));
+    // One that is passed through goes where its host says, so it must say so.
+    let to_host = |host: &str| {
+        let mut request = get("/books/1", "gold");
+        request.headers.push(("Host".to_owned(), host.to_owned()));
+        ask("mirrors", request)
+    };
+    for host in ["a.mirrors.example", "B.A.Mirrors.Example:80"] {
+        assert_eq!(to_host(host).unwrap().answer, Answer::Allowed, "{host}");
+    }
+    for host in ["mirrors.example", ".mirrors.example", "a.mirrors.example:81", "other.example"] {
+        assert!(matches!(to_host(host), Err(QuestionError::Request(_))), "{host}");
+    }
+    let silent = ask("mirrors", get("/books/1", "gold")).unwrap_err().to_string();
+    assert!(silent.contains("below `*.mirrors.example`"), "{silent}");
 }
 
 #[test]

@@ -1,17 +1,29 @@
 //! Policies and requests by chance, the same for the same seed.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use ironmesh_catalog::Request;
 
 use crate::regexes::Chance;
 
-/// How many services there are to call, and how many accounts to call them.
+/// How many services there are to call at the mesh port.
 pub(super) const SERVICES: usize = 10;
-pub(super) const CALLERS: usize = 4;
 
-/// The service whose calls a split sends to others.
-pub(super) const APEX: &str = "apex";
+/// The accounts that call them. What is private to `default` the last does not know.
+pub(super) const CALLERS: [&str; 4] = ["default/c0", "default/c1", "default/c2", "far/c3"];
+
+/// The services whose calls splits send to others, the later ones behind the earlier ones.
+pub(super) const APEXES: [&str; 3] = ["apex0", "apex1", "apex2"];
+
+/// The services outside of the mesh.
+pub(super) const EXTERNAL: [&str; 2] = ["x0", "x1"];
+
+/// The parts of services: of the first there is an endpoint, of the second there is none.
+pub(super) const PARTS: [&str; 4] = ["s0-here", "s0-gone", "s1-here", "s1-gone"];
+
+/// What a proxy says that stands behind the former.
+pub(super) const LABELS: &str = "{ is = 'here' }";
 
 const PATH_EXPRESSIONS: &[&str] = &[
     "/a",
@@ -68,30 +80,42 @@ const TIERS: &[&str] = &["gold|silver", "gold", ".*", "g.*,s.*", "[a-z]+", "^$",
 const TIER_VALUES: &[&str] = &["gold", "silver", "golden", "", "GOLD", "lead,gold"];
 const HOSTS: &[&str] = &[r"s[0-4]\.default.*", "[a-z0-9.]+", r"S1\.default", ".*internal"];
 
-/// A policy: `SERVICES` services named `s0`, `s1` and so on, of fewer accounts; the clients `c0`, `c1` and
-/// so on; and a service with a split.
-pub(super) fn policy(chance: &mut Chance) -> String {
+/// A policy: `SERVICES` services named `s0`, `s1` and so on, of fewer accounts, some of them private or with
+/// parts; the clients; services outside of the mesh, which are at `outside`; and splits behind splits.
+pub(super) fn policy(chance: &mut Chance, outside: SocketAddr) -> String {
     let mut text = String::new();
-    for n in 0..CALLERS {
-        writeln!(text, "[[service]]\nname = 'c{n}'").unwrap();
+    for caller in CALLERS {
+        let (namespace, name) = caller.split_once('/').unwrap();
+        writeln!(text, "[[service]]\nnamespace = '{namespace}'\nname = '{name}'").unwrap();
     }
     for n in 0..SERVICES {
         let account = n % (SERVICES / 2);
-        let mode = if chance.below(8) == 0 { "mode = 'permissive'\n" } else { "" };
-        writeln!(text, "[[service]]\nname = 's{n}'\nservice_account = 'a{account}'\n{mode}{PORT}")
+        writeln!(text, "[[service]]\nname = 's{n}'\nservice_account = 'a{account}'\n{PORT}")
             .unwrap();
+        manners(chance, &mut text);
+        let parts = PARTS.iter().filter(|part| part.starts_with(&format!("s{n}-")));
+        let parts: Vec<_> = parts
+            .map(|part| {
+                let is = part.split_once('-').unwrap().1;
+                format!("{{ name = '{part}', labels = {{ is = '{is}' }} }}")
+            })
+            .collect();
+        if !parts.is_empty() {
+            writeln!(text, "subsets = [{}]", parts.join(", ")).unwrap();
+        }
     }
-    writeln!(text, "[[service]]\nname = '{APEX}'\n{PORT}").unwrap();
-    let mut backends: Vec<_> =
-        (0..SERVICES).filter(|_| chance.below(4) == 0).map(|n| (format!("s{n}"), n % 3)).collect();
-    backends.push((APEX.to_owned(), 1));
-    let backends = backends.iter();
-    let backends: Vec<_> = backends
-        .map(|(service, weight)| format!("{{ service = '{service}', weight = {weight} }}"))
-        .collect();
-    let split = backends.join(", ");
-    writeln!(text, "[[traffic_split]]\nname = 's'\nservice = '{APEX}'\nbackends = [{split}]")
-        .unwrap();
+    for apex in APEXES {
+        writeln!(text, "[[service]]\nname = '{apex}'\n{PORT}").unwrap();
+        manners(chance, &mut text);
+    }
+    for name in EXTERNAL {
+        writeln!(text, "[[service]]\nname = '{name}'\nexternal = true\n{PORT}").unwrap();
+        manners(chance, &mut text);
+        let (address, port) = (outside.ip(), outside.port());
+        let endpoint = format!("{{ address = '{address}', port = {port} }}");
+        writeln!(text, "[service.endpoints]\nstatic = [{endpoint}]").unwrap();
+    }
+    splits(chance, &mut text);
     writeln!(text, "[[tcp_route]]\nname = 'r0'").unwrap();
     writeln!(text, "[[tcp_route]]\nname = 'r1'\nmatches = {{ ports = [81] }}").unwrap();
     for group in 0..4 {
@@ -101,12 +125,16 @@ pub(super) fn policy(chance: &mut Chance) -> String {
             condition(chance, &mut text);
         }
     }
-    for target in 0..14 {
-        let account = match chance.below(SERVICES / 2 + 1) {
-            0 => APEX.to_owned(),
-            n => format!("a{}", n - 1),
+    for target in 0..18 {
+        let account = match chance.below(SERVICES / 2 + 2) {
+            0 => chance.one_of(&APEXES).to_owned(),
+            1 => chance.one_of(&EXTERNAL).to_owned(),
+            n => format!("a{}", n - 2),
         };
-        let sources = chance.some(1, |chance| format!("{{ name = 'c{}' }}", chance.below(CALLERS)));
+        let sources = chance.some(1, |chance| {
+            let (namespace, name) = chance.one_of(&CALLERS).split_once('/').unwrap();
+            format!("{{ namespace = '{namespace}', name = '{name}' }}")
+        });
         let rules = chance.some(1, |chance| match chance.below(6) {
             0 => format!("{{ kind = 'TCPRoute', name = 'r{}' }}", chance.below(2)),
             1 => format!("{{ kind = 'HTTPRouteGroup', name = 'g{}' }}", chance.below(4)),
@@ -131,6 +159,48 @@ pub(super) fn policy(chance: &mut Chance) -> String {
 }
 
 const PORT: &str = "ports = [{ port = 80, protocol = 'http', target_port = 8080 }]";
+
+/// The mode and the visibility of a service, where these are not as everywhere.
+fn manners(chance: &mut Chance, text: &mut String) {
+    if chance.below(8) == 0 {
+        writeln!(text, "mode = 'permissive'").unwrap();
+    }
+    if chance.below(4) == 0 {
+        writeln!(text, "visibility = 'private'").unwrap();
+    }
+}
+
+/// Splits of each apex: up to two about some requests, and mostly one about all.
+fn splits(chance: &mut Chance, text: &mut String) {
+    for (n, apex) in APEXES.iter().enumerate() {
+        let conditional = chance.below(3);
+        for number in 0..3 {
+            let is_conditional = number < 2;
+            if if is_conditional { number >= conditional } else { chance.below(5) == 0 } {
+                continue;
+            }
+            writeln!(text, "[[traffic_split]]\nname = '{apex}-{number}'\nservice = '{apex}'")
+                .unwrap();
+            if is_conditional {
+                let group = format!("kind = 'HTTPRouteGroup', name = 'g{}'", chance.below(4));
+                let one = chance.below(3);
+                writeln!(text, "matches = [{{ {group}, matches = ['m{one}'] }}]").unwrap();
+            }
+            let services = (0..SERVICES).map(|n| format!("s{n}"));
+            let others = APEXES[n..].iter().chain(&PARTS).map(|name| (*name).to_owned());
+            let all: Vec<_> = services.chain(others).filter(|_| chance.below(5) == 0).collect();
+            let weighted = all.into_iter().map(|name| (name, chance.below(3)));
+            let mut backends: Vec<_> = weighted.collect();
+            // A split has one with a weight at least; if it is the only one, and is not there, nobody answers.
+            backends.push(("nobody".to_owned(), 1));
+            let backends: Vec<_> = backends
+                .iter()
+                .map(|(name, weight)| format!("{{ service = '{name}', weight = {weight} }}"))
+                .collect();
+            writeln!(text, "backends = [{}]", backends.join(", ")).unwrap();
+        }
+    }
+}
 
 fn condition(chance: &mut Chance, text: &mut String) {
     let kinds = 1 + chance.below(7);

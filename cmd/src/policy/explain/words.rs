@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use ironmesh_catalog::routing::Branch;
 use ironmesh_catalog::verdict::{
-    Answer, Destination, Enforcement, Gets, Judgement, Mismatch, Miss, Permit,
+    Answer, Destination, Enforcement, Gets, Judgement, Mismatch, Miss, Outside, Permit,
 };
-use ironmesh_catalog::{Transport, Verdict};
+use ironmesh_catalog::{MeshEndpoint, Name, Resolution, Transport, Verdict};
 
 /// How many endpoints are told of each destination.
 const ENDPOINTS: usize = 5;
@@ -23,37 +24,78 @@ pub(super) fn verdict(verdict: &Verdict) -> String {
     if !verdict.caller_runs {
         line(format!("no service runs as {}: no proxy calls as it", verdict.caller));
     }
-    if let Some(split) = &verdict.split {
-        line(format!("the calls are split by {split}"));
+    // Of the service itself it is told below.
+    let is_split = verdict.destinations.iter().all(|one| one.port != verdict.asked);
+    if let Some(namespace) = verdict.private_to.as_ref().filter(|_| is_split) {
+        line(private(namespace));
     }
-    let all: u64 = verdict.destinations.iter().map(|one| u64::from(one.weight)).sum();
+    if !verdict.splits.is_empty() {
+        line(format!("the calls are split by {}", list(&verdict.splits)));
+    }
+    for words in branches(verdict) {
+        line(words);
+    }
     for one in &verdict.destinations {
-        let share = match &verdict.split {
-            Some(_) => format!("{}/{all} to ", one.weight),
-            None => String::new(),
-        };
-        text.push_str(&destination(verdict, one, &share));
+        text.push_str(&destination(verdict, one, &share(verdict, one)));
     }
     text
 }
 
+/// Where calls go: of a request the condition that it meets, else all branches.
+fn branches(verdict: &Verdict) -> Vec<String> {
+    let is_one = verdict.request.is_some();
+    let words = |branch: &Branch| {
+        let conditions = branch.conditions.iter();
+        let conditions: Vec<_> =
+            conditions.map(|condition| format!("{} ({})", condition.way, condition.by)).collect();
+        match (conditions.join(" and "), is_one) {
+            (conditions, true) if conditions.is_empty() => None,
+            (conditions, true) => Some(format!("and this one is {conditions}")),
+            (conditions, false) if conditions.is_empty() => Some(format!("  otherwise: {branch}")),
+            (conditions, false) => Some(format!("  {conditions}: {branch}")),
+        }
+    };
+    let is_told = is_one || verdict.branches.len() > 1;
+    verdict.branches.iter().filter(|_| is_told).filter_map(words).collect()
+}
+
+/// What a destination has of the calls, where they go along one branch.
+fn share(verdict: &Verdict, one: &Destination) -> String {
+    let [branch] = &verdict.branches[..] else { return String::new() };
+    let share = branch.shares.iter().find(|share| share.service == one.port.service);
+    match share {
+        Some(share) if !verdict.splits.is_empty() => match branch.shares.len() {
+            1 => "all to ".to_owned(),
+            _ => format!("{}/{} to ", share.weight, branch.sum()),
+        },
+        _ => String::new(),
+    }
+}
+
+fn private(namespace: &Name) -> String {
+    format!(
+        "the service is private: accounts of namespace {namespace} alone may know of it, whatever targets say"
+    )
+}
+
 fn headline(verdict: &Verdict) -> String {
-    let Verdict { caller, asked, protocol, .. } = verdict;
+    let Verdict { caller, asked, protocol, is_http, .. } = verdict;
     let what = match &verdict.request {
         Some(request) => format!("{} `{}` of", request.method, request.path),
-        None if protocol == "tcp" => "connect to".to_owned(),
+        None if !is_http => "connect to".to_owned(),
         None => "call".to_owned(),
     };
     let to = format!("{what} {} (port {}, {protocol})", asked.service, asked.port);
-    let some = verdict.request.is_none() && protocol != "tcp";
+    let some = verdict.request.is_none() && *is_http;
     match &verdict.answer {
         Answer::Allowed if some => format!("allowed: {caller} may {to}, in these ways\n"),
         Answer::Allowed => format!("allowed: {caller} may {to}\n"),
         Answer::InPart => format!("allowed in part: {caller} may {to}, but not wherever it goes\n"),
         Answer::Denied => format!("denied: {caller} may not {to}\n"),
         Answer::Nowhere => {
+            let gets = if *is_http { "503" } else { "nobody listens" };
             format!(
-                "denied: nobody answers who may {to}: no backend of the split with a weight has the port: 503\n"
+                "denied: nobody answers who may {to}: no backend of the split with a weight has the port: {gets}\n"
             )
         }
         Answer::Rejected(reason) => format!("denied: {caller} may not {to}: {reason}: 400\n"),
@@ -62,11 +104,15 @@ fn headline(verdict: &Verdict) -> String {
 
 fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
     let (port, account, mode) = (&one.port, &one.account, &one.mode);
-    let mut text = format!("\n{share}{}, as account {account}, {mode}:\n", port.service);
+    let mut what = one.part_of.as_ref().map_or_else(String::new, |of| format!(", a part of {of}"));
+    if one.outside.is_some() {
+        what.push_str(", outside of the mesh");
+    }
+    let mut text = format!("\n{share}{}{what}, as account {account}, {mode}:\n", port.service);
     let mut line = |words: String| {
         let _ = writeln!(text, "  {words}");
     };
-    let Judgement { allowed, by, missing, further } = &one.judgement;
+    let Judgement { allowed, by, private_to, missing, further } = &one.judgement;
     for Permit { target, rule, way } in by {
         line(format!("allowed by {rule}: {way}"));
         line(format!("  which {target} names"));
@@ -75,7 +121,9 @@ fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
         line(format!("allowed: the service is {mode}, so traffic targets are not looked at"));
     }
     if !allowed {
-        if missing.is_empty() {
+        if let Some(namespace) = private_to {
+            line(private(namespace));
+        } else if missing.is_empty() {
             line(format!("no traffic target is about account {account}"));
         }
         for miss in missing {
@@ -104,6 +152,10 @@ fn missed(verdict: &Verdict, miss: &Miss) -> Vec<String> {
         }
         return lines;
     };
+    if miss.other_callers.is_none() && miss.mismatches.is_empty() {
+        lines.push(format!("otherwise {rule} would allow it, which {} names", miss.target));
+        return lines;
+    }
     lines.push(format!("not by {rule}, which {} names", miss.target));
     if let Some(callers) = &miss.other_callers {
         let callers = list(callers);
@@ -141,11 +193,12 @@ fn list<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
 }
 
 fn gets(verdict: &Verdict, one: &Destination) -> &'static str {
-    let is_tcp = verdict.protocol == "tcp";
+    let is_tcp = !verdict.is_http;
     match one.gets {
         Gets::Application if is_tcp => "the bytes of the application",
         Gets::Application => "the answer of the application",
         Gets::Forbidden => "403 from the server's sidecar",
+        Gets::ForbiddenByItsOwn => "403 from its own sidecar",
         Gets::Unknown if is_tcp => "no connection: its own sidecar listens on no port for it",
         Gets::Unknown => {
             "404 by `Host`, or 403 at a declared upstream: its own sidecar is told of no such service"
@@ -157,9 +210,32 @@ fn gets(verdict: &Verdict, one: &Destination) -> &'static str {
 }
 
 fn endpoints(one: &Destination) -> Vec<String> {
-    let Some(endpoints) = &one.endpoints else {
-        return vec!["endpoints are not known from policy alone".to_owned()];
+    let mut lines = match (&one.endpoints, &one.outside) {
+        (Some(endpoints), _) => addresses(endpoints),
+        (None, None) => vec!["endpoints are not known from policy alone".to_owned()],
+        (None, Some(outside)) => vec![looked_up(outside)],
     };
+    lines.extend(one.findings.iter().cloned());
+    lines.extend(match one.enforcement {
+        Enforcement::AtTheProxies => Some("enforced by the sidecars; whether the application's own port can be reached around them is not known"),
+        Enforcement::NotInPlaintext => Some("can be bypassed: no sidecar stands in front of the endpoints in plaintext"),
+        Enforcement::ByTheCaller => Some("enforced by the caller's proxy alone: an application that goes past it is not held up"),
+        Enforcement::Unknown => None,
+    }.map(str::to_owned));
+    lines
+}
+
+/// Where the caller's proxy finds an external service.
+fn looked_up(outside: &Outside) -> String {
+    let hostname = outside.hostname.as_deref().unwrap_or("its name");
+    if outside.resolution == Resolution::Passthrough.to_string() {
+        format!("endpoints are where the request's host says, below {hostname}")
+    } else {
+        format!("endpoints are looked up by DNS, as {hostname}")
+    }
+}
+
+fn addresses(endpoints: &[MeshEndpoint]) -> Vec<String> {
     let mut lines: Vec<_> = endpoints
         .iter()
         .take(ENDPOINTS)
@@ -173,17 +249,6 @@ fn endpoints(one: &Destination) -> Vec<String> {
         .collect();
     if endpoints.len() > ENDPOINTS {
         lines.push(format!("and {} further endpoints", endpoints.len() - ENDPOINTS));
-    }
-    lines.extend(one.findings.iter().cloned());
-    match one.enforcement {
-        Enforcement::AtTheProxies => lines.push(
-            "enforced by the sidecars; whether the application's own port can be reached around them is not known"
-                .to_owned(),
-        ),
-        Enforcement::NotInPlaintext => lines.push(
-            "can be bypassed: no sidecar stands in front of the endpoints in plaintext".to_owned(),
-        ),
-        Enforcement::Unknown => {}
     }
     lines
 }
