@@ -10,7 +10,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::Snapshot;
-pub use access::{AccessChange, Turn};
+pub use access::{AccessChange, Turn, Who};
 pub use services::ServiceChange;
 pub use splits::SplitChange;
 
@@ -21,7 +21,7 @@ pub struct Difference {
     pub services: Vec<ServiceChange>,
     /// Who may call what, and might not before, or the other way round.
     pub access: Vec<AccessChange>,
-    /// Splits that come, go or weigh otherwise.
+    /// Service ports whose calls are split otherwise.
     pub splits: Vec<SplitChange>,
 }
 

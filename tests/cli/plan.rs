@@ -90,7 +90,7 @@ access
     + default/thief gains GET on `/books/.*`: traffic target `default/buyers` (a.toml:31:8)
 
 splits
-  ~ default/versions of default/store (a.toml:43:8)
+  ~ default/store, port 80: traffic split `default/versions` (a.toml:43:8)
       90 % default/store, 10 % default/store-v2
       → 50 % default/store, 50 % default/store-v2
 
@@ -116,6 +116,83 @@ proxies: 5 of 5 are sent something
     + endpoints `default/store-v2|80`
     + endpoints `default/store|80`
     ~ route configuration `outbound-http`
+"
+    );
+}
+
+#[test]
+fn splits_are_told_by_where_calls_go_in_the_end_and_parts_by_the_whole() {
+    let Some(place) = Place::open() else { return };
+    let after =
+        BEFORE.replace("sources = [{ name = \"buyer\" }]", "sources = [{ name = \"thief\" }]");
+    let after = format!(
+        r#"{after}
+[[traffic_split]]
+name = "behind"
+service = "store-v2"
+backends = [{{ service = "store-v2", weight = 1 }}, {{ service = "store-v3", weight = 1 }}]
+
+[[traffic_split]]
+name = "beta"
+service = "store"
+matches = [{{ kind = "HTTPRouteGroup", name = "store" }}]
+backends = [{{ service = "store-v3", weight = 1 }}]
+
+[[service]]
+name = "store-v3"
+ports = [{{ name = "web", port = 80, protocol = "http" }}]
+
+[[service]]
+name = "pay"
+external = true
+hostname = "api.pay.example"
+visibility = "private"
+mode = "permissive"
+ports = [{{ name = "web", port = 80, protocol = "http" }}]
+"#
+    )
+    .replacen(
+        "[[service]]",
+        "[[service]]\nsubsets = [{ name = 'store-new', labels = { v = 'n' } }]",
+        1,
+    );
+    let run = plan(&place, &after, &[]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let (words, _) = run.stdout.split_once("\nfound wrong").unwrap();
+    let (_, words) = words.split_once("\n").unwrap();
+    assert_eq!(
+        words,
+        "
+services
+  + default/pay (a.toml:64:8)
+      account default/pay
+      port 80 (web, http, to 80)
+      mode permissive
+      private
+      external: api.pay.example, looked up
+  + default/store-new (a.toml:3:21)
+      account default/store
+      port 80 (web, http, to 80)
+      the part of default/store with v=n
+  + default/store-v3 (a.toml:60:8)
+      account default/store-v3
+      port 80 (web, http, to 80)
+
+access
+  default/pay, port 80
+    + every account of namespace default gains every request: permissive mode
+  default/store, port 80
+    - default/buyer loses GET on `/books/.*`: traffic target `default/buyers` (a.toml:31:8)
+    + default/thief gains GET on `/books/.*`: traffic target `default/buyers` (a.toml:32:8)
+
+splits
+  ~ default/store, port 80: traffic split `default/beta` (a.toml:54:8), traffic split `default/versions` (a.toml:44:8), traffic split `default/behind` (a.toml:49:8)
+      90 % default/store, 10 % default/store-v2
+      → GET on `/books/.*`: all to default/store-v3
+        otherwise: 90 % default/store, 5 % default/store-v2, 5 % default/store-v3
+  + default/store-v2, port 80: traffic split `default/behind` (a.toml:49:8)
+      all to default/store-v2
+      → 50 % default/store-v2, 50 % default/store-v3
 "
     );
 }

@@ -1,12 +1,13 @@
 //! Who may call what, and who might before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::grants::Grant;
-use crate::name::{ServiceAccount, ServicePort};
-use crate::service::Mode;
+use crate::name::{Name, ServiceAccount, ServicePort};
+use crate::service::{Mode, Port, Service, Visibility};
 use crate::snapshot::Snapshot;
 use crate::way::{Cited, Way, allowances};
 
@@ -15,8 +16,8 @@ use crate::way::{Cited, Way, allowances};
 pub struct AccessChange {
     /// The service port.
     pub port: ServicePort,
-    /// Whose access changes; that of every account of the mesh where left out, which is permissive mode.
-    pub account: Option<ServiceAccount>,
+    /// Whose access changes.
+    pub who: Who,
     /// What becomes of the way.
     pub turn: Turn,
     /// The way.
@@ -38,75 +39,103 @@ pub enum Turn {
 }
 
 /// Who may call.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
-    /// All accounts of the mesh.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Who {
+    /// Every account of the mesh: permissive mode.
     Everybody,
+    /// Every account of a namespace: permissive mode of a service that only this one knows.
+    AllOf(Name),
+    /// One account.
     Account(ServiceAccount),
+}
+
+impl Who {
+    /// The groups of which it is one, from the smallest up.
+    fn groups(&self) -> Vec<Self> {
+        match self {
+            Self::Everybody => Vec::new(),
+            Self::AllOf(_) => vec![Self::Everybody],
+            Self::Account(account) => {
+                vec![Self::AllOf(account.namespace.clone()), Self::Everybody]
+            }
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everybody => f.write_str("every account of the mesh"),
+            Self::AllOf(namespace) => write!(f, "every account of namespace {namespace}"),
+            Self::Account(account) => account.fmt(f),
+        }
+    }
 }
 
 /// The ways of each, with what grants them.
 type Accesses = BTreeMap<Who, BTreeMap<Way, Vec<Cited>>>;
 
-/// What is gained and lost. An expression that is another is one way lost and another gained, whatever the
+/// What is gained and lost. To call a part of a service is to call the service, so it is told of that alone
+/// (unless it was or becomes a service of its own). An expression that is another is one way lost and another gained, whatever the
 /// two have in common; what still follows from a wider way is not lost.
 pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<AccessChange> {
-    let (before, after) = (all(before), all(after));
-    let ports: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    let is_own = |snapshot: &Snapshot, port: &ServicePort| {
+        snapshot.service(&port.service).is_some_and(|service| !service.is_subset())
+    };
+    let is_told = |port: &&ServicePort| is_own(before, port) || is_own(after, port);
+    let (all_before, all_after) = (all(before), all(after));
+    let ports = all_before.keys().chain(all_after.keys());
+    let ports: BTreeSet<_> = ports.filter(is_told).collect();
     let nothing = Accesses::new();
     let mut changes = Vec::new();
     for port in ports {
         let (old, new) =
-            (before.get(port).unwrap_or(&nothing), after.get(port).unwrap_or(&nothing));
-        let lost = ways(old).filter(|(account, way, _)| !covers(new, account, way));
+            (all_before.get(port).unwrap_or(&nothing), all_after.get(port).unwrap_or(&nothing));
+        let lost = ways(old).filter(|(who, way, _)| !covers(new, who, way));
         changes.extend(lost.map(|way| change(port, Turn::Lost, way)));
-        for (account, way, by) in ways(new) {
-            let turn = if !covers(old, account, way) {
+        for (who, way, by) in ways(new) {
+            let turn = if !covers(old, who, way) {
                 Turn::Gained
-            } else if has_wider(old, account, way) && !has_wider(new, account, way) {
+            } else if has_wider(old, who, way) && !has_wider(new, who, way) {
                 Turn::Kept
             } else {
                 continue;
             };
-            changes.push(change(port, turn, (account, way, by)));
+            changes.push(change(port, turn, (who, way, by)));
         }
     }
     changes.sort_by(|a, b| {
-        let key = |one: &AccessChange| (one.port.clone(), one.account.clone(), one.turn);
+        let key = |one: &AccessChange| (one.port.clone(), one.who.clone(), one.turn);
         (key(a), &a.way).cmp(&(key(b), &b.way))
     });
     joined(changes)
 }
 
-/// A way of an account, with what grants it.
+/// A way of somebody, with what grants it.
 type Granted<'a> = (&'a Who, &'a Way, &'a Vec<Cited>);
 
 fn ways(accesses: &Accesses) -> impl Iterator<Item = Granted<'_>> {
-    accesses.iter().flat_map(|(account, ways)| ways.iter().map(move |(way, by)| (account, way, by)))
+    accesses.iter().flat_map(|(who, ways)| ways.iter().map(move |(way, by)| (who, way, by)))
 }
 
-fn change(port: &ServicePort, turn: Turn, (account, way, by): Granted<'_>) -> AccessChange {
-    let account = match account {
-        Who::Everybody => None,
-        Who::Account(account) => Some(account.clone()),
-    };
-    let port = port.clone();
-    AccessChange { port, account, turn, way: way.clone(), by: by.clone() }
+fn change(port: &ServicePort, turn: Turn, (who, way, by): Granted<'_>) -> AccessChange {
+    let (port, who) = (port.clone(), who.clone());
+    AccessChange { port, who, turn, way: way.clone(), by: by.clone() }
 }
 
-/// Whether an account, by itself or as everybody, has this way or a wider one.
-fn covers(accesses: &Accesses, account: &Who, way: &Way) -> bool {
-    accesses.get(account).is_some_and(|ways| ways.contains_key(way))
-        || has_wider(accesses, account, way)
+/// Whether somebody, by themselves or as one of a group, has this way or a wider one.
+fn covers(accesses: &Accesses, who: &Who, way: &Way) -> bool {
+    accesses.get(who).is_some_and(|ways| ways.contains_key(way)) || has_wider(accesses, who, way)
 }
 
-/// Whether an account has a wider way, or everybody has this one or a wider one.
-fn has_wider(accesses: &Accesses, account: &Who, way: &Way) -> bool {
+/// Whether somebody has a wider way, or a group that they are of has this one or a wider one.
+fn has_wider(accesses: &Accesses, who: &Who, way: &Way) -> bool {
     let includes = |of: &Who| {
         let mut ways = accesses.get(of).into_iter().flat_map(BTreeMap::keys);
-        ways.any(|other| (of != account || other != way) && other.includes(way))
+        ways.any(|other| (of != who || other != way) && other.includes(way))
     };
-    includes(account) || includes(&Who::Everybody)
+    includes(who) || who.groups().iter().any(includes)
 }
 
 /// Puts ways together again that differ in their methods alone.
@@ -115,7 +144,7 @@ fn joined(changes: Vec<AccessChange>) -> Vec<AccessChange> {
     for mut change in changes {
         let same = joined.iter_mut().rev().take_while(|last| last.port == change.port);
         let mut same = same.filter(|last| {
-            (&last.account, last.turn, &last.by) == (&change.account, change.turn, &change.by)
+            (&last.who, last.turn, &last.by) == (&change.who, change.turn, &change.by)
         });
         let is_taken = same.any(|last| match (&mut last.way, &mut change.way) {
             (
@@ -153,11 +182,15 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
                 Mode::Permissive => {
                     let is_http = port.protocol.is_http();
                     let way = if is_http { Way::EveryRequest } else { Way::Connections };
-                    accesses.entry(Who::Everybody).or_default().insert(way, Vec::new());
+                    let who = match service.visibility {
+                        Visibility::Public => Who::Everybody,
+                        Visibility::Private => Who::AllOf(service.name.namespace.clone()),
+                    };
+                    accesses.entry(who).or_default().insert(way, Vec::new());
                 }
                 Mode::Strict => {
                     for grant in grants.get(&service.account).into_iter().flatten() {
-                        add(snapshot, grant, port, &mut accesses);
+                        add(snapshot, grant, service, port, &mut accesses);
                     }
                 }
             }
@@ -167,7 +200,7 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
     all
 }
 
-fn add(snapshot: &Snapshot, grant: &Grant, port: &crate::service::Port, to: &mut Accesses) {
+fn add(snapshot: &Snapshot, grant: &Grant, service: &Service, port: &Port, to: &mut Accesses) {
     let key = (grant.target.namespace.clone(), grant.target.name.clone());
     let written = snapshot.specification.traffic_targets.get(&key);
     let target = written.unwrap_or(&grant.target);
@@ -175,7 +208,8 @@ fn add(snapshot: &Snapshot, grant: &Grant, port: &crate::service::Port, to: &mut
         .into_iter()
         .flat_map(|allowance| allowance.way.by_method())
         .collect();
-    for source in &grant.sources {
+    let sources = grant.sources.iter();
+    for source in sources.filter(|source| service.is_visible_in(&source.namespace)) {
         let known = to.entry(Who::Account(source.clone())).or_default();
         for way in &ways {
             known.entry(way.clone()).or_default().push(Cited::target(target));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Change;
 use crate::finding::Spot;
 use crate::name::ServiceName;
-use crate::service::{EndpointSource, Mode, Port, Service};
+use crate::service::{EndpointSource, External, Mode, Port, Resolution, Service, Visibility};
 use crate::specification::MeshSpecification;
 
 /// A service comes, goes or changes.
@@ -50,6 +50,15 @@ fn outline(service: &Service) -> Vec<String> {
     let mut outline = vec![format!("account {}", service.account)];
     outline.extend(service.ports.iter().map(port));
     outline.extend(service.mode.map(|mode| format!("mode {mode}")));
+    if service.visibility != Visibility::default() {
+        outline.push(service.visibility.to_string());
+    }
+    outline
+        .extend(service.external.as_ref().map(|external| format!("external: {}", place(external))));
+    outline.extend(match &service.endpoints {
+        EndpointSource::Subset { of, labels } => Some(format!("the part of {of} with {labels}")),
+        _ => None,
+    });
     outline
 }
 
@@ -63,6 +72,17 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
             mode.map_or_else(|| "the mesh's".to_owned(), |mode| mode.to_string())
         };
         details.push(format!("mode {} → {}", word(old.mode), word(new.mode)));
+    }
+    if old.visibility != new.visibility {
+        details.push(format!("{} → {}", old.visibility, new.visibility));
+    }
+    if old.external != new.external {
+        let word = |external: &Option<External>| {
+            external
+                .as_ref()
+                .map_or_else(|| "of the mesh".to_owned(), |one| format!("external: {}", place(one)))
+        };
+        details.push(format!("{} → {}", word(&old.external), word(&new.external)));
     }
     let numbers: BTreeSet<_> = old.ports.iter().chain(&new.ports).map(|port| port.number).collect();
     for number in numbers {
@@ -79,6 +99,17 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
         details.extend(endpoints(&old.endpoints, &new.endpoints));
     }
     details
+}
+
+/// Where an external service is.
+fn place(external: &External) -> String {
+    let External { hostname, resolution } = external;
+    match (hostname, resolution) {
+        (Some(hostname), Resolution::Static) => format!("{hostname}, at a list of endpoints"),
+        (None, _) => "a list of endpoints".to_owned(),
+        (Some(hostname), Resolution::Dns) => format!("{hostname}, looked up"),
+        (Some(hostname), Resolution::Passthrough) => format!("{hostname}, passed through"),
+    }
 }
 
 fn port(port: &Port) -> String {
@@ -106,9 +137,7 @@ fn all(source: &EndpointSource) -> BTreeSet<String> {
                 if one.labels.is_empty() { words } else { format!("{words}, {}", one.labels) }
             })
             .collect(),
-        EndpointSource::Hostname => {
-            ["endpoints that proxies look up by the hostname".to_owned()].into()
-        }
+        EndpointSource::Hostname => ["endpoints that proxies look up".to_owned()].into(),
         EndpointSource::Subset { of, labels } => {
             [format!("endpoints that are those of {of} with {labels}")].into()
         }

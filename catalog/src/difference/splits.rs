@@ -1,64 +1,47 @@
-//! Splits that come, go or weigh otherwise.
+//! Calls that go elsewhere than they went: by other splits of a service, or by others behind them.
 
-use imbl::ordmap::DiffItem;
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::Change;
-use crate::finding::Spot;
-use crate::name::ServiceName;
-use crate::policy::TrafficSplit;
+use crate::name::ServicePort;
+use crate::routing::{Branch, Routing};
 use crate::specification::MeshSpecification;
+use crate::way::Cited;
 
-/// A traffic split comes, goes or changes.
+/// The calls of a service port come to be split, or to be split otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitChange {
-    /// Namespace and name of the split.
-    pub split: String,
-    /// The service whose calls it splits.
-    pub service: ServiceName,
-    /// What becomes of it.
+    /// The service port.
+    pub port: ServicePort,
+    /// Whether splits act on it for the first time, not any more, or otherwise.
     pub change: Change,
-    /// The shares before, in words; of no split, none.
-    pub before: Option<String>,
-    /// The shares after.
-    pub after: Option<String>,
-    /// Where it is written; where it was, if it goes.
-    pub spot: Spot,
+    /// Where its calls went, in the order in which this is tried. Nothing where there was no such port.
+    pub before: Vec<Branch>,
+    /// Where they go.
+    pub after: Vec<Branch>,
+    /// The splits that act on it: of the service, and behind it. If none does any more, those that did.
+    pub by: Vec<Cited>,
 }
 
 pub(super) fn changes(before: &MeshSpecification, after: &MeshSpecification) -> Vec<SplitChange> {
-    let differences = before.traffic_splits.diff(&after.traffic_splits);
-    let changes = differences.map(|item| {
-        let (change, old, new) = match item {
-            DiffItem::Add(_, new) => (Change::Added, None, Some(new)),
-            DiffItem::Remove(_, old) => (Change::Removed, Some(old), None),
-            DiffItem::Update { old: (_, old), new: (_, new) } => {
-                (Change::Changed, Some(old), Some(new))
-            }
+    let (old, new) = (Routing::of(before), Routing::of(after));
+    let ports: BTreeSet<_> = old.ports().chain(new.ports()).cloned().collect();
+    let change = |port: ServicePort| {
+        let (before, after) = (old.branches(&port), new.branches(&port));
+        let is_same = |(one, two): (&Branch, &Branch)| one.says_the_same(two);
+        if before.len() == after.len() && before.iter().zip(&after).all(is_same) {
+            return None;
+        }
+        let (of_old, of_new) = (old.splits_of(&port), new.splits_of(&port));
+        let change = match (of_old.is_empty(), of_new.is_empty()) {
+            (true, _) => Change::Added,
+            (_, true) => Change::Removed,
+            _ => Change::Changed,
         };
-        let split = new.or(old)?;
-        Some(SplitChange {
-            split: format!("{}/{}", split.namespace, split.name),
-            service: split.service.clone(),
-            change,
-            before: old.map(|split| shares(split)),
-            after: new.map(|split| shares(split)),
-            spot: split.spot.clone(),
-        })
-    });
-    changes.flatten().collect()
-}
-
-/// The share of each backend, in percent as far as that is whole.
-fn shares(split: &TrafficSplit) -> String {
-    let sum: u64 = split.backends.iter().map(|one| u64::from(one.weight)).sum();
-    let shares = split.backends.iter().map(|one| {
-        let hundreds = u64::from(one.weight) * 100;
-        let share = match hundreds.checked_rem(sum) {
-            Some(0) => format!("{} %", hundreds / sum),
-            _ => format!("{}/{sum}", one.weight),
-        };
-        format!("{share} {}", one.service)
-    });
-    shares.collect::<Vec<_>>().join(", ")
+        let by = if of_new.is_empty() { of_old } else { of_new };
+        Some(SplitChange { port, change, before, after, by })
+    };
+    ports.into_iter().filter_map(change).collect()
 }

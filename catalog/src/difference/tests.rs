@@ -87,16 +87,15 @@ fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> 
     Snapshot::assemble(inputs, TcpAccesses::default())
 }
 
-/// The access that differs: sign, account or `*`, way.
+/// The access that differs: sign, who, way.
 fn access(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     let words = |one: &AccessChange| {
-        let account = one.account.as_ref().map_or_else(|| "*".to_owned(), ToString::to_string);
         let sign = match one.turn {
             Turn::Lost => '-',
             Turn::Kept => '=',
             Turn::Gained => '+',
         };
-        format!("{sign} {account}: {}", one.way)
+        format!("{sign} {}: {}", one.who, one.way)
     };
     Difference::between(before, after).access.iter().map(words).collect()
 }
@@ -127,11 +126,11 @@ fn what_follows_from_a_wider_way_is_not_lost() {
         ["- default/anna: every request", "= default/anna: any method on `/a`"]
     );
     let permissive = mesh(Some(Mode::Permissive), &[("ben", &["/a"])]);
-    assert_eq!(access(&before, &permissive), ["+ *: every request"]);
+    assert_eq!(access(&before, &permissive), ["+ every account of the mesh: every request"]);
     let strict = mesh(None, &[("ben", &["/a"])]);
     assert_eq!(
         access(&permissive, &strict),
-        ["- *: every request", "= default/ben: any method on `/a`"]
+        ["- every account of the mesh: every request", "= default/ben: any method on `/a`"]
     );
 }
 

@@ -55,10 +55,12 @@ pub(crate) fn snapshot(
     Snapshot::assemble(inputs, TcpAccesses::default())
 }
 
-/// One proxy for each service of either policy, which serves all of it.
+/// One proxy for each service of either policy, which serves all of it. (No proxy joins as a part of a
+/// service, or as one outside of the mesh.)
 pub(crate) fn one_proxy_each(before: &MeshSpecification, after: &MeshSpecification) -> Vec<Known> {
     let services = before.services.clone().union(after.services.clone());
-    let proxies = services.values().zip(1..).map(|(service, number)| Known {
+    let served = services.values().filter(|one| !one.is_subset() && one.external.is_none());
+    let proxies = served.zip(1..).map(|(service, number)| Known {
         proxy: Proxy {
             record: record(service, number, before),
             statement: ProxyStatement::default(),

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
 use ironmesh_catalog::ServicePort;
-use ironmesh_catalog::difference::{AccessChange, Turn};
+use ironmesh_catalog::difference::{AccessChange, SplitChange, Turn};
+use ironmesh_catalog::routing::Branch;
 
 /// How many proxies of a group are named.
 const NAMED: usize = 3;
@@ -62,16 +63,13 @@ fn access(text: &mut String, changes: &[AccessChange]) {
     }
     for (port, changes) in by_port {
         let _ = writeln!(text, "  {}, port {}", port.service, port.port);
-        for AccessChange { account, turn, way, by, .. } in changes {
-            let account = account
-                .as_ref()
-                .map_or_else(|| "every account of the mesh".to_owned(), ToString::to_string);
+        for AccessChange { who, turn, way, by, .. } in changes {
             let verb = match turn {
                 Turn::Gained => "+ {} gains",
                 Turn::Kept => "  {} keeps",
                 Turn::Lost => "- {} loses",
             };
-            let verb = verb.replace("{}", &account);
+            let verb = verb.replace("{}", &who.to_string());
             let by: Vec<_> = by.iter().map(ToString::to_string).collect();
             let by = match &by[..] {
                 [] => "permissive mode".to_owned(),
@@ -87,13 +85,30 @@ fn splits(text: &mut String, plan: &Plan) {
         return;
     }
     text.push_str("\nsplits\n");
-    for one in &plan.difference.splits {
-        let sign = one.change.sign();
-        let _ = writeln!(text, "  {sign} {} of {} ({})", one.split, one.service, one.spot);
-        let itself = || "all to itself".to_owned();
-        let before = one.before.clone().unwrap_or_else(itself);
-        let after = one.after.clone().unwrap_or_else(itself);
-        let _ = writeln!(text, "      {before}\n      → {after}");
+    for SplitChange { port, change, before, after, by } in &plan.difference.splits {
+        let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+        let (sign, service, port) = (change.sign(), &port.service, port.port);
+        let _ = writeln!(text, "  {sign} {service}, port {port}: {}", by.join(", "));
+        branches(text, "", before);
+        branches(text, "→ ", after);
+    }
+}
+
+/// Where calls go, with the conditions in short. The first line begins with `sign`.
+fn branches(text: &mut String, sign: &str, branches: &[Branch]) {
+    let mut sign = sign.to_owned();
+    if branches.is_empty() {
+        let _ = writeln!(text, "      {sign}there is no such port");
+    }
+    for branch in branches {
+        let conditions: Vec<_> = branch.conditions.iter().map(|one| one.way.to_string()).collect();
+        let condition = match &conditions[..] {
+            [] if branches.len() == 1 => String::new(),
+            [] => "otherwise: ".to_owned(),
+            some => format!("{}: ", some.join(" and ")),
+        };
+        let _ = writeln!(text, "      {sign}{condition}{branch}");
+        sign = " ".repeat(sign.chars().count());
     }
 }
 
