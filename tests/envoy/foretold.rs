@@ -143,17 +143,33 @@ async fn what_a_plan_foretells_is_what_the_proxies_are_sent() {
          [[traffic_split]]\nname = 's'\nservice = 'store'\n\
          backends = [{{ service = 'store', weight = 1 }}, {{ service = 'store-v2', weight = 1 }}]\n"
     );
-    let another_port = split.replace(
+    // A part of it behind the second version, for some; and a service outside of the mesh.
+    let outside = shop.mesh.loopback().socket(21, 8080);
+    let nested = split.replace(
+        "[[service]]\nname = \"store\"\n",
+        "[[service]]\nname = \"store\"\nsubsets = [{ name = 'store-new', labels = { is = 'new' } }]\n",
+    );
+    assert_ne!(nested, split);
+    let nested = format!(
+        "{nested}\n[[traffic_split]]\nname = 'behind'\nservice = 'store-v2'\n\
+         matches = [{{ kind = 'HTTPRouteGroup', name = 'store' }}]\n\
+         backends = [{{ service = 'store-new', weight = 1 }}]\n\
+         [[service]]\nname = 'pay'\nexternal = true\nmode = 'permissive'\n\
+         ports = [{{ port = 80, protocol = 'http' }}]\n[service.endpoints]\n\
+         static = [{{ address = '{}', port = {} }}]\n",
+        outside.ip(),
+        outside.port(),
+    );
+    let another_port = nested.replace(
         r#"ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]"#,
         r#"ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }, { name = "more", port = 81, protocol = "http", target_port = 8080 }]"#,
     );
     let ledger = "[[service]]\nname = \"ledger\"\n";
-    let permissive = another_port.replace(ledger, &format!("{ledger}mode = \"permissive\"\n"));
-    for (step, policy) in
-        [&ben_too, &no_clerk, &narrower, &split, &another_port, &permissive, &POLICY.to_owned()]
-            .into_iter()
-            .enumerate()
-    {
+    let permissive = another_port
+        .replace(ledger, &format!("{ledger}mode = \"permissive\"\nvisibility = \"private\"\n"));
+    let end = POLICY.to_owned();
+    let steps = [&ben_too, &no_clerk, &narrower, &split, &nested, &another_port, &permissive, &end];
+    for (step, policy) in steps.into_iter().enumerate() {
         let before =
             eventually("all to have what they are to have", async || shop.taken().await).await;
         let plan = shop.plan(policy).await;
