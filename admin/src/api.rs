@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
     Finding, JoinRecord, Labels, PolicyPin, PolicyRecord, PolicyRevision, ProxyId, Revocation,
-    ServiceAccount, ServiceName, Upstream,
+    ServiceAccount, ServiceName, Spot, Upstream,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ pub struct RolledBack {
     pub folder: Option<PolicyRevision>,
 }
 
-/// A finding on the wire.
+/// A finding on the wire. Its form is told in docs/reference/findings.md.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingView {
     /// Its code, such as `IM0101`.
@@ -98,27 +98,67 @@ pub struct FindingView {
     pub severity: String,
     /// What is wrong.
     pub message: String,
-    /// In which file, where it is in one.
-    pub file: Option<String>,
-    /// The line, from 1.
-    pub line: Option<u32>,
-    /// The column, from 1.
-    pub column: Option<u32>,
+    /// Where; all of it is null where it is about no place in a file.
+    #[serde(flatten)]
+    pub place: PlaceView,
+    /// What the place is, in a word or two; empty where that goes without saying.
+    pub label: String,
+    /// Other places that belong to it.
+    pub related: Vec<RelatedView>,
     /// What to do.
     pub help: Option<String>,
 }
 
+/// A place in a file, on the wire. Lines and columns count from 1, columns in characters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceView {
+    /// In which file.
+    pub file: Option<String>,
+    /// The line.
+    pub line: Option<u32>,
+    /// The column.
+    pub column: Option<u32>,
+    /// The line of the first character behind it.
+    pub end_line: Option<u32>,
+    /// The column of that character.
+    pub end_column: Option<u32>,
+}
+
+/// Another place that belongs to a finding, on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelatedView {
+    /// Where.
+    #[serde(flatten)]
+    pub place: PlaceView,
+    /// What it is.
+    pub label: String,
+}
+
 impl From<&Finding> for FindingView {
     fn from(finding: &Finding) -> Self {
-        let spot = finding.spot.as_ref();
+        let related = finding.related.iter();
         Self {
             code: finding.code.to_string(),
             severity: finding.severity.to_string(),
             message: finding.message.clone(),
-            file: spot.map(|spot| spot.file.to_string()),
-            line: spot.map(|spot| spot.line),
-            column: spot.map(|spot| spot.column),
+            place: finding.spot.as_ref().map(PlaceView::from).unwrap_or_default(),
+            label: finding.label.clone(),
+            related: related
+                .map(|(spot, label)| RelatedView { place: spot.into(), label: label.clone() })
+                .collect(),
             help: finding.help.clone(),
+        }
+    }
+}
+
+impl From<&Spot> for PlaceView {
+    fn from(spot: &Spot) -> Self {
+        Self {
+            file: Some(spot.file.to_string()),
+            line: Some(spot.line),
+            column: Some(spot.column),
+            end_line: Some(spot.end_line),
+            end_column: Some(spot.end_column),
         }
     }
 }

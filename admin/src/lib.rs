@@ -12,9 +12,9 @@ mod server;
 
 pub use api::{
     BootstrapRequest, BootstrapResponse, EndpointView, FindingView, Joined, MAX_NEWCOMERS,
-    MAX_REASON, NackView, Newcomer, NodeView, OriginView, PolicyView, ProxyConfig, ProxyDetail,
-    ProxyView, Readiness, RefusedView, ResourceView, RevisionList, RevisionView, RevokeRequest,
-    Revoked, RollbackRequest, RolledBack,
+    MAX_REASON, NackView, Newcomer, NodeView, OriginView, PlaceView, PolicyView, ProxyConfig,
+    ProxyDetail, ProxyView, Readiness, RefusedView, RelatedView, ResourceView, RevisionList,
+    RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 pub use client::{Client, ClientError};
 pub use plan::{

@@ -48,22 +48,30 @@ pub struct Spot {
     pub column: u32,
     /// The bytes of the file that are meant.
     pub bytes: (usize, usize),
+    /// The line of the first character behind it, from 1.
+    pub end_line: u32,
+    /// The column of that character, from 1.
+    pub end_column: u32,
 }
 
 impl Spot {
     /// The spot of `bytes` in `file`, whose whole text is `text`.
     pub fn new(file: &Arc<str>, text: &str, bytes: Range<usize>) -> Self {
         let start = bytes.start.min(text.len());
-        let before = text.get(..start).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Self {
-            file: Arc::clone(file),
-            line: count(before.matches('\n').count() + 1),
-            column: count(before.get(line_start..).unwrap_or("").chars().count() + 1),
-            bytes: (start, bytes.end.clamp(start, text.len())),
-        }
+        let end = bytes.end.clamp(start, text.len());
+        let (line, column) = line_and_column(text, start);
+        let (end_line, end_column) = line_and_column(text, end);
+        Self { file: Arc::clone(file), line, column, bytes: (start, end), end_line, end_column }
     }
+}
+
+/// The line and the column, in characters, of the byte `at`. Both count from 1.
+fn line_and_column(text: &str, at: usize) -> (u32, u32) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let column = before.get(line_start..).unwrap_or("").chars().count() + 1;
+    (count(before.matches('\n').count() + 1), count(column))
 }
 
 impl fmt::Display for Spot {
@@ -166,6 +174,8 @@ mod tests {
         let text = "first\nsäcond\n";
         let spot = Spot::new(&file, text, 9..10);
         assert_eq!((spot.line, spot.column), (2, 3));
+        assert_eq!((spot.end_line, spot.end_column), (2, 4));
+        assert_eq!(Spot::new(&file, text, 1..14).end_line, 3);
         assert_eq!(Spot::new(&file, text, 99..100).bytes, (text.len(), text.len()));
         assert_eq!(Spot::new(&file, "", 0..0).to_string(), "a.toml:1:1");
     }

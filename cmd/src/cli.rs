@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{ProxyId, ServiceAccount, ServiceName, Upstream};
 
+use crate::explain::{self, Explained};
+
 /// A service mesh for machines: Envoy sidecars on VMs and bare metal, under policy from TOML files.
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh", version, arg_required_else_help = true)]
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     /// Work on proxies
     #[command(subcommand)]
     Proxy(ProxyCommand),
+    /// Tell what a code of findings means, such as IM0101, and what to do
+    Explain(ExplainArguments),
 }
 
 /// The variable that names the settings file.
@@ -101,7 +105,7 @@ pub(crate) enum PolicyCommand {
     ///
     /// Without --method, --path and --header: in which ways the caller may call at all.
     /// Exits with 0 if it is allowed, and with 1 if it is not.
-    Explain(ExplainArguments),
+    Explain(PolicyExplainArguments),
     /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
     ///
     /// What cannot be carried over is a comment there, with the reason, and is told on stderr.
@@ -120,6 +124,8 @@ pub(crate) enum PolicyCommand {
     /// With policy in etcd, its documents are pushed again. With a policy folder, what the folder holds is
     /// not in force until it is something else that passes; rolling back to that revision ends it, too.
     Rollback(RollbackArguments),
+    /// Print the JSON schema of policy files, by which editors complete and check them
+    Schema,
 }
 
 #[derive(Debug, Args)]
@@ -148,6 +154,16 @@ pub(crate) enum Rules {
 pub(crate) struct CheckArguments {
     /// The policy folder, or one file
     pub(crate) path: PathBuf,
+    /// Let this Envoy read what the policy compiles to, too; it runs nothing
+    #[arg(long, value_name = "BIN")]
+    pub(crate) envoy: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArguments {
+    /// The code; the letters and leading zeros may be left out
+    #[arg(value_name = "CODE", value_parser = explain::code)]
+    pub(crate) code: Explained,
 }
 
 #[derive(Debug, Args)]
@@ -168,7 +184,7 @@ pub(crate) struct PlanArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ExplainArguments {
+pub(crate) struct PolicyExplainArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
     /// Who calls: a service account

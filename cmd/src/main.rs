@@ -6,6 +6,7 @@
 mod cli;
 mod demo;
 mod exit;
+mod explain;
 mod new_folder;
 mod places;
 mod policy;
@@ -35,6 +36,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
         Command::Policy(command) => runtime.block_on(policy::run(command, cli.output)),
+        Command::Explain(arguments) => {
+            explain::explain(&arguments, cli.output);
+            Ok(())
+        }
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(arguments, cli.output))
         }

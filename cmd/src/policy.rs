@@ -1,6 +1,7 @@
 //! `ironmesh policy …`
 
 mod check;
+mod envoy;
 mod explain;
 pub(crate) mod forecast;
 mod import;
@@ -10,6 +11,7 @@ mod pull;
 mod push;
 mod revisions;
 mod rollback;
+mod schema;
 
 use anyhow::bail;
 use ironmesh_config::{EtcdPolicy, PolicyPlace};
@@ -20,13 +22,17 @@ use crate::places::Places;
 
 pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Result<()> {
     match command {
-        PolicyCommand::Check(arguments) => check::check(&arguments, output),
+        PolicyCommand::Check(arguments) => check::check(&arguments, output).await,
         PolicyCommand::Plan(arguments) => plan::plan(&arguments, output).await,
         PolicyCommand::Explain(arguments) => explain::explain(arguments, output).await,
         PolicyCommand::Import(arguments) => import::import(&arguments, output),
         PolicyCommand::Push(arguments) => push::push(arguments, output).await,
         PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
         PolicyCommand::Revisions(arguments) => revisions::revisions(&arguments, output).await,
+        PolicyCommand::Schema => {
+            schema::print();
+            Ok(())
+        }
         PolicyCommand::Rollback(arguments) => Box::pin(rollback::rollback(arguments, output)).await,
     }
 }

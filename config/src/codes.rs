@@ -48,9 +48,17 @@ pub const EMPTY_LIST: Code = Code(304);
 pub const IDLE_RULE: Code = Code(305);
 /// A backend of a traffic split that nobody may call, beside others that somebody may.
 pub const UNCALLED_BACKEND: Code = Code(306);
+/// A rule that grants nothing which another does not grant already.
+pub const SHADOWED_RULE: Code = Code(307);
+/// Services that nobody may call.
+pub const UNREACHABLE: Code = Code(308);
+/// A traffic target behind which there is nothing to call.
+pub const NOTHING_TO_CALL: Code = Code(309);
+/// A real Envoy, which was asked, refuses what the policy compiles to.
+pub const REFUSED_BY_ENVOY: Code = Code(310);
 
 /// All of them, in order.
-pub const ALL: [Code; 21] = [
+pub const ALL: [Code; 25] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -72,4 +80,8 @@ pub const ALL: [Code; 21] = [
     EMPTY_LIST,
     IDLE_RULE,
     UNCALLED_BACKEND,
+    SHADOWED_RULE,
+    UNREACHABLE,
+    NOTHING_TO_CALL,
+    REFUSED_BY_ENVOY,
 ];

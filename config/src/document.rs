@@ -92,18 +92,21 @@ impl<'a> Source<'a> {
 
     /// The spot of `bytes`; the same as [`Spot::new`] says, without reading the text up to there.
     pub(crate) fn spot(&self, bytes: Range<usize>) -> Spot {
-        let text = self.text();
-        let start = bytes.start.min(text.len());
-        let marked = self.marks.partition_point(|mark| mark.at <= start);
+        let (length, end) = (self.text().len(), bytes.end);
+        let start = bytes.start.min(length);
+        let end = end.clamp(start, length);
+        let (line, column) = self.line_and_column(start);
+        let (end_line, end_column) = self.line_and_column(end);
+        let file = Arc::clone(&self.document.path);
+        Spot { file, line, column, bytes: (start, end), end_line, end_column }
+    }
+
+    fn line_and_column(&self, at: usize) -> (u32, u32) {
+        let marked = self.marks.partition_point(|mark| mark.at <= at);
         let start_of_all = Mark { at: 0, line: 1, column: 1 };
         let mark = self.marks.get(marked.saturating_sub(1)).unwrap_or(&start_of_all);
-        let Mark { line, column, .. } = mark.after(text.get(mark.at..start).unwrap_or(""));
-        Spot {
-            file: Arc::clone(&self.document.path),
-            line,
-            column,
-            bytes: (start, bytes.end.clamp(start, text.len())),
-        }
+        let Mark { line, column, .. } = mark.after(self.text().get(mark.at..at).unwrap_or(""));
+        (line, column)
     }
 }
 
@@ -131,8 +134,9 @@ mod tests {
             let is_whole = |at: &usize| text.is_char_boundary((*at).min(text.len()));
             let steps = if text.len() > MARKED { 37 } else { 1 };
             for start in (0..=text.len() + 2).step_by(steps).filter(is_whole) {
-                let expected = Spot::new(&document.path, text, start..start + 1);
-                assert_eq!(source.spot(start..start + 1), expected);
+                let end = (start + 1..=text.len() + 4).find(is_whole).unwrap();
+                let expected = Spot::new(&document.path, text, start..end);
+                assert_eq!(source.spot(start..end), expected);
             }
         }
     }

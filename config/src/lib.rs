@@ -13,6 +13,7 @@ pub mod etcd;
 pub mod folder;
 pub mod import;
 pub mod policy;
+pub mod schema;
 pub mod settings;
 
 mod document;

@@ -14,18 +14,21 @@ mod http_route_group;
 mod identity_binding;
 mod labels;
 mod loader;
+mod nothing_to_call;
 mod outside;
 mod part;
 mod reading;
 mod references;
 mod regex;
 mod service;
+mod shadowed;
 mod splits;
 mod tcp_route;
 #[cfg(test)]
 mod tests;
 mod traffic_split;
 mod traffic_target;
+mod unreachable;
 
 use std::sync::Arc;
 

@@ -2,6 +2,8 @@
 //! shape. It knows no key by itself, and never stops at the first problem: what could not be read is
 //! a [`Told`], which the caller passes on once everything else has been read.
 
+#[cfg(test)]
+pub(crate) mod asked;
 mod value;
 
 use std::cell::RefCell;
@@ -200,6 +202,8 @@ impl<'a> Table<'a> {
 
     /// Tells the keys that nobody asked for.
     pub(crate) fn finish(self) {
+        #[cfg(test)]
+        asked::note(self.what, &self.known);
         for (key, _) in self.entries {
             let written: &str = key.get_ref();
             if self.known.contains(&written) {

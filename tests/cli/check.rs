@@ -1,5 +1,10 @@
 //! `ironmesh policy check`.
 
+use std::path::Path;
+
+use ironmesh_tests::programs::require_envoy;
+use serde_json::json;
+
 use crate::command::Place;
 
 const GOOD: &str = r#"
@@ -28,6 +33,7 @@ fn a_good_policy_is_counted_and_exits_with_0() {
     let run = place.run(&["policy", "check", "policy"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("1 service, 0 traffic targets"), "{run:?}");
+    assert!(run.stdout.ends_with("\nno findings in 1 file\n"), "{run:?}");
     assert_eq!(run.stderr, "");
 }
 
@@ -57,25 +63,52 @@ fn all_mistakes_of_all_files_are_drawn_at_once_and_exit_with_3() {
     ] {
         assert!(run.stdout.contains(part), "no {part:?} in\n{}", run.stdout);
     }
+    let end = "\nmore about these: `ironmesh explain IM0102`, `ironmesh explain IM0201`, \
+               `ironmesh explain IM0301`\n3 errors, 0 warnings in 2 of 3 files\n";
+    assert!(run.stdout.ends_with(end), "{}", run.stdout);
     assert!(run.stderr.contains("`policy` is refused: 3 errors, 0 warnings"), "{}", run.stderr);
 }
 
+/// The whole of it, as docs/reference/findings.md tells: keys may come, and none may go.
 #[test]
 fn machines_get_findings_as_json() {
     let Some(place) = Place::open() else { return };
-    place.write("policy/split.toml", BAD_SPLIT);
     place.write("policy/a.toml", GOOD);
+    place.write("policy/b.toml", GOOD);
+    place.write("policy/split.toml", "[[service]]\nname = \"\"\"a\nb\"\"\"\n");
     let run = place.run(&["policy", "check", "policy", "--output", "json"]);
     assert_eq!(run.code, 3, "{run:?}");
-    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(json["accepted"], false);
-    let first = &json["findings"][0];
-    assert_eq!(
-        (&first["code"], &first["file"]),
-        (&"IM0201".into(), &"split.toml".into()),
-        "{json:#}"
-    );
-    assert_eq!((&first["line"], &first["column"]), (&4.into(), &11.into()), "{json:#}");
+    let mut json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let revision = json["revision"].take();
+    assert_eq!(revision.as_str().map(str::len), Some(12), "{revision}");
+    let expected = json!({
+        "revision": null,
+        "accepted": false,
+        "findings": [
+            {
+                "code": "IM0202",
+                "severity": "error",
+                "message": "service `store` is defined twice in namespace `default`",
+                "file": "b.toml", "line": 3, "column": 8, "end_line": 3, "end_column": 15,
+                "label": "defined again",
+                "related": [{
+                    "file": "a.toml", "line": 3, "column": 8, "end_line": 3, "end_column": 15,
+                    "label": "first defined here",
+                }],
+                "help": null,
+            },
+            {
+                "code": "IM0106",
+                "severity": "error",
+                "message": "`name` may only have `a-z`, `0-9` and `-`: `a\nb`",
+                "file": "split.toml", "line": 2, "column": 8, "end_line": 3, "end_column": 5,
+                "label": "not a name",
+                "related": [],
+                "help": "a name has 1 to 63 of `a-z`, `0-9` and `-`",
+            },
+        ],
+    });
+    assert_eq!(json, expected, "{json:#}");
 }
 
 #[test]
@@ -101,4 +134,29 @@ fn a_wrong_command_line_exits_with_2() {
         "x",
     ]);
     assert_eq!(run.code, 2, "{run:?}");
+}
+
+#[test]
+fn the_json_schema_that_is_printed_is_the_one_that_is_published() {
+    let Some(place) = Place::open() else { return };
+    let run = place.run(&["policy", "schema"]);
+    assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
+    let published =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/policy.schema.json");
+    assert!(run.stdout == fs_err::read_to_string(published).unwrap(), "run `cargo xtask docs`");
+}
+
+#[test]
+fn a_real_envoy_reads_what_a_policy_compiles_to() {
+    let Some(place) = Place::open() else { return };
+    let Some(envoy) = require_envoy() else { return };
+    let bookstore = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/bookstore/policy");
+    let (envoy, bookstore) = (envoy.to_str().unwrap(), bookstore.to_str().unwrap());
+    let run = place.run(&["policy", "check", bookstore, "--envoy", envoy]);
+    assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
+    let said = "\nEnvoy takes what it compiles to: 16 listeners and clusters of 6 sidecars\n";
+    assert!(run.stdout.contains(said), "{}", run.stdout);
+    // What is no Envoy can say nothing about policy.
+    let run = place.run(&["policy", "check", bookstore, "--envoy", "/bin/true"]);
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
 }

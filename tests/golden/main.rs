@@ -22,6 +22,7 @@ mod envoy;
 mod examples;
 mod expectation;
 mod importing;
+mod policies;
 mod references;
 mod regexes;
 mod rendering;

@@ -2,7 +2,7 @@
 //! the border of their language. Envoy would refuse a port's routes for ever for one that it refuses,
 //! and keep the grants that it had.
 
-mod random;
+pub(crate) mod random;
 
 use std::fmt::Write as _;
 use std::path::Path;

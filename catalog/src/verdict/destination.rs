@@ -3,6 +3,7 @@
 use super::matching::mismatches;
 use super::request::Arrival;
 use crate::name::{ServiceAccount, ServicePort};
+use crate::policy::HttpMatch;
 use crate::routing::{Branch, Routing};
 use crate::service::{Mode, Port, Service};
 use crate::snapshot::Snapshot;
@@ -17,8 +18,8 @@ pub(super) fn branches(
 ) -> Vec<Branch> {
     let Some(request) = request else { return routing.branches(asked) };
     let ways = routing.ways(asked);
-    let is_taken = |condition: &&_| mismatches(condition, request).is_empty();
-    let taken = ways.iter().find(|way| way.conditions.iter().all(|one| is_taken(one)));
+    let holds = |condition: &&HttpMatch| mismatches(condition, request).is_empty();
+    let taken = ways.iter().find(|way| way.conditions.iter().all(holds));
     taken.map(Branch::of).into_iter().collect()
 }
 

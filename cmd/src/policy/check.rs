@@ -1,5 +1,6 @@
 //! `ironmesh policy check`: all that is wrong with a policy.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
 use anyhow::bail;
@@ -10,23 +11,34 @@ use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};
 use crate::exit::Found;
+use crate::policy::envoy::{self, Checked};
 
 /// Tells all that is wrong with a policy folder.
 #[expect(clippy::print_stdout, reason = "findings are this command's result")]
-pub(crate) fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
-    let loaded = load_folder(&arguments.path)?;
+pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
+    let mut loaded = load_folder(&arguments.path)?;
+    let checked = ask_envoy(arguments, &mut loaded).await?;
     tell(&loaded, output);
-    if let (Output::Text, Some(specification)) = (output, &loaded.specification) {
-        println!(
-            "revision {}: {}, {}, {}, {}, {}; {}",
-            loaded.revision,
-            counted(specification.services.len(), "service"),
-            counted(specification.traffic_targets.len(), "traffic target"),
-            counted(specification.http_route_groups.len(), "route group"),
-            counted(specification.tcp_routes.len(), "TCP route"),
-            counted(specification.traffic_splits.len(), "traffic split"),
-            counted(loaded.findings.len(), "warning"),
-        );
+    if output == Output::Text {
+        if let Some(specification) = &loaded.specification {
+            println!(
+                "revision {}: {}, {}, {}, {}, {}",
+                loaded.revision,
+                counted(specification.services.len(), "service"),
+                counted(specification.traffic_targets.len(), "traffic target"),
+                counted(specification.http_route_groups.len(), "route group"),
+                counted(specification.tcp_routes.len(), "TCP route"),
+                counted(specification.traffic_splits.len(), "traffic split"),
+            );
+        }
+        if let (Some(checked), Some(_)) = (checked, &loaded.specification) {
+            println!(
+                "Envoy takes what it compiles to: {} listeners and clusters of {}",
+                checked.asked,
+                counted(checked.proxies, "sidecar"),
+            );
+        }
+        println!("{}", summary(&loaded));
     }
     refused(&loaded, &format!("`{}`", arguments.path.display()))
 }
@@ -47,18 +59,50 @@ pub(super) fn tell(loaded: &Loaded, output: Output) {
     }
 }
 
+/// Lets an Envoy, if one is given, read what the policy compiles to, if nothing else is wrong with it.
+async fn ask_envoy(
+    arguments: &CheckArguments,
+    loaded: &mut Loaded,
+) -> anyhow::Result<Option<Checked>> {
+    let (Some(program), Some(specification)) = (&arguments.envoy, &loaded.specification) else {
+        return Ok(None);
+    };
+    let mut checked = envoy::check(program, specification).await?;
+    loaded.findings.append(&mut checked.findings);
+    loaded.findings.sort_by(Finding::order);
+    if loaded.findings.iter().any(Finding::is_error) {
+        loaded.specification = None;
+    }
+    Ok(Some(checked))
+}
+
 /// What is wrong with a policy, for machines.
 pub(super) fn views(loaded: &Loaded) -> Vec<FindingView> {
     loaded.findings.iter().map(FindingView::from).collect()
 }
 
-/// What is wrong with a policy, for people.
+/// What is wrong with a policy, for people; and where more is said about it.
 #[expect(clippy::print_stdout, reason = "findings are a result")]
 pub(super) fn print_findings(loaded: &Loaded) {
     let color = std::io::stdout().is_terminal();
-    if !loaded.findings.is_empty() {
-        println!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end());
+    if loaded.findings.is_empty() {
+        return;
     }
+    println!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end());
+    let codes: BTreeSet<_> = loaded.findings.iter().map(|finding| finding.code).collect();
+    let commands: Vec<_> = codes.iter().map(|code| format!("`ironmesh explain {code}`")).collect();
+    println!("more about these: {}", commands.join(", "));
+}
+
+/// How much was found, and in how many files.
+fn summary(loaded: &Loaded) -> String {
+    let files = counted(loaded.documents.len(), "file");
+    if loaded.findings.is_empty() {
+        return format!("no findings in {files}");
+    }
+    let named = loaded.findings.iter().filter_map(|finding| finding.spot.as_ref());
+    let named: BTreeSet<_> = named.map(|spot| &spot.file).collect();
+    format!("{} in {} of {files}", how_many(&loaded.findings), named.len())
 }
 
 /// Fails a command that was to work on `what`, where a finding is an error.
@@ -71,9 +115,12 @@ pub(super) fn refused(loaded: &Loaded, what: &str) -> anyhow::Result<()> {
 
 /// Says that `what` is refused, behind its findings.
 pub(super) fn refusal(loaded: &Loaded, what: &str) -> Found {
-    let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
-    let warnings = counted(loaded.findings.len() - errors, "warning");
-    Found(format!("{what} is refused: {}, {warnings}", counted(errors, "error")))
+    Found(format!("{what} is refused: {}", how_many(&loaded.findings)))
+}
+
+fn how_many(findings: &[Finding]) -> String {
+    let errors = findings.iter().filter(|finding| finding.is_error()).count();
+    format!("{}, {}", counted(errors, "error"), counted(findings.len() - errors, "warning"))
 }
 
 pub(super) fn counted(count: usize, what: &str) -> String {

@@ -8,14 +8,17 @@ use ironmesh_catalog::{Question, Records, Request, Verdict};
 use ironmesh_config::closest;
 
 use super::offline;
-use crate::cli::{ExplainArguments, Output};
+use crate::cli::{Output, PolicyExplainArguments};
 use crate::exit::{DENIED, Usage};
 use crate::places::Places;
 
 /// Tells whether a call would be let through. To be asked about one that is not allowed is no failure, but
 /// scripts learn of it by the exit code.
 #[expect(clippy::print_stdout, reason = "the verdict is this command's result")]
-pub(crate) async fn explain(arguments: ExplainArguments, output: Output) -> anyhow::Result<()> {
+pub(crate) async fn explain(
+    arguments: PolicyExplainArguments,
+    output: Output,
+) -> anyhow::Result<()> {
     let places = Places::find(&arguments.config)?;
     let offline = arguments.offline.clone();
     let question = question(arguments);
@@ -38,8 +41,8 @@ pub(crate) async fn explain(arguments: ExplainArguments, output: Output) -> anyh
     if verdict.answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
 }
 
-fn question(arguments: ExplainArguments) -> Question {
-    let ExplainArguments { from, to, port, method, path, headers, .. } = arguments;
+fn question(arguments: PolicyExplainArguments) -> Question {
+    let PolicyExplainArguments { from, to, port, method, path, headers, .. } = arguments;
     let is_about_one = method.is_some() || path.is_some() || !headers.is_empty();
     let any = Request::default();
     let request = is_about_one.then(|| Request {

@@ -50,6 +50,12 @@ impl<'a> Draft<'a> {
         self.may_be_defined.extend(part.may_be_defined.iter().map(String::as_str));
     }
 
+    /// Whether all that the documents say could be read and fits together, so that what seems to be
+    /// missing is.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.anything_may_be_defined && !self.findings.has_errors()
+    }
+
     /// The accounts that a subject of a traffic target may come to; `None` where that is not known by
     /// policy alone.
     pub(super) fn accounts_of(&self, subject: &Subject) -> Option<Vec<ServiceAccount>> {

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
+use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, Spot};
 
 use super::draft::Draft;
 use super::part::Part;
-use super::{Loaded, coverage, outside, reading, references, revision, splits};
+use super::{
+    Loaded, coverage, nothing_to_call, outside, reading, references, revision, shadowed, splits,
+    unreachable,
+};
 use crate::document::Document;
 use crate::limits;
 
@@ -18,8 +21,8 @@ use crate::limits;
 pub struct Loader {
     /// What the documents of the last state say, each by itself.
     parts: BTreeMap<Document, Part>,
-    /// Whether there was nothing to find in the last state.
-    is_clean: bool,
+    /// What the check of the last state found; `None` where the next must be checked whatever it is.
+    findings: Option<Vec<Finding>>,
     /// The last that came out.
     specification: Arc<MeshSpecification>,
     parsed: u64,
@@ -54,18 +57,20 @@ impl Loader {
         documents.sort();
         let revision = revision(&documents, &unreadable);
         let edited = self.read(&documents);
-        let (findings, specification) = match edited {
-            Some(edited) if self.is_clean && unreadable.is_empty() => {
+        let known = self.findings.take().filter(|_| unreadable.is_empty());
+        let is_read = unreadable.is_empty();
+        let (findings, specification) = match edited.zip(known) {
+            Some((edited, known)) if hold(&known, &edited) => {
                 let mut specification = MeshSpecification::clone(&self.specification);
                 specification.revision = revision.clone();
                 for part in edited.iter().filter_map(|document| self.parts.get(document)) {
                     part.put_into(&mut specification);
                 }
-                (Vec::new(), Some(specification))
+                (known, Some(specification))
             }
             _ => self.check(unreadable, &revision),
         };
-        self.is_clean = findings.is_empty();
+        self.findings = is_read.then(|| findings.clone());
         let specification = specification.map(Arc::new);
         if let Some(specification) = &specification {
             self.specification = Arc::clone(specification);
@@ -92,6 +97,9 @@ impl Loader {
         splits::check(&mut draft);
         outside::check(&mut draft);
         coverage::check(&mut draft);
+        shadowed::check(&mut draft);
+        unreachable::check(&mut draft);
+        nothing_to_call::check(&mut draft);
 
         let mut findings = std::mem::take(&mut draft.findings);
         findings.extend(unreadable);
@@ -124,4 +132,14 @@ impl Loader {
             same_paths && edits.into_iter().all(|(new, old)| new.differs_in_endpoints_only(old));
         is_quiet.then_some(edited)
     }
+}
+
+/// Whether what was found holds when these documents differ from what they were in endpoints only.
+fn hold(findings: &[Finding], edited: &[Document]) -> bool {
+    // Lines may have moved.
+    let is_edited = |spot: &Spot| edited.iter().any(|document| document.path == spot.file);
+    findings.iter().all(|finding| {
+        let mut spots = finding.spot.iter().chain(finding.related.iter().map(|(spot, _)| spot));
+        !finding.is_error() && !spots.any(is_edited)
+    })
 }

@@ -5,9 +5,9 @@
 
 mod class;
 mod dialect;
+mod possible;
 mod query;
 mod size;
-mod start;
 #[cfg(test)]
 mod tests;
 
@@ -17,11 +17,13 @@ use std::sync::Arc;
 use ironmesh_catalog::{Finding, PathRegex};
 use regex_syntax::ast::{Ast, ErrorKind, parse::Parser};
 
+use self::possible::Impossible;
 use self::size::Around;
 use crate::codes;
 use crate::table::{Told, Value};
 
-/// Reads an expression on the values of the header that `value` stands under.
+/// Reads an expression on the values of the header that `value` stands under; warns of one that no value
+/// can match.
 pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, Told> {
     let text = value.string()?;
     if text.is_empty() {
@@ -29,24 +31,63 @@ pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, Told> {
         return Err(value.tell(finding.label("empty").help("write `^$` for an empty value")));
     }
     let is_host = value.key().eq_ignore_ascii_case("host");
-    parse(value, text, if is_host { Around::Host } else { Around::Nothing })?;
+    read(value, text, if is_host { Around::Host } else { Around::Nothing })?;
     Ok(text.into())
 }
 
 /// Reads an expression on paths; warns of one that no path can match.
 pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, Told> {
     let text = value.string()?;
-    let ast = parse(value, text, Around::Path)?;
-    if !start::may_match_a_path(&ast) {
-        let message = format!("no path matches `{text}`: paths begin with `/`");
-        let finding = Finding::warning(codes::REGEX, Some(value.part(0..text.len())), message);
-        value.tell(finding.label("matches nothing").help(format!("write `/{text}`")));
-    }
+    let ast = read(value, text, Around::Path)?;
     Ok(PathRegex { text: text.into(), before_query: query::before(&ast, text).map(Arc::from) })
+}
+
+fn read(value: Value<'_>, text: &str, around: Around) -> Result<Ast, Told> {
+    let ast = parse(value, text, around)?;
+    if let Some(impossible) = possible::problem(&ast, text, around) {
+        value.tell(matches_nothing(value, text, around, impossible));
+    }
+    Ok(ast)
 }
 
 /// The longest expression that is looked at: what is longer is larger for Envoy, too, or padded.
 const MOST_BYTES: usize = 8192;
+
+fn matches_nothing(
+    value: Value<'_>,
+    text: &str,
+    around: Around,
+    impossible: Impossible,
+) -> Finding {
+    let what = match around {
+        Around::Path => "path",
+        Around::Host => "host",
+        Around::Nothing => "value",
+    };
+    let (why, help) = match (impossible, around) {
+        (Impossible::Beginning, _) => ("paths begin with `/`", format!("write `/{text}`")),
+        (Impossible::Character, Around::Path) => (
+            "paths are compared without their query",
+            "leave out the `\\?` and what is behind it".to_owned(),
+        ),
+        (Impossible::Character, Around::Host) => (
+            "hosts have neither a scheme nor a path",
+            "write the name alone, as in `books[.]example[.]com`".to_owned(),
+        ),
+        (Impossible::Character, Around::Nothing) => (
+            "values of headers are one line",
+            "leave out what matches the end of a line".to_owned(),
+        ),
+        (Impossible::Contradiction, _) => (
+            "it contradicts itself",
+            "a class such as `[^\\s\\S]` has no character, and nothing is before `^` or behind `$`"
+                .to_owned(),
+        ),
+    };
+    let spot = Some(value.part(0..text.len()));
+    let message = format!("no {what} matches `{text}`: {why}");
+    Finding::warning(codes::REGEX, spot, message).label("matches nothing").help(help)
+}
 
 /// What is wrong with an expression, and at which bytes of it.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ mod external;
 mod http_route_group;
 mod identity_binding;
 mod large;
+mod needless;
 mod service;
 mod syntax;
 mod tcp_route;

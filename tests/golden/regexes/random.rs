@@ -25,7 +25,7 @@ impl Chance {
     }
 
     /// A well-formed expression of what both RE2 and Rust read, nested so deep at most.
-    pub(super) fn expression(&mut self, depth: usize) -> String {
+    pub(crate) fn expression(&mut self, depth: usize) -> String {
         let deeper = depth.saturating_sub(1);
         match if depth == 0 { 0 } else { self.below(10) } {
             0 | 1 => self.atom(),

@@ -23,6 +23,7 @@ mod index;
 pub mod origin;
 mod outbound;
 mod plaintext;
+pub mod rendering;
 mod secret;
 mod shape;
 mod shared;

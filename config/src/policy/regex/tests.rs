@@ -1,8 +1,8 @@
 use regex_syntax::ast::parse::Parser;
 
 use super::dialect::problems;
+use super::possible::{self, Impossible};
 use super::size::{self, Around};
-use super::start::may_match_a_path;
 
 /// The parts of `text` that RE2 refuses or reads otherwise.
 fn refused(text: &str) -> Vec<&str> {
@@ -69,14 +69,70 @@ fn what_re2_refuses_or_reads_otherwise_is_refused() {
 }
 
 #[test]
-fn only_an_expression_that_surely_matches_no_path_is_warned_of() {
-    let may = |text: &str| may_match_a_path(&Parser::new().parse(text).unwrap());
-    for text in ["", "/", "^/a", ".*", "(/a|b)", "[/]", r"\/", "(?i)/a", "a?/b", "a|/b", "a{0,3}/"]
-    {
-        assert!(may(text), "{text}");
+fn only_an_expression_that_surely_matches_nothing_is_warned_of() {
+    use Around::{Host, Nothing, Path};
+    use Impossible::{Beginning, Character, Contradiction};
+    let problem =
+        |text: &str, around| possible::problem(&Parser::new().parse(text).unwrap(), text, around);
+    for text in [
+        "",
+        "/",
+        "^/a",
+        ".*",
+        "(/a|b)",
+        "[/]",
+        r"\/",
+        "(?i)/a",
+        "a?/b",
+        "a|/b",
+        "a{0,3}/",
+        "(?:a|/)b",
+        "(?:/a)?b",
+        "[^a]",
+        "/a$",
+        "/a$|b",
+        "/$(?:a)?",
+        "a*",
+        r"/\??a",
+        "/[?a]",
+        r"\A/\z",
+        r"(?:^|/)a",
+        "(?:a?/)*b",
+    ] {
+        assert_eq!(problem(text, Path), None, "{text}");
     }
-    for text in ["a", "^a", "(a|b)", "a+/", "a{1,2}/", "(?i)a", r"\.a"] {
-        assert!(!may(text), "{text}");
+    for (text, around, expected) in [
+        ("a", Path, Beginning),
+        ("^a", Path, Beginning),
+        ("(a|b)", Path, Beginning),
+        ("a+/", Path, Beginning),
+        ("a{1,2}/", Path, Beginning),
+        ("(?i)a", Path, Beginning),
+        (r"\.a", Path, Beginning),
+        ("[a-z]+/", Path, Beginning),
+        ("a?b/", Path, Beginning),
+        (r"/search\?q=.*", Path, Character),
+        (r"/[^\s\S]", Path, Contradiction),
+        ("/a$b", Path, Contradiction),
+        ("/a^", Path, Contradiction),
+        (r"/a\A|/b$c", Path, Contradiction),
+        ("https://books[.]shop", Host, Character),
+        ("books/.*", Host, Character),
+        ("a$b", Host, Contradiction),
+        (r"a\nb", Nothing, Character),
+        ("[^[:^alpha:][:alpha:]]", Nothing, Contradiction),
+    ] {
+        assert_eq!(problem(text, around), Some(expected), "{text}");
+    }
+    for (text, around) in [
+        ("books[.]shop", Host),
+        (".*", Host),
+        (r"\[::1\](?::80)?", Host),
+        ("a/b?", Nothing),
+        ("(?m)^a$", Nothing),
+        ("^$", Nothing),
+    ] {
+        assert_eq!(problem(text, around), None, "{text}");
     }
 }
 

@@ -165,8 +165,8 @@ fn an_edit_parses_what_it_is_about_and_the_rest_is_shared() {
             let text = format!(
                 "[[service]]\nname = \"buyer-{n}\"\n\
                  [[http_route_group]]\nname = \"all-{n}\"\nmatches = [{{ name = \"all\" }}]\n\
-                 [[traffic_target]]\nname = \"to-{n}\"\ndestination = {{ name = \"buyer-{n}\" }}\n\
-                 sources = [{{ name = \"store\" }}]\n\
+                 [[traffic_target]]\nname = \"of-{n}\"\ndestination = {{ name = \"store\" }}\n\
+                 sources = [{{ name = \"buyer-{n}\" }}]\n\
                  rules = [{{ kind = \"HTTPRouteGroup\", name = \"all-{n}\" }}]\n"
             );
             Document::new(format!("{n:03}.toml"), text)
@@ -194,4 +194,33 @@ fn an_edit_parses_what_it_is_about_and_the_rest_is_shared() {
     let (again, work) = load(Document::new("store.toml", text));
     assert_eq!(work, (101 + 2, 2));
     assert!(again.traffic_targets.ptr_eq(&before.traffic_targets));
+}
+
+#[test]
+fn a_warning_elsewhere_costs_an_edit_nothing_and_is_told_again() {
+    let elsewhere = Document::new(
+        "elsewhere.toml",
+        "[[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"all\" }]\n\
+         [[traffic_target]]\nname = \"t\"\ndestination = { name = \"other\" }\n\
+         sources = [{ name = \"other\" }]\nrules = [{ kind = \"HTTPRouteGroup\", name = \"all\" }]\n\
+         [[service]]\nname = \"lonely\"\nports = [{ port = 80, protocol = \"http\" }]\n",
+    );
+    let mut loader = Loader::default();
+    let mut load = |addresses: &[&str], before: &str| {
+        let text = store(addresses).text.replace("name = \"other\"", "name = \"buyer\"");
+        let ports = "name = \"other\"\nports = [{ port = 80, protocol = \"http\" }]";
+        let text =
+            format!("{before}[[service]]\n{ports}\n{text}").replace("\"store\"", "\"other-store\"");
+        let text = text.replace("other-store\"", "other-store\"\nservice_account = \"other\"");
+        let documents = [elsewhere.clone(), Document::new("store.toml", text)];
+        (lines(&loader.load_documents(documents)), loader.checked())
+    };
+    let (told, checked) = load(&["10.0.0.1"], "");
+    assert!(
+        told[0].starts_with("warning[IM0308]: nobody may call service `default/lonely`"),
+        "{told:?}"
+    );
+    assert_eq!((told.len(), checked), (1, 1));
+    assert_eq!(load(&["10.0.0.1", "10.0.0.2"], ""), (told.clone(), 1));
+    assert_eq!(load(&["10.0.0.2"], "# a line more\n"), (told, 1));
 }

@@ -63,7 +63,7 @@ fn a_split_may_be_of_some_requests_only() {
         specification(&(rest + &conditional("t", named) + &conditional("u", whole)));
     let matches: Vec<_> =
         specification.traffic_splits.values().flat_map(|split| &split.matches).collect();
-    let names = |n: usize| matches[n].matches.as_ref().map(|names| names.len());
+    let names = |n: usize| matches[n].matches.as_ref().map(Vec::len);
     assert_eq!((matches.len(), names(0), names(1)), (2, Some(1), None));
     assert_eq!(matches[0].group.as_str(), "g");
 }
@@ -229,7 +229,7 @@ fn two_paths_of_which_envoy_could_compare_one_only_are_told() {
 fn canary(more: &str) -> Vec<String> {
     let services = ["store", "v1", "v2", "v3", "buyer"];
     let text = services.iter().fold(String::new(), |text, name| with_service(name, &text));
-    findings(&format!(
+    let mut told = findings(&format!(
         "{text}{GROUP}
 [[traffic_split]]
 name = \"store\"
@@ -242,7 +242,10 @@ destination = {{ name = \"v1\" }}
 sources = [{{ name = \"buyer\" }}]
 rules = [{{ kind = \"HTTPRouteGroup\", name = \"g\" }}]
 {more}"
-    ))
+    ));
+    // That nobody may call what has nothing to do with the split is another matter.
+    told.retain(|finding| !finding.contains("IM0308"));
+    told
 }
 
 #[test]

@@ -12,7 +12,8 @@ fn with(rest: &[(&str, &str)]) -> String {
     keys.retain(|(key, _)| rest.iter().all(|(other, _)| other != key));
     keys.extend(rest);
     let keys: Vec<String> = keys.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
-    let others = "[[service]]\nname = \"store\"\n[[service]]\nname = \"buyer\"\n\
+    let others = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n\
+                  [[service]]\nname = \"buyer\"\n\
                   [[http_route_group]]\nname = \"books\"\nmatches = [{ name = \"buy\" }]\n";
     format!("[[traffic_target]]\nname = \"t\"\n{}{others}", keys.concat())
 }

@@ -1,0 +1,108 @@
+//! A page as plain text for a terminal. Of Markdown it knows what the pages of docs/errors use: a title,
+//! headings, paragraphs of a sentence to the line, lists, code and links.
+
+use std::fmt::Write as _;
+
+/// How wide paragraphs are, in characters. Code is as wide as it is.
+const WIDTH: usize = 80;
+
+/// What a page is about: its title, without the code.
+pub(super) fn title(page: &str) -> &str {
+    let first = page.lines().next().unwrap_or("");
+    first.split_once(": ").map_or(first, |(_, title)| title)
+}
+
+/// The page as text.
+pub(super) fn as_text(page: &str) -> String {
+    let mut text = String::new();
+    let mut in_code = false;
+    for line in page.lines() {
+        if line.starts_with("```") {
+            in_code = !in_code;
+        } else if in_code && !line.is_empty() {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "    {line}");
+        } else if in_code {
+            text.push('\n');
+        } else if let Some(heading) = line.strip_prefix("## ") {
+            let _ = writeln!(text, "{heading}\n{}", "-".repeat(heading.chars().count()));
+        } else {
+            let line = line.strip_prefix("# ").unwrap_or(line);
+            text.push_str(&wrapped(&without_links(line)));
+        }
+    }
+    text
+}
+
+/// The line with the words of its links in their place; those to elsewhere have their address.
+fn without_links(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some((before, words, address, after)) = link(rest) {
+        text.push_str(before);
+        text.push_str(words);
+        if address.starts_with("http") {
+            let _ = write!(text, " ({address})");
+        }
+        rest = after;
+    }
+    text + rest
+}
+
+/// The first link of a text, `[words](address)`, with what is before and behind it.
+fn link(text: &str) -> Option<(&str, &str, &str, &str)> {
+    let (before_address, rest) = text.split_once("](")?;
+    let (before, words) = before_address.rsplit_once('[')?;
+    let (address, after) = rest.split_once(')')?;
+    Some((before, words, address, after))
+}
+
+/// The line in lines of at most [`WIDTH`] characters, where its words allow.
+fn wrapped(line: &str) -> String {
+    let indent = if line.starts_with("- ") { "  " } else { "" };
+    let mut text = String::new();
+    let mut width = 0;
+    for word in line.split(' ') {
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > WIDTH {
+            text.push('\n');
+            text.push_str(indent);
+            width = indent.len();
+        } else if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text.push_str(word);
+        width += length;
+    }
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::pages::PAGES;
+
+    #[test]
+    fn a_page_is_text_with_its_code_set_in_and_its_links_as_words() {
+        let page = "# IM0999: a page\n\nSee [IM0404](../errors/IM0404.md) and [RE2](https://re2.dev).\n\n\
+                    ## Bad\n\n```toml\n[[service]]\n\nname = \"a\"\n```\n";
+        assert_eq!(title(page), "a page");
+        assert_eq!(
+            as_text(page),
+            "IM0999: a page\n\nSee IM0404 and RE2 (https://re2.dev).\n\nBad\n---\n\n    \
+             [[service]]\n\n    name = \"a\"\n"
+        );
+    }
+
+    #[test]
+    fn no_page_is_wider_than_a_terminal_but_for_its_code() {
+        for (number, page) in PAGES {
+            let text = as_text(page);
+            assert!(!text.contains("](") && !text.contains("```"), "{number}:\n{text}");
+            for line in text.lines().filter(|line| !line.starts_with("    ")) {
+                assert!(line.chars().count() <= WIDTH, "{number}: {line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The pages of docs/errors, in the binary.
+
+/// A table of numbers and pages, out of numbers and the same in four digits, as files are named.
+macro_rules! pages {
+    ($($number:literal $digits:literal,)*) => {
+        &[$((
+            $number,
+            include_str!(concat!("../../../docs/errors/IM", $digits, ".md")),
+        )),*]
+    };
+}
+
+/// The page of each code, in order.
+pub(super) const PAGES: &[(u16, &str)] = pages![
+    101 "0101",
+    102 "0102",
+    103 "0103",
+    104 "0104",
+    105 "0105",
+    106 "0106",
+    107 "0107",
+    108 "0108",
+    109 "0109",
+    111 "0111",
+    112 "0112",
+    113 "0113",
+    114 "0114",
+    201 "0201",
+    202 "0202",
+    301 "0301",
+    302 "0302",
+    303 "0303",
+    304 "0304",
+    305 "0305",
+    306 "0306",
+    307 "0307",
+    308 "0308",
+    309 "0309",
+    310 "0310",
+    401 "0401",
+    402 "0402",
+    403 "0403",
+    404 "0404",
+    405 "0405",
+    406 "0406",
+    407 "0407",
+    408 "0408",
+    409 "0409",
+];
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_page_of_the_folder_is_in_the_binary_under_its_code() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/errors");
+        let files = fs_err::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut kept: Vec<_> = files
+            .filter_map(|name| {
+                Some(
+                    name.to_str()?.strip_prefix("IM")?.strip_suffix(".md")?.parse::<u16>().unwrap(),
+                )
+            })
+            .collect();
+        kept.sort_unstable();
+        let here: Vec<_> = PAGES.iter().map(|(number, _)| *number).collect();
+        assert_eq!(here, kept, "left: cmd/src/explain/pages.rs; right: docs/errors");
+        for (number, page) in PAGES {
+            assert!(page.starts_with(&format!("# IM{number:04}: ")), "{number}");
+        }
+    }
+}

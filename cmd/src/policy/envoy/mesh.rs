@@ -1,0 +1,165 @@
+//! The mesh that a policy is compiled for when only Envoy is to see it: one proxy to a service, and one
+//! throw-away certificate for all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    CertificateStore, Domain, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Mode,
+    Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount,
+    ServiceCertificate, ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
+};
+use ironmesh_cert::Authority;
+use ironmesh_providers::discover;
+use ironmesh_xds_compile::rendering::StandIn;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+/// The first of the local ports that upstreams have. Those below are Envoy's and ours.
+const FIRST_LOCAL_PORT: u16 = 20_000;
+
+/// The mesh of `specification`, its proxies, and what stands in for the certificates in it.
+pub(super) fn of(
+    specification: &Arc<MeshSpecification>,
+) -> anyhow::Result<(Snapshot, Vec<Proxy>, StandIn)> {
+    let services = specification.services.values().zip(1..);
+    let records: Vec<JoinRecord> =
+        services.map(|(service, number)| joined(service, number)).collect();
+    let by_id = |record: &JoinRecord| (record.id, Arc::new(record.clone()));
+    let by_id: Records = records.iter().map(by_id).collect();
+    let domain = Domain::default();
+    let trust_domain = TrustDomain::new(domain.clone());
+    let stand_in = stand_in(&trust_domain)?;
+    let accounts = Snapshot::accounts_served(specification, &by_id);
+    let certificates = accounts.iter().map(|account| {
+        // Only their names go into what is compiled.
+        let certificate = ServiceCertificate {
+            account: account.clone(),
+            chain: stand_in.chain.clone(),
+            key: Secret::new(String::new()),
+            serial: "00".to_owned(),
+            not_before: Timestamp::UNIX_EPOCH,
+            not_after: Timestamp::MAX,
+            renew_at: Timestamp::MAX,
+        };
+        (account.clone(), Arc::new(certificate))
+    });
+    let inputs = Inputs {
+        certificates: certificates.collect(),
+        mesh: Mesh { domain, trust_domain },
+        mode: Mode::Strict,
+        discovered: discover(specification, &by_id),
+        specification: Arc::clone(specification),
+        records: by_id,
+        revoked: Records::new(),
+        trust_bundle: Arc::new(ironmesh_catalog::TrustBundle { roots: stand_in.roots.clone() }),
+    };
+    let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+    let mut callers = callers(&snapshot);
+    let proxies = records.into_iter().map(|record| {
+        let service = record.services.first().and_then(|name| specification.services.get(name));
+        // What one proxy of an account calls, the others would call alike.
+        let called = service.and_then(|service| callers.remove(&service.account));
+        let upstreams = upstreams(specification, &called.unwrap_or_default());
+        Proxy { record, statement: ProxyStatement { upstreams, ..ProxyStatement::default() } }
+    });
+    let proxies = proxies.collect();
+    Ok((snapshot, proxies, stand_in))
+}
+
+/// A proxy that joined as the service, and has all of its ports in force.
+fn joined(service: &Service, number: u32) -> JoinRecord {
+    let ports = service.ports.iter().map(|port| (service.name.clone(), port.number));
+    // A loopback address of its own, so that its listeners are in nobody's way.
+    let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)).wrapping_add(number));
+    JoinRecord {
+        id: ProxyId(Uuid::from_u128(number.into())),
+        mesh_address: SocketAddr::from((address, Proxy::MESH_PORT)),
+        joined_at: Timestamp::UNIX_EPOCH,
+        certificate_expires_at: Timestamp::MAX,
+        claimed_at: None,
+        labels: Labels::default(),
+        participation: Participation(ports.collect()),
+        services: vec![service.name.clone()],
+        revoked: None,
+    }
+}
+
+/// The services that each account may call, and those in front of them.
+fn callers(snapshot: &Snapshot) -> BTreeMap<ServiceAccount, BTreeSet<ServiceName>> {
+    let specification = &snapshot.specification;
+    let mut services: BTreeMap<&ServiceAccount, Vec<&ServiceName>> = BTreeMap::new();
+    for service in specification.services.values() {
+        services.entry(&service.account).or_default().push(&service.name);
+    }
+    let mut fronts: BTreeMap<&ServiceName, Vec<&ServiceName>> = BTreeMap::new();
+    for split in specification.traffic_splits.values() {
+        for backend in &split.backends {
+            fronts.entry(&backend.service).or_default().push(&split.service);
+        }
+    }
+    let mut callers: BTreeMap<ServiceAccount, BTreeSet<ServiceName>> = BTreeMap::new();
+    for grant in snapshot.grants.by_target.values() {
+        let called = grant.destinations.iter().filter_map(|account| services.get(account));
+        let mut open: Vec<&ServiceName> = called.flatten().copied().collect();
+        let mut called = BTreeSet::new();
+        while let Some(service) = open.pop() {
+            if called.insert(service.clone()) {
+                open.extend(fronts.get(service).into_iter().flatten());
+            }
+        }
+        for source in &grant.sources {
+            callers.entry(source.clone()).or_default().extend(called.iter().cloned());
+        }
+    }
+    callers
+}
+
+/// An upstream for each port of the services, as long as there are local ports.
+fn upstreams(specification: &MeshSpecification, services: &BTreeSet<ServiceName>) -> Vec<Upstream> {
+    let services = services.iter().filter_map(|name| specification.services.get(name));
+    let ports = services.flat_map(|service| service.service_ports());
+    let upstream = |((port, _), local_port): ((ironmesh_catalog::ServicePort, _), u16)| Upstream {
+        service: port.service,
+        port: Some(port.port),
+        local_port,
+    };
+    ports.zip(FIRST_LOCAL_PORT..).map(upstream).collect()
+}
+
+/// A certificate of an authority that lives no longer than this.
+fn stand_in(trust_domain: &TrustDomain) -> anyhow::Result<StandIn> {
+    let now = Timestamp::now();
+    let authority = Authority::open(&ForgetfulStore, trust_domain, now)?;
+    let account = ServiceAccount::new(
+        ironmesh_catalog::Name::default_namespace(),
+        ironmesh_catalog::Name::default_namespace(),
+    );
+    let day = Duration::from_secs(86_400);
+    let certificate = authority.issue_service_certificate(&account, day, now)?;
+    let roots = authority.trust_bundle().roots;
+    Ok(StandIn { roots, chain: certificate.chain, key: certificate.key })
+}
+
+/// A store for an authority whose certificates nobody keeps.
+struct ForgetfulStore;
+
+impl CertificateStore for ForgetfulStore {
+    fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(None)
+    }
+
+    fn put_authority(&self, _: &[u8]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn put_service_certificate(&self, _: &ServiceCertificate) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! With a real Envoy. What the loader accepts Envoy should accept, so what it refuses is put in behind the
+//! loader's back.
+
+use ironmesh_catalog::PathRegex;
+use ironmesh_config::{Document, load_documents};
+
+use super::*;
+
+/// The Envoy of the tests. If it is missing, a person is told, and CI fails.
+fn envoy() -> Option<std::path::PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
+    let path = std::env::var_os("ENVOY_BIN").map_or(fetched, Into::into);
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{} is missing", path.display());
+    eprintln!("SKIPPED: {} is missing; `make envoy` fetches it", path.display());
+    None
+}
+
+/// Thirty services, each of which the next may call, and two of which are one in a split.
+fn policy() -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for number in 0..30 {
+        let (next, protocol) = ((number + 1) % 30, ["http", "grpc", "tcp"][number % 3]);
+        let rule = if protocol == "tcp" { "TCPRoute" } else { "HTTPRouteGroup" };
+        write!(
+            text,
+            "[[service]]\nname = \"s{number}\"\nports = [{{ port = 80, protocol = \"{protocol}\" }}]\n\
+             [[traffic_target]]\nname = \"t{number}\"\ndestination = {{ name = \"s{number}\" }}\n\
+             sources = [{{ name = \"s{next}\" }}]\nrules = [{{ kind = \"{rule}\", name = \"g{number}\" }}]\n"
+        )
+        .unwrap();
+        let group = format!(
+            "[[http_route_group]]\nname = \"g{number}\"\nmatches = [{{ name = \"m\", path_regex = \"/{number}\" }}]\n"
+        );
+        text += if protocol == "tcp" { "" } else { &group };
+    }
+    for number in (2..30).step_by(3) {
+        write!(text, "[[tcp_route]]\nname = \"g{number}\"\n").unwrap();
+    }
+    text += "[[service]]\nname = \"apex\"\nports = [{ port = 80, protocol = \"http\" }]\n\
+             [[traffic_split]]\nname = \"apex\"\nservice = \"apex\"\n\
+             backends = [{ service = \"s0\", weight = 1 }, { service = \"s3\", weight = 1 }]\n";
+    text
+}
+
+#[tokio::test]
+async fn envoy_accepts_a_policy_and_refuses_it_by_file_and_line() {
+    let Some(program) = envoy() else { return };
+    let loaded = load_documents([Document::new("policy.toml", policy())]);
+    let specification = loaded.specification.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
+    let checked = check(&program, &specification).await.unwrap();
+    assert!(checked.findings.is_empty(), "{:#?}", checked.findings);
+    // Inbound and outbound of each, and more: the whole of it was looked at.
+    assert!(checked.asked > 4 * 30, "only {} listeners and clusters", checked.asked);
+
+    let mut broken = MeshSpecification::clone(&specification);
+    for group in ["g7", "g21"] {
+        let key = (ironmesh_catalog::Name::default_namespace(), group.parse().unwrap());
+        let mut changed = (**broken.http_route_groups.get(&key).unwrap()).clone();
+        changed.matches[0].path =
+            Some(PathRegex { text: format!("/{group}(").into(), before_query: None });
+        broken.http_route_groups.insert(key, Arc::new(changed));
+    }
+    let checked = check(&program, &Arc::new(broken.clone())).await.unwrap();
+    let told: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:#?}");
+    for (finding, group) in checked.findings.iter().zip(["g21", "g7"]) {
+        let key = (ironmesh_catalog::Name::default_namespace(), group.parse().unwrap());
+        let expected = &broken.http_route_groups.get(&key).unwrap().matches[0].spot;
+        assert_eq!(finding.spot.as_ref(), Some(expected), "{told:#?}");
+        assert!(finding.message.contains("missing )"), "{told:#?}");
+        assert_eq!(finding.label, format!("match `m` of route group `default/{group}`"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_envoy_is_an_error_and_no_finding() {
+    let specification = load_documents([]).specification.unwrap();
+    for (program, said) in [
+        ("/bin/false", "said: exit status: 1"),
+        ("/bin/true", "said: exit status: 0"),
+        ("/nowhere", "cannot run"),
+    ] {
+        let error = check(Path::new(program), &specification).await.unwrap_err();
+        assert!(format!("{error:#}").contains(said), "{program}: {error:#}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Rules that grant nothing which another rule does not grant to the same callers already.
+//!
+//! Only what is certain is told. Expressions are compared by their texts, and by the plain beginning that
+//! one demands where the other is nothing but a plain beginning.
+
+mod cover;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ironmesh_catalog::{Finding, HttpMatch, RouteRule, ServiceAccount, Subject, TrafficTarget};
+
+use self::cover::Way;
+use super::draft::Draft;
+use crate::codes;
+
+/// With how many rules of one caller and one destination a rule is compared. Nobody writes more for
+/// people to read, and a policy that a program wrote must not take the square of its length.
+const MOST_COMPARED: usize = 64;
+
+/// Tells the rules of `draft` that another makes needless.
+pub(super) fn check(draft: &mut Draft<'_>) {
+    let rules: Vec<Grant<'_>> = draft
+        .traffic_targets
+        .iter()
+        .flat_map(|target| target.rules.iter().map(move |rule| (target, rule)))
+        .filter_map(|(target, rule)| Grant::new(draft, target, rule))
+        .collect();
+    // Whatever grants the same to all callers of a rule grants it to the first of them.
+    let mut by_callers: BTreeMap<(&Whom<'_>, &Whom<'_>), Vec<usize>> = BTreeMap::new();
+    for (number, grant) in rules.iter().enumerate() {
+        for source in &grant.sources {
+            by_callers.entry((&grant.destination, source)).or_default().push(number);
+        }
+    }
+    let mut findings = Vec::new();
+    for (number, grant) in rules.iter().enumerate().filter(|(_, grant)| grant.may_be_taken_out) {
+        let others =
+            grant.sources.first().and_then(|source| by_callers.get(&(&grant.destination, source)));
+        let others = others.into_iter().flatten().take(MOST_COMPARED).copied();
+        let other = others.filter(|other| *other != number).find_map(|other| {
+            let covering = rules.get(other)?;
+            // Of two that grant the same, the second is needless.
+            let is_needless = covering.covers(grant) && (other < number || !grant.covers(covering));
+            is_needless.then_some(covering)
+        });
+        findings.extend(other.map(|other| shadowed(grant, other)));
+    }
+    draft.findings.extend(findings);
+}
+
+/// Whom a target is about, as far as policy alone can tell two apart.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whom<'a> {
+    Account(&'a ServiceAccount),
+    /// A binding that may come to anybody, by its namespace and name.
+    Binding(&'a str, &'a str),
+}
+
+impl<'a> Whom<'a> {
+    fn new(draft: &Draft<'a>, subject: &'a Subject) -> Self {
+        match subject {
+            Subject::Account(account) => Self::Account(account),
+            Subject::Binding(namespace, name) => {
+                let binding = draft.identity_bindings.get(&(namespace.clone(), name.clone()));
+                // The trust domain of identities, and the labels of endpoints, are not known here.
+                let is_plain = |binding: &&ironmesh_catalog::IdentityBinding| {
+                    binding.identities.is_empty() && binding.endpoint_labels.is_none()
+                };
+                let account = binding.filter(is_plain).and_then(|one| one.account.as_ref());
+                account.map_or(Self::Binding(namespace.as_str(), name.as_str()), Self::Account)
+            }
+        }
+    }
+}
+
+/// A rule, with what it grants.
+struct Grant<'a> {
+    target: &'a TrafficTarget,
+    rule: &'a RouteRule,
+    destination: Whom<'a>,
+    sources: BTreeSet<Whom<'a>>,
+    what: What<'a>,
+    /// Whether nothing else is granted when it goes.
+    may_be_taken_out: bool,
+}
+
+/// What a rule grants.
+enum What<'a> {
+    /// Requests, each of which matches one of these.
+    Http(Vec<Way<'a>>),
+    /// Connections to these ports, or to all; and, where the target has no other rules, requests too.
+    Tcp { ports: Option<&'a [u16]>, and_requests: bool },
+}
+
+impl<'a> Grant<'a> {
+    /// What the rule grants; `None` if what it names could not be read.
+    fn new(draft: &Draft<'a>, target: &'a TrafficTarget, rule: &'a RouteRule) -> Option<Self> {
+        let is_tcp = |rule: &RouteRule| matches!(rule, RouteRule::Tcp { .. });
+        let of_tcp = target.rules.iter().filter(|rule| is_tcp(rule)).count();
+        let of_http = target.rules.len() - of_tcp;
+        let what = match rule {
+            RouteRule::Http { group, matches, .. } => {
+                let key = (target.namespace.clone(), group.clone());
+                let group = draft.http_route_groups.get(&key)?;
+                let is_meant = |one: &&HttpMatch| {
+                    matches.as_ref().is_none_or(|names| names.contains(&one.name))
+                };
+                What::Http(group.matches.iter().filter(is_meant).map(Way::new).collect())
+            }
+            RouteRule::Tcp { route, .. } => {
+                let route = draft.tcp_routes.get(&(target.namespace.clone(), route.clone()))?;
+                What::Tcp { ports: route.ports.as_deref(), and_requests: of_http == 0 }
+            }
+        };
+        Some(Self {
+            target,
+            rule,
+            destination: Whom::new(draft, &target.destination),
+            sources: target.sources.iter().map(|source| Whom::new(draft, source)).collect(),
+            what,
+            // Without its last rule about HTTP, a target allows all of HTTP on the ports of the others.
+            may_be_taken_out: is_tcp(rule) || of_http > 1 || of_tcp == 0,
+        })
+    }
+
+    /// Whether it grants all that `other` grants.
+    fn covers(&self, other: &Self) -> bool {
+        let is_wide = match (&self.what, &other.what) {
+            (What::Http(ours), What::Http(theirs)) => {
+                !theirs.is_empty()
+                    && theirs.iter().all(|one| ours.iter().any(|wide| wide.covers(one)))
+            }
+            (
+                What::Tcp { ports: ours, and_requests: our_requests },
+                What::Tcp { ports: theirs, and_requests: their_requests },
+            ) => {
+                let all_ports = match (ours, theirs) {
+                    (None, _) => true,
+                    (Some(_), None) => false,
+                    (Some(ours), Some(theirs)) => theirs.iter().all(|port| ours.contains(port)),
+                };
+                all_ports && (*our_requests || !their_requests)
+            }
+            (What::Http(_), What::Tcp { .. }) | (What::Tcp { .. }, What::Http(_)) => false,
+        };
+        is_wide && self.destination == other.destination && self.sources.is_superset(&other.sources)
+    }
+
+    fn spot(&self) -> &ironmesh_catalog::Spot {
+        match self.rule {
+            RouteRule::Http { spot, .. } | RouteRule::Tcp { spot, .. } => spot,
+        }
+    }
+}
+
+fn shadowed(grant: &Grant<'_>, by: &Grant<'_>) -> Finding {
+    let other = if std::ptr::eq(grant.target, by.target) {
+        "another rule of this target".to_owned()
+    } else {
+        format!("traffic target `{}`", by.target.name)
+    };
+    let message = format!("this rule grants nothing that {other} does not grant already");
+    Finding::warning(codes::SHADOWED_RULE, Some(grant.spot().clone()), message)
+        .label("needless")
+        .related(by.spot().clone(), "the same callers may do all of that by this")
+        .help("take it out; or narrow the other, if this was to be the limit")
+}

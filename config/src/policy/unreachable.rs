@@ -1,0 +1,115 @@
+//! Services that nobody may call.
+//!
+//! A mesh that denies by default begins with services that nobody may call yet. So these are one finding
+//! however many they are, and none as long as no target lets anybody in anywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ironmesh_catalog::{Finding, Mode, Name, Service, ServiceAccount, ServiceName};
+
+use super::draft::Draft;
+use crate::codes;
+
+/// How many of the services are named.
+const MOST_NAMED: usize = 5;
+
+/// Tells which services of `draft` nobody may call.
+pub(super) fn check(draft: &mut Draft<'_>) {
+    // What is refused may be what lets somebody in.
+    if !draft.is_whole() || draft.traffic_targets.keys().next().is_none() {
+        return;
+    }
+    let called = Called::new(draft);
+    // The loader does not know the mode of the mesh. Who writes down that a service is strict has
+    // reason to; then the others are taken to be something else.
+    let says_strict = |service: &Service| service.mode == Some(Mode::Strict);
+    let is_said = draft.services.iter().any(says_strict);
+    let is_strict =
+        |service: &&Service| if is_said { says_strict(service) } else { service.mode.is_none() };
+    let services = draft.services.iter().filter(is_strict);
+    // A backend beside others that somebody may call is told with its split.
+    let is_told = called.beside();
+    let unreachable: Vec<_> = services
+        .filter(|service| !service.ports.is_empty() && !called.may_be_called(service))
+        .filter(|service| !is_told.contains(&service.name))
+        .collect();
+    draft.findings.extend(finding(&unreachable));
+}
+
+/// Who may be called by somebody.
+struct Called<'a> {
+    accounts: BTreeSet<ServiceAccount>,
+    /// Where a target may be about any account: it goes by the labels of endpoints.
+    namespaces: BTreeSet<&'a Name>,
+    /// The services behind each service that is split.
+    backends: BTreeMap<&'a ServiceName, Vec<&'a Service>>,
+}
+
+impl<'a> Called<'a> {
+    fn new(draft: &Draft<'a>) -> Self {
+        let (mut accounts, mut namespaces) = (BTreeSet::new(), BTreeSet::new());
+        for target in draft.traffic_targets.iter() {
+            match draft.accounts_of(&target.destination) {
+                Some(known) => accounts.extend(known),
+                None => {
+                    namespaces.insert(&target.namespace);
+                }
+            }
+        }
+        let mut backends: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for split in draft.traffic_splits.iter() {
+            let services = split.backends.iter().filter_map(|backend| {
+                let ServiceName { namespace, name } = &backend.service;
+                draft.services.get(&(namespace.clone(), name.clone()))
+            });
+            backends.entry(&split.service).or_default().extend(services);
+        }
+        Self { accounts, namespaces, backends }
+    }
+
+    /// The backends of services that somebody may call.
+    fn beside(&self) -> BTreeSet<&'a ServiceName> {
+        let may_be_called =
+            |services: &&Vec<&Service>| services.iter().any(|service| self.may_be_called(service));
+        let called = self.backends.values().filter(may_be_called);
+        called.flatten().map(|service| &service.name).collect()
+    }
+
+    /// Whether anybody may call the service: it, or one that answers for it.
+    fn may_be_called(&self, service: &Service) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![service];
+        while let Some(service) = open.pop() {
+            let is_granted = self.accounts.contains(&service.account)
+                || self.namespaces.contains(&service.account.namespace);
+            if is_granted {
+                return true;
+            }
+            if seen.insert(&service.name) {
+                open.extend(self.backends.get(&service.name).into_iter().flatten());
+            }
+        }
+        false
+    }
+}
+
+fn finding(services: &[&Service]) -> Option<Finding> {
+    let (first, others) = services.split_first()?;
+    let names: Vec<_> =
+        services.iter().take(MOST_NAMED).map(|service| format!("`{}`", service.name)).collect();
+    let more = match services.len() - names.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let noun = if others.is_empty() { "service" } else { "services" };
+    let message = format!("nobody may call {noun} {}{more}", names.join(", "));
+    let account = &first.account.name;
+    let finding = Finding::warning(codes::UNREACHABLE, Some(first.spot.clone()), message)
+        .label("no traffic target lets anybody in")
+        .help(format!(
+            "write a traffic target with `destination = {{ name = \"{account}\" }}`; a service that calls \
+             and is not called needs no `ports`"
+        ));
+    let shown = others.iter().take(MOST_NAMED - 1);
+    Some(shown.fold(finding, |finding, service| finding.related(service.spot.clone(), "nor here")))
+}

@@ -1,0 +1,143 @@
+//! The policy language as data: kinds, their keys, which values these take, and what is meant where they
+//! are left out. The reference and the JSON schema for editors are made of it (`cargo xtask docs`).
+//!
+//! It reads nothing: what is wrong with a document is told by the readers in [`crate::policy`], which say
+//! it better than a schema could. Tests hold the two together: a key that only one of them knows, or a
+//! value that only one of them takes, fails them.
+
+mod http_route_group;
+mod identity_binding;
+mod json;
+mod markdown;
+mod service;
+mod tcp_route;
+#[cfg(test)]
+mod tests;
+mod traffic_split;
+mod traffic_target;
+
+use std::ops::RangeInclusive;
+
+pub use json::json_schema;
+pub use markdown::reference;
+
+/// All kinds, in the order of the reference.
+pub const KINDS: [&Kind; 6] = [
+    &service::KIND,
+    &http_route_group::KIND,
+    &tcp_route::KIND,
+    &traffic_target::KIND,
+    &identity_binding::KIND,
+    &traffic_split::KIND,
+];
+
+/// A kind of object: an array of tables at the top of a document.
+#[derive(Debug)]
+pub struct Kind {
+    /// The key of the array: `service`.
+    pub key: &'static str,
+    /// What an object of it is, in a sentence.
+    pub about: &'static str,
+    /// One object.
+    pub shape: Shape,
+    /// A document that uses every key. All examples together are one policy without a finding.
+    pub example: &'static str,
+}
+
+/// The keys that a table may have.
+#[derive(Debug)]
+pub struct Shape {
+    /// What the table is, with its article, as findings call it.
+    pub what: &'static str,
+    /// Its keys, in the order of the reference.
+    pub keys: &'static [Key],
+}
+
+/// A key of a table.
+#[derive(Debug)]
+pub struct Key {
+    /// The key itself.
+    pub name: &'static str,
+    /// What it is about, in a few words that begin in lower case and end without a full stop.
+    pub about: &'static str,
+    /// The values that it takes.
+    pub form: Form,
+    /// What is meant where it is left out.
+    pub left_out: LeftOut,
+}
+
+/// What is meant where a key is left out.
+#[derive(Debug)]
+pub enum LeftOut {
+    /// The table is refused.
+    Refused,
+    /// This value.
+    Text(&'static str),
+    /// This number.
+    Number(u32),
+    /// What these words say.
+    Means(&'static str),
+}
+
+/// The values that a key takes.
+#[derive(Debug)]
+pub enum Form {
+    /// A name: one DNS label.
+    Name,
+    /// One of a few words.
+    Word(fn() -> Vec<&'static str>),
+    /// Any text that matches an expression (ECMA 262, so that editors can read it too).
+    Text {
+        /// What the text is, with its article.
+        what: &'static str,
+        /// What it matches.
+        pattern: &'static str,
+    },
+    /// A whole number.
+    Integer(RangeInclusive<u32>),
+    /// `true` or `false`.
+    Boolean,
+    /// A list.
+    List(&'static Self),
+    /// A list of at least one item.
+    AtLeastOne(&'static Self),
+    /// A table with keys of the language.
+    Table(&'static Shape),
+    /// A table of at least one key, whose keys are the user's own words.
+    Map {
+        /// What a key is, without its article.
+        key: &'static str,
+        /// What a key matches.
+        pattern: &'static str,
+        /// What stands under each.
+        value: &'static Self,
+    },
+    /// A form, or a list of at least one of it.
+    OneOrMore(&'static Self),
+}
+
+/// `name`, which all kinds have.
+const NAME: Key = Key {
+    name: "name",
+    about: "what it is called, unique among its kind in the namespace",
+    form: Form::Name,
+    left_out: LeftOut::Refused,
+};
+
+/// `namespace`, which all kinds have.
+const NAMESPACE: Key = Key {
+    name: "namespace",
+    about: "where it lives, and where the names in it are looked up",
+    form: Form::Name,
+    left_out: LeftOut::Text("default"),
+};
+
+/// The number of a port.
+const PORT: Form = Form::Integer(1..=65535);
+
+/// Labels of endpoints.
+const LABELS: Form = Form::Map {
+    key: "label",
+    pattern: r"^[\s\S]{1,512}$",
+    value: &Form::Text { what: "at most 512 bytes", pattern: r"^[\s\S]{0,512}$" },
+};

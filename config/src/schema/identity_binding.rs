@@ -1,0 +1,34 @@
+//! `[[identity_binding]]`. It is read in `policy/identity_binding.rs`.
+
+use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, Shape};
+
+pub(super) const KIND: Kind = Kind {
+    key: "identity_binding",
+    about: "A name for identities, for the sources and the destination of traffic targets.",
+    shape: Shape {
+        what: "an identity binding",
+        keys: &[
+            NAME,
+            NAMESPACE,
+            Key {
+                name: "service_account",
+                about: "an account of the namespace",
+                form: Form::Name,
+                left_out: LeftOut::Means("none"),
+            },
+            Key {
+                name: "spiffe_identities",
+                about: "SPIFFE IDs, of any namespace; `spiffe://` may be left out",
+                form: Form::AtLeastOne(&Form::Text { what: "a SPIFFE ID", pattern: "^[^ ]+$" }),
+                left_out: LeftOut::Means("none"),
+            },
+            Key {
+                name: "endpoint_labels",
+                about: "the accounts of the namespace whose endpoints have these labels",
+                form: LABELS,
+                left_out: LeftOut::Means("none"),
+            },
+        ],
+    },
+    example: include_str!("examples/identity_binding.toml"),
+};

@@ -1,0 +1,161 @@
+//! `[[service]]`. It is read in `policy/service.rs` and `policy/endpoints.rs`.
+
+use ironmesh_catalog::{Mode, Protocol, Resolution, Visibility};
+
+use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, PORT, Shape};
+
+pub(super) const KIND: Kind = Kind {
+    key: "service",
+    about: "A logical name with ports.",
+    shape: Shape {
+        what: "a service",
+        keys: &[
+            NAME,
+            NAMESPACE,
+            Key {
+                name: "service_account",
+                about: "the identity that its processes run as; policy is about these",
+                form: Form::Name,
+                left_out: LeftOut::Means("the service's name"),
+            },
+            Key {
+                name: "ports",
+                about: "the ports that others call",
+                form: Form::List(&Form::Table(&SERVICE_PORT)),
+                left_out: LeftOut::Means("a pure client"),
+            },
+            Key {
+                name: "mode",
+                about: "what becomes of calls that no policy allows",
+                form: Form::Word(|| Mode::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Means("the mesh's, from the settings"),
+            },
+            Key {
+                name: "visibility",
+                about: "who knows of it: `private` is for accounts of its own namespace alone",
+                form: Form::Word(|| Visibility::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Text("public"),
+            },
+            Key {
+                name: "endpoints",
+                about: "where its processes are",
+                form: Form::Table(&ENDPOINTS),
+                left_out: LeftOut::Means("the proxies that joined as this service"),
+            },
+            Key {
+                name: "external",
+                about: "whether it is outside of the mesh",
+                form: Form::Boolean,
+                left_out: LeftOut::Text("false"),
+            },
+            Key {
+                name: "hostname",
+                about: "what an external service is called outside",
+                form: Form::Text { what: "a hostname", pattern: "^[^ ]+$" },
+                left_out: LeftOut::Means("none, for an external service with a list of endpoints"),
+            },
+            Key {
+                name: "resolution",
+                about: "how the endpoints of an external service are found",
+                form: Form::Word(|| Resolution::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Means("`static` with a list of endpoints, else `dns`"),
+            },
+            Key {
+                name: "subsets",
+                about: "parts of it with names of their own",
+                form: Form::AtLeastOne(&Form::Table(&SUBSET)),
+                left_out: LeftOut::Means("none"),
+            },
+        ],
+    },
+    example: include_str!("examples/service.toml"),
+};
+
+const SERVICE_PORT: Shape = Shape {
+    what: "a port",
+    keys: &[
+        Key {
+            name: "name",
+            about: "what it is called, unique in the service",
+            form: Form::Name,
+            left_out: LeftOut::Means("where it is the only port: `port-<number>`"),
+        },
+        Key {
+            name: "port",
+            about: "the number that callers say",
+            form: PORT,
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "protocol",
+            about: "what the application speaks",
+            form: Form::Word(|| Protocol::ALL.map(|(word, _)| word).to_vec()),
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "target_port",
+            about: "where the application listens",
+            form: PORT,
+            left_out: LeftOut::Means("the same as `port`"),
+        },
+    ],
+};
+
+const SUBSET: Shape = Shape {
+    what: "a subset",
+    keys: &[
+        Key {
+            name: "name",
+            about: "the name of the part, as that of a service",
+            form: Form::Name,
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "labels",
+            about: "what those endpoints have that are the part",
+            form: LABELS,
+            left_out: LeftOut::Refused,
+        },
+    ],
+};
+
+const ENDPOINTS: Shape = Shape {
+    what: "the endpoints of a service",
+    keys: &[Key {
+        name: "static",
+        about: "a fixed list",
+        form: Form::AtLeastOne(&Form::Table(&ENDPOINT)),
+        left_out: LeftOut::Refused,
+    }],
+};
+
+const ENDPOINT: Shape = Shape {
+    what: "an endpoint",
+    keys: &[
+        Key {
+            name: "address",
+            about: "the address of the machine",
+            // Any text of these characters: what is an address is for the reader to say.
+            form: Form::Text { what: "an IP address", pattern: "^[0-9A-Fa-f:.]+$" },
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "port",
+            about: "where the application listens there; it beats `target_port`",
+            form: PORT,
+            left_out: LeftOut::Means("the `target_port` of the service port"),
+        },
+        Key {
+            name: "weight",
+            about: "its share, relative to the others",
+            form: Form::Integer(1..=u32::MAX),
+            left_out: LeftOut::Number(1),
+        },
+        Key {
+            name: "labels",
+            about: "words of your own, by which policy may select",
+            form: LABELS,
+            left_out: LeftOut::Means("none"),
+        },
+    ],
+};

@@ -1,0 +1,149 @@
+//! The JSON schema and the loader judge alike: every key of every example is taken out, and given values
+//! at and beyond the limits of what it takes.
+
+use std::collections::BTreeMap;
+
+use toml::Value;
+
+use super::keys::below;
+use super::validators;
+use crate::schema::{KINDS, Shape};
+use crate::{Document, load_documents};
+
+/// What the loader refuses and no schema could tell, by the key: there the schema takes more.
+const LOADER_ALONE: [(&str, &str); 17] = [
+    ("service.ports[].name", "required where there are several ports"),
+    ("service.external", "an external service has a hostname or a list, and no subsets"),
+    ("service.hostname", "of an external service alone; what is no hostname"),
+    ("service.resolution", "of an external service alone"),
+    ("service.subsets", "none of an external service"),
+    ("service.subsets[].name", "another than that of the service"),
+    ("service.endpoints.static[].address", "a text that looks like an address and is none"),
+    ("service.endpoints.static[].port", "one port of a service with several"),
+    ("http_route_group.matches[].path_regex", "what RE2 refuses"),
+    ("http_route_group.matches[].headers", "what RE2 refuses"),
+    ("traffic_target.namespace", "another than that of the destination"),
+    ("traffic_target.destination.namespace", "another than that of the target"),
+    ("traffic_target.rules[].kind", "a TCP route with `matches`"),
+    ("traffic_target.rules[].matches", "a TCP route with `matches`"),
+    ("identity_binding.service_account", "one of three keys, and two not together"),
+    ("identity_binding.spiffe_identities", "one of three keys; what is no SPIFFE ID"),
+    ("identity_binding.endpoint_labels", "one of three keys, and two not together"),
+];
+
+#[test]
+fn the_loader_and_the_json_schema_agree_on_every_key_and_its_limits() {
+    let [validator, _] = validators();
+    let mut tried = 0;
+    for kind in KINDS {
+        let document: toml::Table = kind.example.parse().unwrap();
+        let mut places = Places::new();
+        for object in document[kind.key].as_array().unwrap() {
+            find_places(&kind.shape, object, &[], kind.key, &mut places);
+        }
+        for (name, (object, path)) in places {
+            for value in probes() {
+                let mut changed = object.clone();
+                change(&mut changed, &path, value.as_ref());
+                let document =
+                    toml::Table::from_iter([(kind.key.to_owned(), vec![changed].into())]);
+                let text = document.to_string();
+                let is_taken = is_taken(&text);
+                let is_valid = validator.is_valid(&serde_json::to_value(document).unwrap());
+                let is_of_loader = LOADER_ALONE.iter().any(|(key, _)| name == *key);
+                let agree = is_taken == is_valid || (is_valid && is_of_loader);
+                assert!(
+                    agree,
+                    "`{name}` = {value:?}: taken by the loader: {is_taken}, valid by the schema: \
+                     {is_valid}\n{text}"
+                );
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 1000, "only {tried} were tried");
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Key(&'static str),
+    Item(usize),
+}
+
+/// What a key is called → the first object of the example that has a place for it, and which that is.
+type Places = BTreeMap<String, (Value, Vec<Step>)>;
+
+fn find_places(
+    shape: &'static Shape,
+    object: &Value,
+    path: &[Step],
+    name: &str,
+    places: &mut Places,
+) {
+    // And a key that there is not.
+    for key in shape.keys.iter().map(|key| key.name).chain(["zzz"]) {
+        let path = [path, &[Step::Key(key)]].concat();
+        places.entry(format!("{name}.{key}")).or_insert_with(|| (object.clone(), path));
+    }
+    let table = at(object, path);
+    for key in shape.keys {
+        let (Some(inner), Some(value)) = (below(&key.form), table.get(key.name)) else { continue };
+        let (name, step) = (format!("{name}.{}", key.name), Step::Key(key.name));
+        let items = value.as_array().map_or(0, Vec::len);
+        for number in 0..items {
+            let path = [path, &[step.clone(), Step::Item(number)]].concat();
+            find_places(inner, object, &path, &format!("{name}[]"), places);
+        }
+        if value.is_table() {
+            find_places(inner, object, &[path, &[step]].concat(), &name, places);
+        }
+    }
+}
+
+fn at<'a>(object: &'a Value, path: &[Step]) -> &'a Value {
+    path.iter().fold(object, |value, step| match step {
+        Step::Key(key) => &value[*key],
+        Step::Item(number) => &value[*number],
+    })
+}
+
+/// What a key is changed into; `None` takes it out.
+fn probes() -> Vec<Option<Value>> {
+    let long_name = "a".repeat(64);
+    let texts = ["", "a", "A", "-a", "*", "strict", "http", "::1", &long_name];
+    let numbers = [-1_i64, 0, 1, 65_535, 65_536, 4_294_967_295, 4_294_967_296];
+    let tables = ["", "a = 'b'", "a = 1", "'a b' = 'c'", "a = ''"];
+    let texts = texts.into_iter().map(Value::from);
+    let numbers = numbers.into_iter().map(Value::from);
+    let tables = tables.into_iter().map(|text| Value::Table(text.parse().unwrap()));
+    let others = [Value::Boolean(true), Value::Float(1.5)];
+    let single: Vec<Value> = texts.chain(numbers).chain(tables).chain(others).collect();
+    let lists = ["[]", "['a']", "['A']", "['GET']", "[0]", "[1]", "[65535]", "[65536]", "[{}]"];
+    let lists = lists.into_iter().map(|text| text.parse().unwrap());
+    [None].into_iter().chain(single.into_iter().chain(lists).map(Some)).collect()
+}
+
+fn change(object: &mut Value, path: &[Step], value: Option<&Value>) {
+    let (last, before) = path.split_last().unwrap();
+    let table = before.iter().fold(object, |value, step| match step {
+        Step::Key(key) => &mut value[*key],
+        Step::Item(number) => &mut value[*number],
+    });
+    let Step::Key(key) = last else { panic!("{path:?} ends in an item") };
+    let table = table.as_table_mut().unwrap();
+    match value {
+        Some(value) => table.insert((*key).to_owned(), value.clone()),
+        None => table.remove(*key),
+    };
+}
+
+/// Whether the loader finds the document well-formed, whatever is missing round it.
+fn is_taken(text: &str) -> bool {
+    let loaded = load_documents([Document::new("p.toml", text)]);
+    // Keys, types, values and names; weights that are out of range, expressions, and empty lists.
+    let of_shape = |code| (101..=106).contains(&code) || code == 302 || code == 304;
+    !loaded.findings.iter().any(|finding| {
+        let out_of_range = finding.code.0 == 301 && finding.message.contains("must be from");
+        finding.is_error() && (of_shape(finding.code.0) || out_of_range)
+    })
+}

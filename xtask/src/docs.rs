@@ -1,0 +1,64 @@
+//! Makes what the documentation has from the policy language's schema: `docs/reference/policy.schema.json`,
+//! and the tables of keys in `docs/reference/policy.md`, whose prose is written by hand. The test below
+//! fails when either is no longer what the schema says.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use ironmesh_config::schema;
+
+/// What stands before the keys of a kind, round its name, and behind them.
+const BEGIN: [&str; 2] = ["<!-- keys of ", ": `cargo xtask docs` -->"];
+const END: &str = "<!-- end of keys -->";
+
+pub(crate) fn write() -> anyhow::Result<()> {
+    for (path, text) in made()? {
+        fs_err::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// The files that are made, as they should be.
+fn made() -> anyhow::Result<Vec<(PathBuf, String)>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
+    let page = folder.join("policy.md");
+    let text = with_keys(&fs_err::read_to_string(&page)?)?;
+    let schema = format!("{:#}\n", schema::json_schema());
+    Ok(vec![(page, text), (folder.join("policy.schema.json"), schema)])
+}
+
+/// The page with what the schema says of each kind between the kind's marks.
+fn with_keys(page: &str) -> anyhow::Result<String> {
+    let mut made = String::new();
+    let mut rest = page;
+    let mut described = Vec::new();
+    while let Some((before, after)) = rest.split_once(BEGIN[0]) {
+        let (kind, after) = after.split_once(BEGIN[1]).context("a mark without an end")?;
+        let (_, after) = after.split_once(END).with_context(|| format!("no `{END}`: {kind}"))?;
+        let keys = schema::reference(kind).with_context(|| format!("no such kind: {kind}"))?;
+        write!(made, "{before}{}{kind}{}\n{keys}{END}", BEGIN[0], BEGIN[1])?;
+        described.push(kind);
+        rest = after;
+    }
+    for kind in schema::KINDS.map(|kind| kind.key) {
+        if !described.contains(&kind) {
+            bail!("docs/reference/policy.md has no place for the keys of `{kind}`");
+        }
+    }
+    Ok(made + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_and_the_json_schema_are_what_the_schema_of_the_language_says() {
+        for (path, text) in made().unwrap() {
+            let kept = fs_err::read_to_string(&path).unwrap();
+            let path = path.display();
+            assert!(kept == text, "{path} is not current: run `cargo xtask docs`, and read it");
+        }
+    }
+}
