@@ -105,7 +105,7 @@ impl Trial {
         let certificates = RealCertificates::new();
         let _app = App::http1("all", self.loopback.socket(21, 8080)).await;
         let folder = tempfile::tempdir().unwrap();
-        let mut bootstrap = rendering::bootstrap(&self.compiled, &certificates);
+        let mut bootstrap = rendering::running_bootstrap(&self.compiled, &certificates);
         let address = self.loopback.host(11);
         bootstrap["admin"] = json!({ "address": {
             "socket_address": { "address": address.to_string(), "port_value": 15000 },
