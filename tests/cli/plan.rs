@@ -158,8 +158,12 @@ ports = [{{ name = "web", port = 80, protocol = "http" }}]
     );
     let run = plan(&place, &after, &[]);
     assert_eq!(run.code, 0, "{run:?}");
-    let (words, _) = run.stdout.split_once("\nfound wrong").unwrap();
-    let (_, words) = words.split_once("\n").unwrap();
+    let (words, found) = run.stdout.split_once("\nfound wrong").unwrap();
+    for place in ["store-v3`: its share of the calls is refused (a.toml:51:", "refused (a.toml:57:"]
+    {
+        assert!(found.contains(place), "no {place} in {found}");
+    }
+    let (_, words) = words.split_once('\n').unwrap();
     assert_eq!(
         words,
         "

@@ -6,7 +6,7 @@ use crate::certificate::TrustBundle;
 use crate::endpoint::Discovered;
 use crate::finding::Spot;
 use crate::identity::TrustDomain;
-use crate::name::{Domain, Name, ServiceAccount};
+use crate::name::{Domain, Name, ServiceAccount, ServiceName};
 use crate::policy::{
     HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, Subject, TrafficTarget,
 };
@@ -47,6 +47,7 @@ fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> 
     let mut specification = MeshSpecification::default();
     specification.services.insert(store.name.clone(), Arc::new(store));
     for (caller, paths) in grants {
+        let own_name = name(caller.rsplit('/').next().unwrap());
         let one = |(n, path): (usize, &&str)| HttpMatch {
             name: name(&format!("m{n}")),
             path: (**path != *"*").then(|| PathRegex { text: (**path).into(), before_query: None }),
@@ -56,20 +57,20 @@ fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> 
         };
         let group = HttpRouteGroup {
             namespace: Name::default_namespace(),
-            name: name(caller),
+            name: own_name.clone(),
             matches: paths.iter().enumerate().map(one).collect(),
             spot: spot(),
         };
-        let rule = RouteRule::Http { group: name(caller), matches: None, spot: spot() };
+        let rule = RouteRule::Http { group: own_name.clone(), matches: None, spot: spot() };
         let target = TrafficTarget {
             namespace: Name::default_namespace(),
-            name: name(caller),
+            name: own_name.clone(),
             destination: Subject::Account(account("store")),
             sources: vec![Subject::Account(account(caller))],
             rules: vec![rule],
             spot: spot(),
         };
-        let key = (Name::default_namespace(), name(caller));
+        let key = (Name::default_namespace(), own_name.clone());
         specification.http_route_groups.insert(key.clone(), Arc::new(group));
         specification.traffic_targets.insert(key, Arc::new(target));
     }
@@ -131,6 +132,54 @@ fn what_follows_from_a_wider_way_is_not_lost() {
     assert_eq!(
         access(&permissive, &strict),
         ["- every account of the mesh: every request", "= default/ben: any method on `/a`"]
+    );
+}
+
+/// The same mesh, with its service changed.
+fn changed(mesh: &Snapshot, change: impl Fn(&mut Service)) -> Snapshot {
+    let mut inputs = mesh.inputs();
+    let mut specification = (*inputs.specification).clone();
+    let mut store = (*specification.services[&"store".parse::<ServiceName>().unwrap()]).clone();
+    change(&mut store);
+    specification.services.insert(store.name.clone(), Arc::new(store));
+    inputs.specification = Arc::new(specification);
+    mesh.revise(inputs)
+}
+
+#[test]
+fn who_may_not_know_of_a_private_service_loses_it() {
+    let private = |mesh: &Snapshot| changed(mesh, |store| store.visibility = Visibility::Private);
+    let strict = mesh(None, &[("anna", &["/a"]), ("office/cleo", &["/a"])]);
+    assert_eq!(access(&strict, &private(&strict)), ["- office/cleo: any method on `/a`"]);
+    let permissive = mesh(Some(Mode::Permissive), &[]);
+    assert_eq!(
+        access(&permissive, &private(&permissive)),
+        [
+            "- every account of the mesh: every request",
+            "= every account of namespace default: every request"
+        ]
+    );
+    let of_one = private(&mesh(None, &[("anna", &["/a"])]));
+    let of_all = changed(&of_one, |store| store.mode = Some(Mode::Permissive));
+    let words = ["+ every account of namespace default: every request"];
+    assert_eq!(access(&of_one, &of_all), words);
+}
+
+#[test]
+fn a_part_of_a_service_is_told_with_the_service() {
+    let with_part = |mesh: &Snapshot| {
+        changed(mesh, |store| {
+            let labels = [("v", "1")].into_iter().collect();
+            store.endpoints = EndpointSource::Subset { of: store.name.clone(), labels };
+            store.name = "part".parse().unwrap();
+        })
+    };
+    let one = with_part(&mesh(None, &[("anna", &["/a"])]));
+    let two = with_part(&mesh(None, &[("anna", &["/a"]), ("ben", &["/a"])]));
+    let changes = Difference::between(&one, &two).access;
+    assert_eq!(
+        changes.iter().map(|one| one.port.to_string()).collect::<Vec<_>>(),
+        ["default/store|80"]
     );
 }
 

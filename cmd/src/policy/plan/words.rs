@@ -118,7 +118,12 @@ fn findings(text: &mut String, title: &str, sign: char, findings: &[FindingView]
     }
     let _ = writeln!(text, "\n{title}");
     for one in findings {
-        let _ = writeln!(text, "  {sign} {}[{}]: {}", one.severity, one.code, one.message);
+        let FindingView { severity, code, message, place, .. } = one;
+        let place = match (&place.file, place.line, place.column) {
+            (Some(file), Some(line), Some(column)) => format!(" ({file}:{line}:{column})"),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "  {sign} {severity}[{code}]: {message}{place}");
     }
 }
 
