@@ -25,13 +25,11 @@ pub(crate) fn load(
     output: Output,
 ) -> anyhow::Result<(Loaded, Arc<MeshSpecification>)> {
     let loaded = load_folder(folder)?;
-    match loaded.specification.clone() {
-        Some(specification) => Ok((loaded, specification)),
-        None => {
-            check::tell(&loaded, output);
-            Err(check::refusal(&loaded, &format!("`{}`", folder.display())).into())
-        }
+    if let Some(specification) = loaded.specification.clone() {
+        return Ok((loaded, specification));
     }
+    check::tell(&loaded, output);
+    Err(check::refusal(&loaded, &format!("`{}`", folder.display())).into())
 }
 
 /// The mesh of a policy into which these have joined, and nobody else.
