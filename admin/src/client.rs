@@ -1,5 +1,6 @@
 //! The calling side: what the commands use to speak to a running control plane.
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
-use ironmesh_catalog::ProxyId;
+use ironmesh_catalog::{ProxyId, Question, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -18,6 +19,7 @@ use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
+use crate::plan::{Plan, PlanRequest};
 
 /// How long an answer may take. Issuing takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,6 +51,9 @@ pub enum ClientError {
     /// The control plane says no.
     #[error("{0}")]
     Refused(String),
+    /// The control plane cannot do it now.
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl Client {
@@ -82,6 +87,18 @@ impl Client {
     /// All that the proxy is to have whose UUID is or begins with `id`.
     pub async fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}/config"), None).await
+    }
+
+    /// Whether a call would be let through, and why.
+    pub async fn explain(&self, question: &Question) -> Result<Verdict, ClientError> {
+        let question = serde_json::to_string(question).map_err(broken)?;
+        let query = form_urlencoded(&question);
+        self.call::<(), _>(Method::GET, &format!("/v1/explain?question={query}"), None).await
+    }
+
+    /// What would change if other documents were the policy.
+    pub async fn plan(&self, request: &PlanRequest) -> Result<Plan, ClientError> {
+        self.call(Method::POST, "/v1/plan", Some(request)).await
     }
 
     /// Shuts a proxy out, for good.
@@ -125,7 +142,11 @@ impl Client {
             |_| format!("{status}: {}", String::from_utf8_lossy(&body)),
             |body: ErrorBody| body.error,
         );
-        Err(ClientError::Refused(error))
+        Err(if status.is_server_error() {
+            ClientError::Failed(error)
+        } else {
+            ClientError::Refused(error)
+        })
     }
 
     /// Asks, and reads the answer to its end.
@@ -158,6 +179,19 @@ impl Client {
         let exchanged = timeout(PATIENCE, both).await.map_err(broken)?;
         exchanged.map_err(broken)
     }
+}
+
+/// A text as a value of a query.
+fn form_urlencoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() {
+            encoded.push(byte.into());
+        } else {
+            // (Writing to a string does not fail.)
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+        encoded
+    })
 }
 
 fn broken(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {

@@ -7,6 +7,7 @@
 
 mod api;
 mod client;
+mod plan;
 mod server;
 
 pub use api::{
@@ -17,4 +18,7 @@ pub use api::{
     RolledBack,
 };
 pub use client::{Client, ClientError};
+pub use plan::{
+    FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
+};
 pub use server::{BindError, ControlPlane, Refusal, bind_socket, serve_reads, serve_socket};

@@ -4,17 +4,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use axum::extract::{Path as Parameter, State};
+use axum::extract::{DefaultBodyLimit, Path as Parameter, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use ironmesh_catalog::{Question, Verdict};
+use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
+use crate::plan::{MAX_PLAN, Plan, PlanRequest};
 
 /// The control plane, as far as it is administered.
 pub trait ControlPlane: Send + Sync + 'static {
@@ -33,6 +36,13 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Shuts the proxy out whose UUID is `id`, for good. May block on the store.
     fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal>;
+
+    /// Whether a call would be let through, and why.
+    fn explain(&self, question: &Question) -> Result<Verdict, Refusal>;
+
+    /// What would change if other documents were the policy. It changes nothing. Takes as long as compiling
+    /// all proxies twice does.
+    fn plan(&self, request: &PlanRequest) -> Result<Plan, Refusal>;
 
     /// The policies that can be rolled back to. May block on the store.
     fn policy_revisions(&self) -> Result<RevisionList, Refusal>;
@@ -59,6 +69,9 @@ pub enum Refusal {
     /// Because there is no such thing.
     #[error("{0}")]
     Unknown(String),
+    /// Because somebody else is at it.
+    #[error("{0}")]
+    Busy(String),
     /// Because of us.
     #[error("{0}")]
     Failure(String),
@@ -69,6 +82,7 @@ impl IntoResponse for Refusal {
         let status = match self {
             Self::Request(_) => StatusCode::BAD_REQUEST,
             Self::Unknown(_) => StatusCode::NOT_FOUND,
+            Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failure(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, Json(ErrorBody { error: self.to_string() })).into_response()
@@ -87,7 +101,8 @@ pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::
     let all = reads()
         .route("/v1/policy/rollback", post(roll_back))
         .route("/v1/proxies", post(bootstrap))
-        .route("/v1/proxies/{id}/revoke", post(revoke));
+        .route("/v1/proxies/{id}/revoke", post(revoke))
+        .route("/v1/plan", post(plan).layer(DefaultBodyLimit::max(MAX_PLAN)));
     axum::serve(listener, all.with_state(control_plane)).await
 }
 
@@ -122,6 +137,7 @@ fn reads() -> Router<Shared> {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .route("/v1/explain", get(explain))
         .route("/v1/policy/revisions", get(policy_revisions))
         .route("/v1/audit", get(audit))
         .route("/v1/proxies", get(proxies))
@@ -190,6 +206,29 @@ async fn revoke(
     blocking(move || control_plane.revoke(&id, &request)).await
 }
 
+/// The query of `/v1/explain`.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    /// A [`Question`], as JSON.
+    question: String,
+}
+
+async fn explain(
+    State(control_plane): State<Shared>,
+    Query(Asked { question }): Query<Asked>,
+) -> Result<Json<Verdict>, Refusal> {
+    let question: Question = serde_json::from_str(&question)
+        .map_err(|error| Refusal::Request(format!("`question` is none: {error}")))?;
+    blocking(move || control_plane.explain(&question)).await
+}
+
+async fn plan(
+    State(control_plane): State<Shared>,
+    Json(request): Json<PlanRequest>,
+) -> Result<Json<Plan>, Refusal> {
+    blocking(move || control_plane.plan(&request)).await
+}
+
 /// Lets what takes its time take it where others do not wait for it.
 async fn blocking<T: Send + 'static>(
     task: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
@@ -240,6 +279,14 @@ mod tests {
         }
 
         fn audit(&self) -> AuditView {
+            unreachable!()
+        }
+
+        fn explain(&self, _: &Question) -> Result<Verdict, Refusal> {
+            unreachable!()
+        }
+
+        fn plan(&self, _: &PlanRequest) -> Result<Plan, Refusal> {
             unreachable!()
         }
 

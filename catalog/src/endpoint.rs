@@ -71,7 +71,7 @@ pub struct Discovered(pub OrdMap<ServiceName, Arc<Vec<Endpoint>>>);
 
 /// An endpoint as callers dial it: the mesh address of a proxy, with the weight of all that is
 /// behind it. (The same address twice in one answer would be one host with the first weight.)
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MeshEndpoint {
     /// The proxy's mesh address; in plaintext, the application's own.
     pub address: SocketAddr,
@@ -82,7 +82,8 @@ pub struct MeshEndpoint {
 }
 
 /// How an endpoint is spoken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// By mutual TLS: a proxy is in front of it.
     MutualTls,

@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod certificate;
+pub mod difference;
 pub mod endpoint;
 pub mod finding;
 pub mod grants;
@@ -17,13 +18,17 @@ pub mod name;
 pub mod policy;
 pub mod policy_record;
 pub mod proxy;
+pub mod routing;
 pub mod service;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
+pub mod verdict;
+pub mod way;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
+pub use difference::Difference;
 pub use endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
@@ -43,3 +48,5 @@ pub use service::{
 };
 pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};
+pub use verdict::{Question, Request, Verdict};
+pub use way::{Cited, Way};

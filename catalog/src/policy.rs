@@ -144,6 +144,14 @@ pub struct HttpMatch {
     pub spot: Spot,
 }
 
+impl HttpMatch {
+    /// An expression on `host` as one that matches the whole `:authority`, which is what Envoy compares:
+    /// in any case, and with or without a port.
+    pub fn whole_authority(expression: &str) -> String {
+        format!("(?i:{expression})(?::[0-9]+)?")
+    }
+}
+
 /// A regular expression on paths, anchored at its beginning only, as SMI has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathRegex {
@@ -155,6 +163,13 @@ pub struct PathRegex {
 }
 
 impl PathRegex {
+    /// Paths that no expression covers, as an expression that matches the whole path: those with a segment
+    /// that is `.` or `..` for a server that takes path parameters off, as servlet containers do.
+    /// `/books/..;x=1/admin` is `/admin` to them. What is plainly such a segment Envoy has resolved before
+    /// it compares; but it does not look again at what it unescapes (`%2e%2e;`), and leaves `%3b`, which is
+    /// `;` to servers that unescape first. No grant on a path is meant to cover these.
+    pub const DISGUISED: &str = r"(?s:.*)/(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])[^/]*)?(?:/(?s:.*))?";
+
     /// The same as an expression that matches the *whole* path, which is what Envoy compares.
     pub fn whole_path(&self) -> String {
         whole(&self.text)

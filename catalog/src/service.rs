@@ -134,6 +134,16 @@ impl Resolution {
         [("static", Self::Static), ("dns", Self::Dns), ("passthrough", Self::Passthrough)];
 }
 
+impl fmt::Display for Resolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Static => "static",
+            Self::Dns => "dns",
+            Self::Passthrough => "passthrough",
+        })
+    }
+}
+
 /// Who knows of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Visibility {
@@ -148,6 +158,15 @@ impl Visibility {
     /// All of them, with the words that policy uses.
     pub const ALL: [(&'static str, Self); 2] =
         [("public", Self::Public), ("private", Self::Private)];
+}
+
+impl fmt::Display for Visibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Public => "public",
+            Self::Private => "private",
+        })
+    }
 }
 
 /// A port of a service.

@@ -211,6 +211,25 @@ impl Snapshot {
         self.grants.findings().chain(of_endpoints)
     }
 
+    /// The endpoints of a service that get no traffic, and why; or those that are called in plaintext.
+    pub fn findings_of(&self, service: &ServiceName) -> &[Finding] {
+        self.findings.get(service).map_or(&[], |findings| findings)
+    }
+
+    /// What it is made of: of which another moment can be made, with something else in it.
+    pub fn inputs(&self) -> Inputs {
+        Inputs {
+            mesh: self.mesh.clone(),
+            mode: self.mode,
+            specification: Arc::clone(&self.specification),
+            discovered: self.discovered.clone(),
+            records: self.records.clone(),
+            revoked: self.revoked.clone(),
+            certificates: self.certificates.clone(),
+            trust_bundle: Arc::clone(&self.trust_bundle),
+        }
+    }
+
     /// The labels at each place where a service may run: those of its endpoints, and those of the
     /// proxies that joined as it. One that stands in front of an endpoint tells the same of the same
     /// place, unless it has labels that are others.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_admin::MAX_REASON;
-use ironmesh_catalog::{ProxyId, ServiceName, Upstream};
+use ironmesh_catalog::{ProxyId, ServiceAccount, ServiceName, Upstream};
 
 use crate::explain::{self, Explained};
 
@@ -109,6 +109,13 @@ pub(crate) struct DemoCaretakerArguments {
 pub(crate) enum PolicyCommand {
     /// Tell all that is wrong with a policy folder; exits with 3 if it would be refused
     Check(CheckArguments),
+    /// Tell what would change if a policy folder came into force: access, splits, and what proxies are sent
+    Plan(PlanArguments),
+    /// Tell whether a call would be let through, by which rule; and if not, what is missing
+    ///
+    /// Without --method, --path and --header: in which ways the caller may call at all.
+    /// Exits with 0 if it is allowed, and with 1 if it is not.
+    Explain(PolicyExplainArguments),
     /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
     ///
     /// What cannot be carried over is a comment there, with the reason, and is told on stderr.
@@ -167,6 +174,50 @@ pub(crate) struct ExplainArguments {
     /// The code; the letters and leading zeros may be left out
     #[arg(value_name = "CODE", value_parser = explain::code)]
     pub(crate) code: Explained,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The policy folder that might come into force, or one file
+    pub(crate) path: PathBuf,
+    /// Compare with this folder, and not with what a control plane has in force
+    #[arg(long, value_name = "PATH")]
+    pub(crate) offline: Option<PathBuf>,
+    /// Print what differs inside of each resource, too; without keys
+    #[arg(long)]
+    pub(crate) resources: bool,
+    /// Exit with 5 if something would change
+    #[arg(long)]
+    pub(crate) detailed_exitcode: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyExplainArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// Who calls: a service account
+    #[arg(long, value_name = "NS/ACCOUNT")]
+    pub(crate) from: ServiceAccount,
+    /// The service that is called
+    #[arg(long, value_name = "NS/SERVICE")]
+    pub(crate) to: ServiceName,
+    /// Its port [default: its only one, or 80]
+    #[arg(long, value_name = "N")]
+    pub(crate) port: Option<u16>,
+    /// The method of the request [default: GET, where another part of the request is given]
+    #[arg(long)]
+    pub(crate) method: Option<String>,
+    /// Its path, with a query or without [default: /, where another part of the request is given]
+    #[arg(long)]
+    pub(crate) path: Option<String>,
+    /// A header of it; may be given several times [default for host: the service's own name]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = label)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// Ask a policy folder, and not a control plane: endpoints are not known then
+    #[arg(long, value_name = "PATH")]
+    pub(crate) offline: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -326,11 +377,11 @@ fn uuid_or_part(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// Reads `NAME=WORD`.
+/// Reads `NAME=WORD`, where the word may be empty.
 fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, word)) if !name.is_empty() => Ok((name.to_owned(), word.to_owned())),
-        _ => Err("expected `NAME=WORD`".to_owned()),
+        _ => Err("expected a name and a value, as in `NAME=WORD`".to_owned()),
     }
 }
 

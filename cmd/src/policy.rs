@@ -2,7 +2,11 @@
 
 mod check;
 mod envoy;
+mod explain;
+pub(crate) mod forecast;
 mod import;
+mod offline;
+mod plan;
 mod pull;
 mod push;
 mod revisions;
@@ -12,12 +16,15 @@ mod schema;
 use anyhow::bail;
 use ironmesh_config::{EtcdPolicy, PolicyPlace};
 
+pub(crate) use self::explain::advice;
 use crate::cli::{ConfigArgument, Output, PolicyCommand};
 use crate::places::Places;
 
 pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Result<()> {
     match command {
         PolicyCommand::Check(arguments) => check::check(&arguments, output).await,
+        PolicyCommand::Plan(arguments) => plan::plan(&arguments, output).await,
+        PolicyCommand::Explain(arguments) => explain::explain(arguments, output).await,
         PolicyCommand::Import(arguments) => import::import(&arguments, output),
         PolicyCommand::Push(arguments) => push::push(arguments, output).await,
         PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,

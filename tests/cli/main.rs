@@ -21,6 +21,8 @@ mod many;
 mod metrics;
 mod open_files;
 mod permissions;
+mod plan;
+mod policy_explain;
 mod proxies;
 mod rollback;
 mod serve;

@@ -13,6 +13,7 @@ mod endpoints;
 mod external;
 mod first_light;
 mod flips;
+mod foretold;
 mod handover;
 mod harness;
 mod identity;

@@ -96,7 +96,8 @@ impl Case {
         })
     }
 
-    fn snapshot(&self) -> Option<Snapshot> {
+    /// The moment of the mesh that is compiled; none of a refused policy.
+    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         let specification = self.loaded.specification.clone()?;
         let records = self.proxies.iter().map(|one| &one.proxy.record);
         let records: Records =

@@ -28,3 +28,4 @@ mod regexes;
 mod rendering;
 mod scale;
 mod stories;
+mod verdicts;

@@ -13,7 +13,7 @@ use ironmesh_tests::programs::require_envoy;
 use ironmesh_xds_compile::Compiled;
 use serde_json::json;
 
-use self::random::Chance;
+pub(crate) use self::random::Chance;
 use crate::case::Case;
 use crate::certificates::RealCertificates;
 use crate::{envoy, rendering};

@@ -3,13 +3,29 @@
 
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_compile::rendering::{Rendering, StandIn};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::certificates::RealCertificates;
 
 /// The resources of a proxy as a bootstrap.
 pub(crate) fn bootstrap(compiled: &Compiled, certificates: &RealCertificates) -> Value {
     bootstrap_of([compiled], certificates)
+}
+
+/// The resources of a proxy as the bootstrap of an Envoy that runs: each account has a certificate of its
+/// own, by which its peers know it.
+pub(crate) fn running_bootstrap(compiled: &Compiled, certificates: &RealCertificates) -> Value {
+    let mut bootstrap = bootstrap(compiled, certificates);
+    for secret in bootstrap["static_resources"]["secrets"].as_array_mut().unwrap() {
+        let name = secret["name"].as_str().unwrap();
+        let Some(account) = name.strip_prefix("service-cert:") else { continue };
+        let certificate = certificates.of_account(&account.parse().unwrap());
+        secret["tlsCertificate"] = json!({
+            "certificateChain": { "inlineString": certificate.chain },
+            "privateKey": { "inlineString": certificate.key.expose() },
+        });
+    }
+    bootstrap
 }
 
 /// The resources of several proxies as one bootstrap.

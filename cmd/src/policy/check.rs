@@ -18,39 +18,45 @@ use crate::policy::envoy::{self, Checked};
 pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
     let mut loaded = load_folder(&arguments.path)?;
     let checked = ask_envoy(arguments, &mut loaded).await?;
+    tell(&loaded, output);
+    if output == Output::Text {
+        if let Some(specification) = &loaded.specification {
+            println!(
+                "revision {}: {}, {}, {}, {}, {}",
+                loaded.revision,
+                counted(specification.services.len(), "service"),
+                counted(specification.traffic_targets.len(), "traffic target"),
+                counted(specification.http_route_groups.len(), "route group"),
+                counted(specification.tcp_routes.len(), "TCP route"),
+                counted(specification.traffic_splits.len(), "traffic split"),
+            );
+        }
+        if let (Some(checked), Some(_)) = (checked, &loaded.specification) {
+            println!(
+                "Envoy takes what it compiles to: {} listeners and clusters of {}",
+                checked.asked,
+                counted(checked.proxies, "sidecar"),
+            );
+        }
+        println!("{}", summary(&loaded));
+    }
+    refused(&loaded, &format!("`{}`", arguments.path.display()))
+}
+
+/// Prints what is wrong with a policy.
+#[expect(clippy::print_stdout, reason = "findings are a result")]
+pub(super) fn tell(loaded: &Loaded, output: Output) {
     match output {
         Output::Json => {
             let accepted = loaded.specification.is_some();
-            let (revision, findings) = (loaded.revision.to_string(), views(&loaded));
+            let (revision, findings) = (loaded.revision.to_string(), views(loaded));
             println!(
                 "{:#}",
                 json!({ "revision": revision, "accepted": accepted, "findings": findings })
             );
         }
-        Output::Text => {
-            print_findings(&loaded);
-            if let Some(specification) = &loaded.specification {
-                println!(
-                    "revision {}: {}, {}, {}, {}, {}",
-                    loaded.revision,
-                    counted(specification.services.len(), "service"),
-                    counted(specification.traffic_targets.len(), "traffic target"),
-                    counted(specification.http_route_groups.len(), "route group"),
-                    counted(specification.tcp_routes.len(), "TCP route"),
-                    counted(specification.traffic_splits.len(), "traffic split"),
-                );
-            }
-            if let (Some(checked), Some(_)) = (checked, &loaded.specification) {
-                println!(
-                    "Envoy takes what it compiles to: {} listeners and clusters of {}",
-                    checked.asked,
-                    counted(checked.proxies, "sidecar"),
-                );
-            }
-            println!("{}", summary(&loaded));
-        }
+        Output::Text => print_findings(loaded),
     }
-    refused(&loaded, &format!("`{}`", arguments.path.display()))
 }
 
 /// Lets an Envoy, if one is given, read what the policy compiles to, if nothing else is wrong with it.
@@ -99,12 +105,17 @@ fn summary(loaded: &Loaded) -> String {
     format!("{} in {} of {files}", how_many(&loaded.findings), named.len())
 }
 
-/// The failure of a command that was to work on `what`, where a finding is an error.
+/// Fails a command that was to work on `what`, where a finding is an error.
 pub(super) fn refused(loaded: &Loaded, what: &str) -> anyhow::Result<()> {
     if loaded.findings.iter().any(Finding::is_error) {
-        bail!(Found(format!("{what} is refused: {}", how_many(&loaded.findings))));
+        bail!(refusal(loaded, what));
     }
     Ok(())
+}
+
+/// Says that `what` is refused, behind its findings.
+pub(super) fn refusal(loaded: &Loaded, what: &str) -> Found {
+    Found(format!("{what} is refused: {}", how_many(&loaded.findings)))
 }
 
 fn how_many(findings: &[Finding]) -> String {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::check::counted;
 use crate::cli::{ImportArguments, Output, Rules};
-use crate::exit::{Found, Unsaid};
+use crate::exit::{Found, Usage};
 
 /// The largest input, in bytes: as large as a file of the policy folder may be.
 const MOST_BYTES: u64 = 4 * 1024 * 1024;
@@ -151,7 +151,7 @@ fn unclear(places: &[(ironmesh_catalog::Spot, String)]) -> anyhow::Error {
         2 => " and 1 more place".to_owned(),
         count => format!(" and {} more places", count - 1),
     };
-    Unsaid(format!(
+    Usage(format!(
         "{first}{more}: Open Service Mesh allowed less by this than the SMI specification does. Say \
          `--from osm` if it was Open Service Mesh that enforced the policy, or `--from smi`"
     ))

@@ -1,5 +1,6 @@
 //! The running control plane, as the admin API sees it.
 
+mod foresight;
 mod proxies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,10 +9,13 @@ use std::sync::Arc;
 
 use ironmesh_admin::{
     AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined,
-    MAX_NEWCOMERS, MAX_REASON, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal,
-    RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+    MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView,
+    Readiness, Refusal, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
+    RolledBack,
 };
-use ironmesh_catalog::{JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId};
+use ironmesh_catalog::{
+    JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, Verdict,
+};
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;
 use ironmesh_store::Store;
@@ -43,6 +47,8 @@ pub(crate) struct RunningControlPlane {
     pub(crate) xds_address: SocketAddr,
     /// Where proxies are told to find it; empty = derived from the above.
     pub(crate) advertise: Vec<(String, u16)>,
+    /// Held by whoever makes a plan: one at a time, since each compiles all proxies twice.
+    pub(crate) planning: Mutex<()>,
 }
 
 impl ControlPlane for RunningControlPlane {
@@ -76,6 +82,14 @@ impl ControlPlane for RunningControlPlane {
 
     fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
         self.shut_out(id, request)
+    }
+
+    fn explain(&self, question: &Question) -> Result<Verdict, Refusal> {
+        self.verdict(question)
+    }
+
+    fn plan(&self, request: &PlanRequest) -> Result<Plan, Refusal> {
+        self.foresee(request)
     }
 
     fn policy_revisions(&self) -> Result<RevisionList, Refusal> {

@@ -72,7 +72,8 @@ impl Chance {
         writeln!(text, "[[service]]\nname = \"{name}\"\nnamespace = \"{namespace}\"").unwrap();
         writeln!(text, "service_account = \"{account}\"").unwrap();
         if let 0 = self.below(4) {
-            writeln!(text, "mode = \"{}\"", self.one_of(&["strict", "permissive"])).unwrap();
+            writeln!(text, "mode = \"{}\"", self.one_of(&["strict", "permissive", "audit"]))
+                .unwrap();
         }
         let listed: Vec<String> = ports
             .iter()

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use ironmesh_catalog::{
-    Grant, HttpMatch, Mode, Service, ServicePort, Snapshot, TrustDomain, Visibility,
+    Grant, HttpMatch, Mode, PathRegex, Service, ServicePort, Snapshot, TrustDomain, Visibility,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -125,18 +125,11 @@ fn authenticated(name: StringMatcher) -> Principal {
     Principal { identifier: Some(principal::Identifier::Authenticated(authenticated)) }
 }
 
-/// Paths with a segment that is `.` or `..` for a server that takes path parameters off, as servlet
-/// containers do: `/books/..;x=1/admin` is `/admin` to them. What is plainly such a segment Envoy has
-/// resolved before it compares; but it does not look again at what it unescapes (`%2e%2e;`), and
-/// leaves `%3b`, which is `;` to servers that unescape first. No grant on a path is meant to cover
-/// these.
-const DISGUISED: &str = r"(?s:.*)/(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])[^/]*)?(?:/(?s:.*))?";
-
 /// All that the match says holds.
 fn allows(one: &HttpMatch) -> Permission {
     let mut conditions = Vec::new();
     if let Some(path) = &one.path {
-        let disguised = Permission { rule: Some(url_path(DISGUISED.to_owned())) };
+        let disguised = Permission { rule: Some(url_path(PathRegex::DISGUISED.to_owned())) };
         conditions.push(url_path(path.whole_path()));
         conditions.push(permission::Rule::NotRule(Box::new(disguised)));
     }
@@ -146,7 +139,7 @@ fn allows(one: &HttpMatch) -> Permission {
     }
     for (name, expression) in &one.headers {
         conditions.push(match &**name {
-            "host" => header(":authority", regex(host(expression))),
+            "host" => header(":authority", regex(HttpMatch::whole_authority(expression))),
             name => header(name, regex(expression.to_string())),
         });
     }
@@ -160,11 +153,6 @@ fn allows(one: &HttpMatch) -> Permission {
             rule: Some(permission::Rule::AndRules(set(first.into_iter().chain(conditions)))),
         },
     }
-}
-
-/// An expression on the host, for a host that may be in upper case and have its port.
-pub(crate) fn host(expression: &str) -> String {
-    format!("(?i:{expression})(?::[0-9]+)?")
 }
 
 /// The path without its query, which a matcher on the `:path` header would compare as well.

@@ -8,7 +8,6 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 };
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher};
 
-use crate::authorization::host;
 use crate::shape::{exact, regex};
 
 /// [Paths that no grant covers](crate::authorization), with their query.
@@ -25,7 +24,7 @@ pub(crate) fn route_match(conditions: &[HttpMatch]) -> RouteMatch {
         headers.extend(method(&one.methods));
         for (name, expression) in &one.headers {
             headers.push(match &**name {
-                "host" => header(":authority", regex(host(expression))),
+                "host" => header(":authority", regex(HttpMatch::whole_authority(expression))),
                 name => header(name, regex(expression.to_string())),
             });
         }

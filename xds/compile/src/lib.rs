@@ -15,6 +15,7 @@ mod compiler;
 mod condition;
 mod destination;
 mod external;
+pub mod forecast;
 pub mod handover;
 mod http;
 mod inbound;

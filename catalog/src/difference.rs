@@ -1,0 +1,66 @@
+//! What differs between two moments of a mesh, in the words of policy: services, who may call whom, and
+//! how calls are split. It is data; how proxies are told of it is for the compiler to say.
+
+mod access;
+mod services;
+mod splits;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use crate::snapshot::Snapshot;
+pub use access::{AccessChange, Turn, Who};
+pub use services::ServiceChange;
+pub use splits::SplitChange;
+
+/// What differs between two moments of a mesh, in order of names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Services that come, go or are other than they were.
+    pub services: Vec<ServiceChange>,
+    /// Who may call what, and might not before, or the other way round.
+    pub access: Vec<AccessChange>,
+    /// Service ports whose calls are split otherwise.
+    pub splits: Vec<SplitChange>,
+}
+
+/// How something changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// It is new.
+    Added,
+    /// It is no more.
+    Removed,
+    /// It is something else.
+    Changed,
+}
+
+impl Change {
+    /// The sign that stands before it in a list.
+    pub fn sign(self) -> char {
+        match self {
+            Self::Added => '+',
+            Self::Removed => '-',
+            Self::Changed => '~',
+        }
+    }
+}
+
+impl Difference {
+    /// What differs in `after`.
+    pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
+        Self {
+            services: services::changes(before, after),
+            access: access::changes(before, after),
+            splits: splits::changes(&before.specification, &after.specification),
+        }
+    }
+
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        let Self { services, access, splits } = self;
+        services.is_empty() && access.is_empty() && splits.is_empty()
+    }
+}

@@ -1,0 +1,144 @@
+//! Services that come, go or change.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::Change;
+use crate::finding::Spot;
+use crate::name::ServiceName;
+use crate::service::{EndpointSource, External, Port, Resolution, Service, Visibility};
+use crate::snapshot::Snapshot;
+
+/// A service comes, goes or changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceChange {
+    /// Its name.
+    pub service: ServiceName,
+    /// What becomes of it.
+    pub change: Change,
+    /// What of it changes, in words.
+    pub details: Vec<String>,
+    /// Where it is written; where it was, if it goes.
+    pub spot: Spot,
+}
+
+pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<ServiceChange> {
+    let (old, new) = (&before.specification.services, &after.specification.services);
+    let mut changes = Vec::new();
+    // All of them: the mode of one may be another though not a word of it is.
+    for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        let (change, service, details) = match (old.get(name), new.get(name)) {
+            (None, None) => continue,
+            (None, Some(service)) => (Change::Added, service, outline(service)),
+            (Some(service), None) => (Change::Removed, service, Vec::new()),
+            (Some(old), Some(new)) => {
+                let (mode, of_new) = (before.mode_of(old), after.mode_of(new));
+                let mode = (mode != of_new).then(|| format!("mode {mode} → {of_new}"));
+                let details: Vec<_> = mode.into_iter().chain(details(old, new)).collect();
+                // What differs may be where it is written alone.
+                if details.is_empty() {
+                    continue;
+                }
+                (Change::Changed, new, details)
+            }
+        };
+        let (service, spot) = (service.name.clone(), service.spot.clone());
+        changes.push(ServiceChange { service, change, details, spot });
+    }
+    changes
+}
+
+/// What a new service is.
+fn outline(service: &Service) -> Vec<String> {
+    let mut outline = vec![format!("account {}", service.account)];
+    outline.extend(service.ports.iter().map(port));
+    outline.extend(service.mode.map(|mode| format!("mode {mode}")));
+    if service.visibility != Visibility::default() {
+        outline.push(service.visibility.to_string());
+    }
+    outline
+        .extend(service.external.as_ref().map(|external| format!("external: {}", place(external))));
+    outline.extend(match &service.endpoints {
+        EndpointSource::Subset { of, labels } => Some(format!("the part of {of} with {labels}")),
+        _ => None,
+    });
+    outline
+}
+
+/// What differs, but for the mode.
+fn details(old: &Service, new: &Service) -> Vec<String> {
+    let mut details = Vec::new();
+    if old.account != new.account {
+        details.push(format!("account {} → {}", old.account, new.account));
+    }
+    if old.visibility != new.visibility {
+        details.push(format!("{} → {}", old.visibility, new.visibility));
+    }
+    if old.external != new.external {
+        let word = |external: &Option<External>| {
+            external
+                .as_ref()
+                .map_or_else(|| "of the mesh".to_owned(), |one| format!("external: {}", place(one)))
+        };
+        details.push(format!("{} → {}", word(&old.external), word(&new.external)));
+    }
+    let numbers: BTreeSet<_> = old.ports.iter().chain(&new.ports).map(|port| port.number).collect();
+    for number in numbers {
+        match (old.port(number), new.port(number)) {
+            (None, Some(new)) => details.push(format!("new {}", port(new))),
+            (Some(old), None) => details.push(format!("no more {}", port(old))),
+            (Some(old), Some(new)) if old != new => {
+                details.push(format!("{} → {}", port(old), port(new)));
+            }
+            _ => {}
+        }
+    }
+    if old.endpoints != new.endpoints {
+        details.extend(endpoints(&old.endpoints, &new.endpoints));
+    }
+    details
+}
+
+/// Where an external service is.
+fn place(external: &External) -> String {
+    let External { hostname, resolution } = external;
+    match (hostname, resolution) {
+        (Some(hostname), Resolution::Static) => format!("{hostname}, at a list of endpoints"),
+        (None, _) => "a list of endpoints".to_owned(),
+        (Some(hostname), Resolution::Dns) => format!("{hostname}, looked up"),
+        (Some(hostname), Resolution::Passthrough) => format!("{hostname}, passed through"),
+    }
+}
+
+fn port(port: &Port) -> String {
+    let Port { name, number, protocol, target } = port;
+    format!("port {number} ({name}, {protocol}, to {target})")
+}
+
+/// What differs of where endpoints are; nothing where that is only where they are written.
+fn endpoints(old: &EndpointSource, new: &EndpointSource) -> Vec<String> {
+    let (old, new) = (all(old), all(new));
+    let gone = old.difference(&new).map(|one| format!("no more {one}"));
+    gone.chain(new.difference(&old).map(|one| format!("new {one}"))).collect()
+}
+
+fn all(source: &EndpointSource) -> BTreeSet<String> {
+    match source {
+        EndpointSource::Registered => {
+            ["endpoints that are the proxies that joined".to_owned()].into()
+        }
+        EndpointSource::Static(list) => list
+            .iter()
+            .map(|one| {
+                let port = one.port.map(|port| format!(", port {port}")).unwrap_or_default();
+                let words = format!("endpoint {}{port}, weight {}", one.address, one.weight);
+                if one.labels.is_empty() { words } else { format!("{words}, {}", one.labels) }
+            })
+            .collect(),
+        EndpointSource::Hostname => ["endpoints that proxies look up".to_owned()].into(),
+        EndpointSource::Subset { of, labels } => {
+            [format!("endpoints that are those of {of} with {labels}")].into()
+        }
+    }
+}

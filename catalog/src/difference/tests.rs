@@ -1,0 +1,235 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::access::TcpAccesses;
+use crate::certificate::TrustBundle;
+use crate::endpoint::Discovered;
+use crate::finding::Spot;
+use crate::identity::TrustDomain;
+use crate::name::{Domain, Name, ServiceAccount, ServiceName};
+use crate::policy::{
+    HttpMatch, HttpRouteGroup, Method, Namespace, PathRegex, RouteRule, Subject, TrafficTarget,
+};
+use crate::service::{EndpointSource, Mode, Port, Protocol, Service, Visibility};
+use crate::snapshot::{Inputs, Mesh, Records};
+use crate::specification::MeshSpecification;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn spot() -> Spot {
+    Spot::new(&"p.toml".into(), "", 0..0)
+}
+
+fn account(text: &str) -> ServiceAccount {
+    text.parse().unwrap()
+}
+
+/// `store`, which the accounts may call on these paths each.
+fn mesh(mode: Option<Mode>, grants: &[(&str, &[&str])]) -> Snapshot {
+    mesh_by(&[], mode, grants)
+}
+
+/// The same by these methods.
+fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> Snapshot {
+    let store = Service {
+        name: "store".parse().unwrap(),
+        account: account("store"),
+        ports: vec![Port { name: name("web"), number: 80, protocol: Protocol::Http, target: 80 }],
+        endpoints: EndpointSource::Registered,
+        mode,
+        visibility: Visibility::Public,
+        external: None,
+        subsets: Vec::new(),
+        spot: spot(),
+    };
+    let mut specification = MeshSpecification::default();
+    specification.services.insert(store.name.clone(), Arc::new(store));
+    for (caller, paths) in grants {
+        let own_name = name(caller.rsplit('/').next().unwrap());
+        let one = |(n, path): (usize, &&str)| HttpMatch {
+            name: name(&format!("m{n}")),
+            path: (**path != *"*").then(|| PathRegex { text: (**path).into(), before_query: None }),
+            methods: methods.iter().map(|method| Method((*method).into())).collect(),
+            headers: std::collections::BTreeMap::new(),
+            spot: spot(),
+        };
+        let group = HttpRouteGroup {
+            namespace: Name::default_namespace(),
+            name: own_name.clone(),
+            matches: paths.iter().enumerate().map(one).collect(),
+            spot: spot(),
+        };
+        let rule = RouteRule::Http { group: own_name.clone(), matches: None, spot: spot() };
+        let target = TrafficTarget {
+            namespace: Name::default_namespace(),
+            name: own_name.clone(),
+            destination: Subject::Account(account("store")),
+            sources: vec![Subject::Account(account(caller))],
+            rules: vec![rule],
+            spot: spot(),
+        };
+        let key = (Name::default_namespace(), own_name.clone());
+        specification.http_route_groups.insert(key.clone(), Arc::new(group));
+        specification.traffic_targets.insert(key, Arc::new(target));
+    }
+    assembled(specification)
+}
+
+fn assembled(specification: MeshSpecification) -> Snapshot {
+    let domain = Domain::default();
+    let inputs = Inputs {
+        mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+        mode: Mode::Strict,
+        specification: Arc::new(specification),
+        discovered: Discovered::default(),
+        records: Records::new(),
+        revoked: Records::new(),
+        certificates: imbl::OrdMap::new(),
+        trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+    };
+    Snapshot::assemble(inputs, TcpAccesses::default())
+}
+
+/// The access that differs: sign, who, way.
+fn access(before: &Snapshot, after: &Snapshot) -> Vec<String> {
+    let words = |one: &AccessChange| {
+        let sign = match one.turn {
+            Turn::Lost => '-',
+            Turn::Kept => '=',
+            Turn::Gained => '+',
+        };
+        format!("{sign} {}: {}", one.who, one.way)
+    };
+    Difference::between(before, after).access.iter().map(words).collect()
+}
+
+#[test]
+fn access_that_is_gained_and_lost_is_told_by_account_and_way() {
+    let before = mesh(None, &[("anna", &["/a", "/b"]), ("ben", &["/a"])]);
+    let after = mesh(None, &[("anna", &["/a", "/c"]), ("cleo", &["/a"])]);
+    assert_eq!(
+        access(&before, &after),
+        [
+            "- default/anna: any method on `/b`",
+            "+ default/anna: any method on `/c`",
+            "- default/ben: any method on `/a`",
+            "+ default/cleo: any method on `/a`",
+        ]
+    );
+    assert!(Difference::between(&before, &before).is_empty());
+}
+
+#[test]
+fn what_follows_from_a_wider_way_is_not_lost() {
+    let before = mesh(None, &[("anna", &["/a"]), ("ben", &["/a"])]);
+    let wider = mesh(None, &[("anna", &["*"]), ("ben", &["/a"])]);
+    assert_eq!(access(&before, &wider), ["+ default/anna: every request"]);
+    assert_eq!(
+        access(&wider, &before),
+        ["- default/anna: every request", "= default/anna: any method on `/a`"]
+    );
+    let permissive = mesh(Some(Mode::Permissive), &[("ben", &["/a"])]);
+    assert_eq!(access(&before, &permissive), ["+ every account of the mesh: every request"]);
+    let strict = mesh(None, &[("ben", &["/a"])]);
+    assert_eq!(
+        access(&permissive, &strict),
+        ["- every account of the mesh: every request", "= default/ben: any method on `/a`"]
+    );
+}
+
+/// The same mesh, with its service changed.
+fn changed(mesh: &Snapshot, change: impl Fn(&mut Service)) -> Snapshot {
+    let mut inputs = mesh.inputs();
+    let mut specification = (*inputs.specification).clone();
+    let mut store = (*specification.services[&"store".parse::<ServiceName>().unwrap()]).clone();
+    change(&mut store);
+    specification.services.insert(store.name.clone(), Arc::new(store));
+    inputs.specification = Arc::new(specification);
+    mesh.revise(inputs)
+}
+
+#[test]
+fn who_may_not_know_of_a_private_service_loses_it() {
+    let private = |mesh: &Snapshot| changed(mesh, |store| store.visibility = Visibility::Private);
+    let strict = mesh(None, &[("anna", &["/a"]), ("office/cleo", &["/a"])]);
+    assert_eq!(access(&strict, &private(&strict)), ["- office/cleo: any method on `/a`"]);
+    let permissive = mesh(Some(Mode::Permissive), &[]);
+    assert_eq!(
+        access(&permissive, &private(&permissive)),
+        [
+            "- every account of the mesh: every request",
+            "= every account of namespace default: every request"
+        ]
+    );
+    let of_one = private(&mesh(None, &[("anna", &["/a"])]));
+    let of_all = changed(&of_one, |store| store.mode = Some(Mode::Permissive));
+    let words = ["+ every account of namespace default: every request"];
+    assert_eq!(access(&of_one, &of_all), words);
+}
+
+#[test]
+fn a_part_of_a_service_is_told_with_the_service() {
+    let with_part = |mesh: &Snapshot| {
+        changed(mesh, |store| {
+            let labels = [("v", "1")].into_iter().collect();
+            store.endpoints = EndpointSource::Subset { of: store.name.clone(), labels };
+            store.name = "part".parse().unwrap();
+        })
+    };
+    let one = with_part(&mesh(None, &[("anna", &["/a"])]));
+    let two = with_part(&mesh(None, &[("anna", &["/a"]), ("ben", &["/a"])]));
+    let changes = Difference::between(&one, &two).access;
+    assert_eq!(
+        changes.iter().map(|one| one.port.to_string()).collect::<Vec<_>>(),
+        ["default/store|80"]
+    );
+}
+
+#[test]
+fn a_further_method_is_gained_alone() {
+    let before = mesh_by(&["GET"], None, &[("anna", &["/a"])]);
+    let after = mesh_by(&["PUT", "GET", "POST"], None, &[("anna", &["/a"])]);
+    assert_eq!(access(&before, &after), ["+ default/anna: POST, PUT on `/a`"]);
+    assert_eq!(access(&after, &before), ["- default/anna: POST, PUT on `/a`"]);
+    let any = mesh(None, &[("anna", &["/a"])]);
+    assert_eq!(access(&before, &any), ["+ default/anna: any method on `/a`"]);
+    assert_eq!(
+        access(&any, &before),
+        ["- default/anna: any method on `/a`", "= default/anna: GET on `/a`"]
+    );
+}
+
+#[test]
+fn services_are_told_with_what_of_them_changes() {
+    let (before, after) = (mesh(None, &[]), mesh(Some(Mode::Permissive), &[]));
+    let services = Difference::between(&before, &after).services;
+    let [only] = &services[..] else { panic!("{services:?}") };
+    assert_eq!(
+        (only.change, &only.details[..]),
+        (Change::Changed, &["mode strict → permissive".to_owned()][..])
+    );
+}
+
+#[test]
+fn a_mode_that_comes_from_elsewhere_is_told_of_the_services_that_have_it() {
+    let before = mesh(Some(Mode::Strict), &[]);
+    let in_namespace = |mode, of_service| {
+        let after = mesh(of_service, &[]);
+        let namespace =
+            Namespace { name: Name::default_namespace(), mode: Some(mode), spot: spot() };
+        let specification = MeshSpecification {
+            namespaces: [(namespace.name.clone(), Arc::new(namespace))].into_iter().collect(),
+            ..(*after.specification).clone()
+        };
+        assembled(specification)
+    };
+    let told = |after: &Snapshot| -> Vec<String> {
+        let services = Difference::between(&before, after).services;
+        services.into_iter().flat_map(|one| one.details).collect()
+    };
+    assert_eq!(told(&in_namespace(Mode::Audit, None)), ["mode strict → audit"]);
+    assert_eq!(told(&in_namespace(Mode::Strict, None)), [""; 0]);
+    assert_eq!(told(&in_namespace(Mode::Audit, Some(Mode::Strict))), [""; 0]);
+}

@@ -1,0 +1,311 @@
+//! Verdicts: whether a call would be let through, by which rule and on which way; and if not, what is
+//! missing. A pure function of one moment of the mesh, which says what the resources say that are compiled
+//! of the same moment.
+
+mod destination;
+mod judgement;
+mod matching;
+mod path;
+mod question;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::endpoint::{MeshEndpoint, Transport};
+use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
+use crate::routing::{Branch, Routing};
+use crate::service::{EndpointSource, External, Port, Service};
+use crate::snapshot::Snapshot;
+use crate::way::Cited;
+use destination::{branches, is_known, leave_out};
+use judgement::judge;
+pub use judgement::{Judgement, Miss, Permit};
+pub use matching::Mismatch;
+pub use question::{Question, QuestionError};
+use request::Arrival;
+pub use request::Request;
+
+/// How much is known of the mesh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// All of it.
+    Mesh,
+    /// Policy alone: who has joined and where endpoints are is not known.
+    PolicyAlone,
+}
+
+/// The answer to a [`Question`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Who calls.
+    pub caller: ServiceAccount,
+    /// Whether a service of policy runs as the caller. If not, no proxy calls as it.
+    pub caller_runs: bool,
+    /// What it calls.
+    pub asked: ServicePort,
+    /// What is spoken there.
+    pub protocol: String,
+    /// Whether that is HTTP, where requests can be told apart.
+    pub is_http: bool,
+    /// The request; none where all are asked about, or none can be told apart.
+    pub request: Option<Request>,
+    /// The path as it is compared, where it is not the one that was asked about.
+    pub compared_path: Option<String>,
+    /// Whether policy lets it through.
+    pub answer: Answer,
+    /// Whether the caller's proxies are told of the service port at all.
+    pub known: bool,
+    /// The namespace that alone knows of the service, where the caller is of another.
+    pub private_to: Option<Name>,
+    /// The traffic splits that send the calls to others: those of the service, and those behind them.
+    pub splits: Vec<Cited>,
+    /// Where the calls go: of one request the branch that it takes, else all, in the order in which they
+    /// are tried.
+    pub branches: Vec<Branch>,
+    /// Backends of which accounts of the caller's namespace may not know: they have no share of its calls.
+    pub left_out: BTreeSet<ServiceName>,
+    /// Who answers on these branches, each once.
+    pub destinations: Vec<Destination>,
+}
+
+/// Whether policy lets a call through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Whoever of the destinations is chosen.
+    Allowed,
+    /// Only where some of the destinations are chosen, or some of the branches taken.
+    InPart,
+    /// Nobody lets it through.
+    Denied,
+    /// The split has nobody to send it to.
+    Nowhere,
+    /// It is answered with 400 before anybody asks who calls, for this reason.
+    Rejected(String),
+}
+
+/// One of those who answer the calls of a service port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Destination {
+    /// The service port.
+    pub port: ServicePort,
+    /// The service whose endpoints it has a part of, if it is such a part.
+    pub part_of: Option<ServiceName>,
+    /// What it is outside of the mesh; none for a service of the mesh.
+    pub outside: Option<Outside>,
+    /// As whom it runs: policy is about that.
+    pub account: ServiceAccount,
+    /// Its mode.
+    pub mode: String,
+    /// What it makes of the call.
+    pub judgement: Judgement,
+    /// Where it is called, by address; none where that is not known, or is for the caller's proxy to look up.
+    pub endpoints: Option<Vec<MeshEndpoint>>,
+    /// Why endpoints of it get no traffic, or are called in plaintext.
+    pub findings: Vec<String>,
+    /// Whether who is not let through is kept out.
+    pub enforcement: Enforcement,
+    /// What the caller gets from it.
+    pub gets: Gets,
+}
+
+/// What a destination is outside of the mesh.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outside {
+    /// What it is called there, if it has a name.
+    pub hostname: Option<String>,
+    /// How its endpoints are found: `static`, `dns` or `passthrough`.
+    pub resolution: String,
+}
+
+/// Whether a judgement is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Enforcement {
+    /// By the proxies in front of all endpoints. Whether the ports of the applications behind them can be
+    /// reached around them is not known.
+    AtTheProxies,
+    /// Not where endpoints are called in plaintext: no proxy is in front of these.
+    NotInPlaintext,
+    /// By the caller's proxy alone: nobody else is in front of an external service.
+    ByTheCaller,
+    /// It is not known where the endpoints are, or there is none.
+    Unknown,
+}
+
+/// What a caller gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gets {
+    /// The answer of the application.
+    Application,
+    /// 403 from the server's sidecar.
+    Forbidden,
+    /// 403 from its own sidecar, which judges calls of external services.
+    ForbiddenByItsOwn,
+    /// Its own sidecar does not know the port: 403 at a declared upstream, 404 by `Host`; on TCP nobody
+    /// listens.
+    Unknown,
+    /// No handshake: the connection ends before the application sees it.
+    Handshake,
+    /// There is no endpoint: 503, or on TCP a connection that ends at once.
+    NoEndpoint,
+}
+
+/// Answers a question. Its names must be those of the mesh.
+pub fn verdict(
+    snapshot: &Snapshot,
+    question: &Question,
+    sight: Sight,
+) -> Result<Verdict, QuestionError> {
+    let (service, port) = question.find(snapshot)?;
+    let asked = ServicePort::new(service.name.clone(), port.number);
+    let routing = Routing::of(&snapshot.specification);
+    let services = snapshot.specification.services.values();
+    let is_visible = service.is_visible_in(&question.caller.namespace);
+    let mut verdict = Verdict {
+        caller: question.caller.clone(),
+        caller_runs: services.into_iter().any(|service| service.account == question.caller),
+        known: is_known(snapshot, &routing, &question.caller, &asked),
+        private_to: (!is_visible).then(|| service.name.namespace.clone()),
+        protocol: port.protocol.to_string(),
+        is_http: port.protocol.is_http(),
+        request: question.request.clone(),
+        compared_path: None,
+        answer: Answer::Nowhere,
+        splits: routing.splits_of(&asked),
+        branches: Vec::new(),
+        left_out: BTreeSet::new(),
+        destinations: Vec::new(),
+        asked,
+    };
+    let host = format!("{}:{}", snapshot.mesh.domain.hostname(&service.name), port.number);
+    let arrivals = match question.request.as_ref().map(|request| Arrivals::of(request, &host)) {
+        None => None,
+        Some(Ok(arrivals)) => Some(arrivals),
+        Some(Err(path::Rejected(reason))) => {
+            verdict.answer = Answer::Rejected(reason.to_owned());
+            return Ok(verdict);
+        }
+    };
+    let at_caller = arrivals.as_ref().map(|arrivals| &arrivals.at_caller);
+    let at_server = arrivals.as_ref().map(|arrivals| &arrivals.at_server);
+    let judged = if service.external.is_some() { at_caller } else { at_server };
+    let is_other = |path: &String| verdict.request.as_ref().is_some_and(|one| one.path != *path);
+    verdict.compared_path = judged.map(|arrival| arrival.path.clone()).filter(is_other);
+    verdict.branches = branches(&routing, &verdict.asked, at_caller);
+    if is_visible {
+        verdict.left_out = leave_out(snapshot, &question.caller, &mut verdict.branches);
+    }
+    let shares = verdict.branches.iter().flat_map(|branch| &branch.shares);
+    let mut told = BTreeSet::new();
+    for leaf in shares.map(|share| &share.service).filter(|leaf| told.insert(*leaf)) {
+        let found = snapshot.service(leaf);
+        let found = found.and_then(|service| Some((service, service.port(verdict.asked.port)?)));
+        let Some((service, port)) = found else { continue };
+        // To call a part of a service is to call the service.
+        let whole = snapshot.service(service.served_as()).unwrap_or(service);
+        let judgement = judge(snapshot, &verdict.caller, whole, port, judged);
+        let judged = Judged { service, port, judgement, known: verdict.known };
+        verdict.destinations.push(judged.destination(snapshot, sight));
+    }
+    verdict.answer = verdict.answered();
+    Ok(verdict)
+}
+
+impl Verdict {
+    /// The answer, where destinations are known.
+    fn answered(&self) -> Answer {
+        let ends_nowhere = self.branches.iter().any(|branch| branch.shares.is_empty());
+        let all = self.destinations.len();
+        match self.destinations.iter().filter(|one| one.judgement.allowed).count() {
+            _ if !self.known => Answer::Denied,
+            0 if all == 0 => Answer::Nowhere,
+            0 => Answer::Denied,
+            some if some == all && !ends_nowhere => Answer::Allowed,
+            _ => Answer::InPart,
+        }
+    }
+}
+
+/// A request on its way.
+struct Arrivals {
+    at_caller: Arrival,
+    at_server: Arrival,
+}
+
+impl Arrivals {
+    fn of(request: &Request, host: &str) -> Result<Self, path::Rejected> {
+        Ok(Self {
+            at_caller: Arrival::at_caller(request, host)?,
+            at_server: Arrival::at_server(request, host)?,
+        })
+    }
+}
+
+/// A destination whose judgement is known.
+struct Judged<'a> {
+    service: &'a Service,
+    port: &'a Port,
+    judgement: Judgement,
+    /// Whether the caller's proxies are told of what it calls.
+    known: bool,
+}
+
+impl Judged<'_> {
+    fn destination(self, snapshot: &Snapshot, sight: Sight) -> Destination {
+        let Self { service, port, judgement, known } = self;
+        let leaf = ServicePort::new(service.name.clone(), port.number);
+        let is_external = service.external.is_some();
+        let endpoints = snapshot.endpoints.get(&leaf).map(|known| (**known).clone());
+        let endpoints = match sight {
+            _ if service.endpoints == EndpointSource::Hostname => None,
+            // What is outside is where policy says.
+            Sight::PolicyAlone if !is_external => None,
+            Sight::PolicyAlone | Sight::Mesh => Some(endpoints.unwrap_or_default()),
+        };
+        let findings = match sight {
+            Sight::PolicyAlone => Vec::new(),
+            Sight::Mesh => {
+                let findings = snapshot.findings_of(service.served_as());
+                findings.iter().map(ToString::to_string).collect()
+            }
+        };
+        let is_plaintext = |one: &MeshEndpoint| one.transport == Transport::Plaintext;
+        let enforcement = match endpoints.as_deref() {
+            _ if is_external => Enforcement::ByTheCaller,
+            None | Some([]) => Enforcement::Unknown,
+            Some(some) if some.iter().any(is_plaintext) => Enforcement::NotInPlaintext,
+            Some(_) => Enforcement::AtTheProxies,
+        };
+        let is_empty = endpoints.as_ref().is_some_and(Vec::is_empty);
+        let gets = match (judgement.allowed, port.protocol.is_http()) {
+            _ if !known => Gets::Unknown,
+            (false, true) if is_external => Gets::ForbiddenByItsOwn,
+            _ if is_empty => Gets::NoEndpoint,
+            (true, _) => Gets::Application,
+            (false, true) => Gets::Forbidden,
+            (false, false) => Gets::Handshake,
+        };
+        let outside = |external: &External| Outside {
+            hostname: external.hostname.as_ref().map(ToString::to_string),
+            resolution: external.resolution.to_string(),
+        };
+        Destination {
+            account: service.account.clone(),
+            mode: snapshot.mode_of(service).to_string(),
+            part_of: service.is_subset().then(|| service.served_as().clone()),
+            outside: service.external.as_ref().map(outside),
+            port: leaf,
+            judgement,
+            endpoints,
+            findings,
+            enforcement,
+            gets,
+        }
+    }
+}

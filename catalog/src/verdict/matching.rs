@@ -1,0 +1,77 @@
+//! One request against one match of a route group: the same comparison as in the RBAC and the routes that
+//! are compiled of the match, whose expressions these are.
+
+use std::sync::Arc;
+
+use regex::bytes::RegexBuilder;
+use serde::{Deserialize, Serialize};
+
+use super::request::Arrival;
+use crate::policy::{HttpMatch, PathRegex};
+
+/// What of a match does not hold of a request.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mismatch {
+    /// The method is none of these.
+    Method {
+        /// The methods that are allowed.
+        allowed: Vec<Arc<str>>,
+    },
+    /// The path does not match.
+    Path {
+        /// The expression, which must match from the beginning on.
+        expression: Arc<str>,
+    },
+    /// The path has a segment that some servers read as `.` or `..`; no expression covers these.
+    DisguisedPath,
+    /// A header does not match.
+    Header {
+        /// Its name.
+        name: Arc<str>,
+        /// The expression, which must match the whole value.
+        expression: Arc<str>,
+        /// What the request has; of several values one that matches would do.
+        values: Vec<String>,
+    },
+}
+
+/// What of `one` does not hold of `arrival`; nothing if it lets it through.
+pub(super) fn mismatches(one: &HttpMatch, arrival: &Arrival) -> Vec<Mismatch> {
+    let mut mismatches = Vec::new();
+    if !one.methods.is_empty() && !one.methods.iter().any(|method| *method.0 == *arrival.method) {
+        let allowed = one.methods.iter().map(|method| Arc::clone(&method.0)).collect();
+        mismatches.push(Mismatch::Method { allowed });
+    }
+    if let Some(path) = &one.path {
+        if !is_whole(&path.whole_path(), &arrival.path) {
+            mismatches.push(Mismatch::Path { expression: Arc::clone(&path.text) });
+        } else if is_whole(PathRegex::DISGUISED, &arrival.path) {
+            mismatches.push(Mismatch::DisguisedPath);
+        }
+    }
+    for (name, expression) in &one.headers {
+        let (whole, values) = match &**name {
+            "host" => (HttpMatch::whole_authority(expression), std::slice::from_ref(&arrival.host)),
+            name => (expression.to_string(), arrival.header(name)),
+        };
+        // Of several values, one that matches will do, in RBAC (Envoy's `rbac_match_headers_individually`) and
+        // in routes.
+        if !values.iter().any(|value| is_whole(&whole, value)) {
+            mismatches.push(Mismatch::Header {
+                name: Arc::clone(name),
+                expression: Arc::clone(expression),
+                values: values.to_vec(),
+            });
+        }
+    }
+    mismatches
+}
+
+/// Whether `expression` matches the whole of `text`, byte by byte, as RE2 reads it. (The loader takes no
+/// expression that RE2 reads otherwise; one that cannot be read lets nothing through.)
+fn is_whole(expression: &str, text: &str) -> bool {
+    let whole = format!(r"\A(?:{expression})\z");
+    let compiled = RegexBuilder::new(&whole).unicode(false).build();
+    compiled.is_ok_and(|compiled| compiled.is_match(text.as_bytes()))
+}

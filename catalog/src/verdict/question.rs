@@ -1,0 +1,142 @@
+//! Questions about calls, and why some have no answer.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::path;
+use super::request::Request;
+use crate::name::{ServiceAccount, ServiceName};
+use crate::service::{Port, Resolution, Service};
+use crate::snapshot::Snapshot;
+
+/// A call that is asked about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Who calls.
+    pub caller: ServiceAccount,
+    /// What it calls.
+    pub service: ServiceName,
+    /// The service's port; its only one where left out, or 80.
+    pub port: Option<u16>,
+    /// The request; all there may be where left out.
+    pub request: Option<Request>,
+}
+
+/// A question has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuestionError {
+    /// No account of that name.
+    #[error("policy knows no service account `{account}`")]
+    UnknownAccount {
+        /// The name.
+        account: ServiceAccount,
+        /// The names that it knows.
+        known: Vec<String>,
+    },
+    /// No service of that name.
+    #[error("policy defines no service `{service}`")]
+    UnknownService {
+        /// The name.
+        service: ServiceName,
+        /// The names that it defines.
+        known: Vec<String>,
+    },
+    /// No such port, or several to choose from.
+    #[error("{0}")]
+    Port(String),
+    /// A request that cannot be made.
+    #[error("{0}")]
+    Request(String),
+}
+
+impl Question {
+    /// The service and the port that are asked about, if the question has an answer.
+    pub(super) fn find<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+    ) -> Result<(&'a Service, &'a Port), QuestionError> {
+        let specification = &snapshot.specification;
+        let Some(service) = specification.services.get(&self.service) else {
+            let known = specification.services.keys().map(ToString::to_string).collect();
+            return Err(QuestionError::UnknownService { service: self.service.clone(), known });
+        };
+        let accounts = accounts(snapshot);
+        if !accounts.contains(&self.caller) {
+            let known = accounts.iter().map(ToString::to_string).collect();
+            return Err(QuestionError::UnknownAccount { account: self.caller.clone(), known });
+        }
+        let port = self.port_of(service)?;
+        match &self.request {
+            Some(_) if !port.protocol.is_http() => Err(QuestionError::Request(format!(
+                "port {} of `{}` is not HTTP, so no request can be told from another: leave out the method, the path and headers",
+                port.number, service.name
+            ))),
+            Some(request) => match path::problem(&request.path) {
+                Some(problem) => {
+                    Err(QuestionError::Request(format!("the path `{}` {problem}", request.path)))
+                }
+                None => match host_problem(service, port, request) {
+                    Some(problem) => Err(QuestionError::Request(problem)),
+                    None => Ok((service, port)),
+                },
+            },
+            None => Ok((service, port)),
+        }
+    }
+
+    fn port_of<'a>(&self, service: &'a Service) -> Result<&'a Port, QuestionError> {
+        let found = match (self.port, service.ports.as_slice()) {
+            (Some(number), _) => service.port(number),
+            (None, [only]) => Some(only),
+            (None, ports) => ports.iter().find(|port| port.number == 80),
+        };
+        found.ok_or_else(|| {
+            let ports: Vec<_> = service.ports.iter().map(|port| port.number.to_string()).collect();
+            let name = &service.name;
+            QuestionError::Port(match (self.port, ports.join(", ")) {
+                (_, ports) if ports.is_empty() => {
+                    format!("`{name}` has no ports, so nothing can call it")
+                }
+                (Some(port), ports) => format!("`{name}` has no port {port}; it has: {ports}"),
+                (None, ports) => format!("`{name}` has several ports; say which: {ports}"),
+            })
+        })
+    }
+}
+
+/// What is wrong with the host of a request to a service that is passed through: it says where the request
+/// goes, and whether it is one to this service at all.
+fn host_problem(service: &Service, port: &Port, request: &Request) -> Option<String> {
+    let external = service.external.as_ref()?;
+    let hostname = external.hostname.as_ref()?;
+    if external.resolution != Resolution::Passthrough {
+        return None;
+    }
+    let (name, number) = (&service.name, port.number);
+    let with_port = if number == 80 { String::new() } else { format!(", with the port {number}") };
+    let advice = format!("one below `{hostname}`{with_port}");
+    let Some(host) = request.host() else {
+        return Some(format!(
+            "requests to `{name}` go where their host says: give the header host, {advice}"
+        ));
+    };
+    let lower = host.to_ascii_lowercase();
+    let below = hostname.as_str().trim_start_matches('*');
+    let bare = match lower.strip_suffix(&format!(":{number}")) {
+        None if number == 80 => Some(lower.as_str()),
+        bare => bare,
+    };
+    let is_below = bare.is_some_and(|bare| bare.len() > below.len() && bare.ends_with(below));
+    (!is_below)
+        .then(|| format!("a request to the host `{host}` is none to `{name}`: give {advice}"))
+}
+
+/// The accounts that policy knows: as which services run, and which targets come to name.
+fn accounts(snapshot: &Snapshot) -> BTreeSet<ServiceAccount> {
+    let services = snapshot.specification.services.values();
+    let of_services = services.map(|service| service.account.clone());
+    let grants = snapshot.grants.by_target.values();
+    let named = grants.flat_map(|grant| grant.sources.iter().chain(&grant.destinations).cloned());
+    of_services.chain(named).collect()
+}

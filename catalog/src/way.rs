@@ -1,0 +1,241 @@
+//! Ways to call: what one rule of a traffic target lets its sources do on one service port, in data that
+//! can be compared and told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::finding::Spot;
+use crate::policy::{HttpMatch, RouteRule, TrafficTarget};
+use crate::service::Port;
+use crate::specification::MeshSpecification;
+
+/// One way to call.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// Every request there is.
+    EveryRequest,
+    /// Connections, whatever is said on them.
+    Connections,
+    /// Requests of which all of this holds, as an [`HttpMatch`] has it.
+    Requests {
+        /// The methods; any where there is none.
+        methods: Vec<Arc<str>>,
+        /// The expression on the path.
+        path: Option<Arc<str>>,
+        /// The expressions on headers.
+        headers: BTreeMap<Arc<str>, Arc<str>>,
+    },
+}
+
+impl From<&HttpMatch> for Way {
+    fn from(one: &HttpMatch) -> Self {
+        let HttpMatch { name: _, path, methods, headers, spot: _ } = one;
+        if path.is_none() && methods.is_empty() && headers.is_empty() {
+            return Self::EveryRequest;
+        }
+        let mut methods: Vec<_> = methods.iter().map(|method| Arc::clone(&method.0)).collect();
+        methods.sort();
+        Self::Requests {
+            methods,
+            path: path.as_ref().map(|path| Arc::clone(&path.text)),
+            headers: headers.clone(),
+        }
+    }
+}
+
+impl Way {
+    /// Whether all that `other` allows is allowed by this as well, as far as can be told without asking
+    /// which texts two expressions share.
+    pub(crate) fn includes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::EveryRequest, Self::EveryRequest | Self::Requests { .. })
+            | (Self::Connections, Self::Connections) => true,
+            (
+                Self::Requests { methods, path, headers },
+                Self::Requests { methods: others, path: other_path, headers: other_headers },
+            ) => {
+                (methods.is_empty()
+                    || (!others.is_empty() && others.iter().all(|one| methods.contains(one))))
+                    && (path.is_none() || path == other_path)
+                    && headers.iter().all(|(name, one)| other_headers.get(name) == Some(one))
+            }
+            _ => false,
+        }
+    }
+
+    /// The same as ways of one method each, or of any.
+    pub(crate) fn by_method(self) -> Vec<Self> {
+        match self {
+            Self::Requests { methods, path, headers } if methods.len() > 1 => methods
+                .into_iter()
+                .map(|method| Self::Requests {
+                    methods: vec![method],
+                    path: path.clone(),
+                    headers: headers.clone(),
+                })
+                .collect(),
+            one => vec![one],
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EveryRequest => f.write_str("every request"),
+            Self::Connections => f.write_str("connections"),
+            Self::Requests { methods, path, headers } => {
+                match &methods[..] {
+                    [] => f.write_str("any method")?,
+                    some => f.write_str(&some.join(", "))?,
+                }
+                match path {
+                    Some(path) => write!(f, " on `{path}`")?,
+                    None => f.write_str(" on any path")?,
+                }
+                let mut link = " with";
+                for (name, expression) in headers {
+                    write!(f, "{link} {name} `{expression}`")?;
+                    link = " and";
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// An object of policy that is cited, and where it is written.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cited {
+    /// What it is, with its name: ``traffic target `default/buyers` ``.
+    pub object: String,
+    /// Where it is written.
+    pub spot: Spot,
+}
+
+impl Cited {
+    /// A traffic target.
+    pub fn target(target: &TrafficTarget) -> Self {
+        let object = format!("traffic target `{}/{}`", target.namespace, target.name);
+        Self { object, spot: target.spot.clone() }
+    }
+}
+
+impl fmt::Display for Cited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.object, self.spot)
+    }
+}
+
+/// What a rule allows on one port.
+#[derive(Debug)]
+pub(crate) struct Allowance<'a> {
+    pub(crate) way: Way,
+    /// What says so.
+    pub(crate) cited: Cited,
+    /// What must hold of a request, if anything.
+    pub(crate) condition: Option<&'a HttpMatch>,
+}
+
+/// What a target lets its sources do on `port` of the services that it is about.
+///
+/// On HTTP these are the matches that its rules name; and all requests, where all its rules are TCP routes
+/// and one of them covers the port. On TCP it is what its TCP routes cover.
+pub(crate) fn allowances<'a>(
+    specification: &'a MeshSpecification,
+    target: &TrafficTarget,
+    port: &Port,
+) -> Vec<Allowance<'a>> {
+    let namespace = &target.namespace;
+    let is_http = port.protocol.is_http();
+    let is_tcp_alone = target.rules.iter().all(|rule| matches!(rule, RouteRule::Tcp { .. }));
+    let mut allowances = Vec::new();
+    for rule in &target.rules {
+        match rule {
+            RouteRule::Http { group, matches, .. } if is_http => {
+                let groups = &specification.http_route_groups;
+                let Some(group) = groups.get(&(namespace.clone(), group.clone())) else { continue };
+                let is_named = |one: &&HttpMatch| {
+                    matches.as_ref().is_none_or(|names| names.contains(&one.name))
+                };
+                allowances.extend(group.matches.iter().filter(is_named).map(|one| Allowance {
+                    way: Way::from(one),
+                    cited: Cited {
+                        object: format!(
+                            "match `{}` of route group `{namespace}/{}`",
+                            one.name, group.name
+                        ),
+                        spot: one.spot.clone(),
+                    },
+                    condition: Some(one),
+                }));
+            }
+            RouteRule::Tcp { route, .. } if !is_http || is_tcp_alone => {
+                let route = specification.tcp_routes.get(&(namespace.clone(), route.clone()));
+                let Some(route) = route.filter(|route| route.covers(port.number)) else { continue };
+                allowances.push(Allowance {
+                    way: if is_http { Way::EveryRequest } else { Way::Connections },
+                    cited: Cited {
+                        object: format!("TCP route `{namespace}/{}`", route.name),
+                        spot: route.spot.clone(),
+                    },
+                    condition: None,
+                });
+            }
+            RouteRule::Http { .. } | RouteRule::Tcp { .. } => {}
+        }
+    }
+    allowances
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(methods: &[&str], path: Option<&str>, tier: Option<&str>) -> Way {
+        Way::Requests {
+            methods: methods.iter().map(|one| (*one).into()).collect(),
+            path: path.map(Into::into),
+            headers: tier.map(|tier| ("x-tier".into(), tier.into())).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn a_way_includes_what_asks_for_more() {
+        let narrow = way(&["GET"], Some("/a"), Some("gold"));
+        for wide in [
+            Way::EveryRequest,
+            way(&["GET"], Some("/a"), Some("gold")),
+            way(&[], Some("/a"), Some("gold")),
+            way(&["GET", "PUT"], Some("/a"), Some("gold")),
+            way(&["GET"], None, Some("gold")),
+            way(&["GET"], Some("/a"), None),
+        ] {
+            assert!(wide.includes(&narrow), "{wide}");
+            assert_eq!(narrow.includes(&wide), wide == narrow, "{wide}");
+        }
+        for other in [
+            Way::Connections,
+            way(&["PUT"], Some("/a"), Some("gold")),
+            way(&["GET"], Some("/b"), Some("gold")),
+            way(&["GET"], Some("/a"), Some("lead")),
+        ] {
+            assert!(!other.includes(&narrow), "{other}");
+        }
+        assert!(!way(&["GET"], None, None).includes(&way(&[], None, None)));
+    }
+
+    #[test]
+    fn a_way_is_told_in_a_line() {
+        let words = way(&["GET", "PUT"], Some("/a"), Some("gold")).to_string();
+        assert_eq!(words, "GET, PUT on `/a` with x-tier `gold`");
+        assert_eq!(
+            way(&[], None, Some("gold")).to_string(),
+            "any method on any path with x-tier `gold`"
+        );
+    }
+}

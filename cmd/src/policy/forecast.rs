@@ -1,0 +1,264 @@
+//! What would change if something else were the policy: two moments of the mesh, and what every proxy is
+//! to have at each. Nothing that runs takes notice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ironmesh_admin::{FieldChange, FindingView, Plan, PlannedProxy, ProxyGroup, ResourceChange};
+use ironmesh_catalog::verdict::Sight;
+use ironmesh_catalog::{
+    Difference, Finding, Inputs, MeshSpecification, Proxy, Records, Secret, ServiceAccount,
+    ServiceCertificate, Snapshot,
+};
+use ironmesh_providers::discover;
+use ironmesh_xds_compile::forecast::{ResourceDifference, difference};
+use ironmesh_xds_compile::{Compiled, Compiler};
+use ironmesh_xds_wire::{ResourceType, Version};
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// A proxy for which it is forecast what it would be sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) proxy: Proxy,
+    pub(crate) connected: bool,
+}
+
+/// What would change for the mesh of `before` and for these proxies if `specification` were the policy.
+///
+/// What is compared with is the mesh when all has settled: those who are connected have taken what they are
+/// given. (A port that a proxy did not have in force before, it is not taken to have then.) Where there is
+/// policy alone, the proxies are examples, and nothing is wrong with them.
+pub(crate) fn forecast(
+    before: &Arc<Snapshot>,
+    specification: &Arc<MeshSpecification>,
+    proxies: &[Known],
+    sight: Sight,
+    with_fields: bool,
+) -> Plan {
+    let mut compiler = Compiler::new(Arc::clone(before));
+    let old: Vec<_> = proxies.iter().map(|known| compiler.compile(&known.proxy)).collect();
+    drop(compiler);
+
+    let inputs = with_policy(before.inputs(), specification);
+    let mut compiler = Compiler::new(Arc::new(before.revise(inputs.clone())));
+    let mut new: Vec<_> = proxies.iter().map(|known| compiler.compile(&known.proxy)).collect();
+    if let Some(records) = settled(&inputs.records, proxies, &old, &new) {
+        let discovered = discover(specification, &records);
+        let settled = compiler.snapshot().revise(Inputs { records, discovered, ..inputs });
+        compiler.update(Arc::new(settled));
+        new = proxies.iter().map(|known| compiler.compile(&known.proxy)).collect();
+    }
+    let after = compiler.snapshot();
+
+    let findings = |snapshot: &Snapshot, compiled: &[Compiled]| -> BTreeSet<_> {
+        let of_proxies = compiled.iter().flat_map(|one| one.findings.clone());
+        let all = snapshot.findings().cloned().chain(of_proxies);
+        all.filter(|_| sight == Sight::Mesh).map(Ordered).collect()
+    };
+    let (found, finds) = (findings(before, &old), findings(after, &new));
+    let view = |finding: &Ordered| FindingView::from(&finding.0);
+    let groups = groups(proxies, &old, &new, sight, with_fields);
+    let affected: usize = groups.iter().map(|group| group.proxies.len()).sum();
+    Plan {
+        from: before.specification.revision.to_string(),
+        to: specification.revision.to_string(),
+        difference: Difference::between(before, after),
+        unaffected: proxies.len() - affected,
+        proxies: groups,
+        findings_new: finds.difference(&found).map(view).collect(),
+        findings_gone: found.difference(&finds).map(view).collect(),
+    }
+}
+
+/// Adds what is found in the documents themselves, before and after.
+pub(crate) fn add_findings(plan: &mut Plan, before: &[FindingView], after: &[FindingView]) {
+    let is_in = |all: &[FindingView], one: &FindingView| {
+        all.iter().any(|other| (&other.code, &other.message) == (&one.code, &one.message))
+    };
+    plan.findings_new.extend(after.iter().filter(|one| !is_in(before, one)).cloned());
+    plan.findings_gone.extend(before.iter().filter(|one| !is_in(after, one)).cloned());
+}
+
+/// The same mesh under another policy.
+fn with_policy(inputs: Inputs, specification: &Arc<MeshSpecification>) -> Inputs {
+    let accounts = Snapshot::accounts_served(specification, &inputs.records);
+    let certificates = accounts.into_iter().map(|account| {
+        let known = inputs.certificates.get(&account).cloned();
+        (account.clone(), known.unwrap_or_else(|| to_be_issued(account)))
+    });
+    Inputs {
+        certificates: certificates.collect::<OrdMap<_, _>>(),
+        discovered: discover(specification, &inputs.records),
+        specification: Arc::clone(specification),
+        ..inputs
+    }
+}
+
+/// What stands in for a certificate that is issued when the policy comes into force.
+pub(crate) fn to_be_issued(account: ServiceAccount) -> Arc<ServiceCertificate> {
+    Arc::new(ServiceCertificate {
+        chain: format!("a certificate that is yet to be issued for {account}"),
+        key: Secret::new(String::new()),
+        serial: String::new(),
+        not_before: Timestamp::MIN,
+        not_after: Timestamp::MAX,
+        renew_at: Timestamp::MAX,
+        account,
+    })
+}
+
+/// The records when those who are connected have in force what they are given; none where that is as it is.
+fn settled(
+    records: &Records,
+    proxies: &[Known],
+    old: &[Compiled],
+    new: &[Compiled],
+) -> Option<Records> {
+    let mut settled = records.clone();
+    let mut differs = false;
+    for ((known, old), new) in proxies.iter().zip(old).zip(new) {
+        let Some(record) = records.get(&known.proxy.record.id).filter(|_| known.connected) else {
+            continue;
+        };
+        let mut record = (**record).clone();
+        let before = record.participation.clone();
+        record.participation.0.retain(|port| new.serves.0.contains(port));
+        record.participation.0.extend(new.serves.0.difference(&old.serves.0).cloned());
+        if record.participation != before {
+            differs = true;
+            settled.insert(record.id, Arc::new(record));
+        }
+    }
+    differs.then_some(settled)
+}
+
+/// What tells a group of proxies from the others: what each resource was and is.
+type Key = Vec<(ResourceType, Arc<str>, Option<Version>, Option<Version>)>;
+
+/// The proxies that would be sent something, by what.
+fn groups(
+    proxies: &[Known],
+    old: &[Compiled],
+    new: &[Compiled],
+    sight: Sight,
+    with_fields: bool,
+) -> Vec<ProxyGroup> {
+    let mut groups: BTreeMap<Key, ProxyGroup> = BTreeMap::new();
+    for ((known, old), new) in proxies.iter().zip(old).zip(new) {
+        let differences = difference(&old.resources, &new.resources);
+        if differences.is_empty() {
+            continue;
+        }
+        let version = |resource: &Option<Arc<ironmesh_xds_wire::Resource>>| {
+            resource.as_ref().map(|resource| resource.version())
+        };
+        let key = differences.iter().map(|one| {
+            (one.resource_type, Arc::clone(&one.name), version(&one.before), version(&one.after))
+        });
+        let group = groups.entry(key.collect()).or_insert_with(|| ProxyGroup {
+            proxies: Vec::new(),
+            resources: differences.iter().map(|one| change(one, with_fields)).collect(),
+            drains: differences.iter().flat_map(ResourceDifference::drains).collect(),
+        });
+        let record = &known.proxy.record;
+        group.proxies.push(PlannedProxy {
+            id: (sight == Sight::Mesh).then_some(record.id),
+            services: record.services.clone(),
+            connected: known.connected,
+        });
+    }
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_by_cached_key(|group| {
+        group.proxies.first().map(|proxy| (proxy.services.clone(), proxy.id))
+    });
+    groups
+}
+
+fn change(difference: &ResourceDifference, with_fields: bool) -> ResourceChange {
+    let json = |resource: &Option<Arc<ironmesh_xds_wire::Resource>>| {
+        resource.as_ref().filter(|_| with_fields).map(|resource| resource.to_json())
+    };
+    let mut fields = Vec::new();
+    differing(String::new(), json(&difference.before), json(&difference.after), &mut fields);
+    let change = match (&difference.before, &difference.after) {
+        (None, _) => "added",
+        (_, None) => "removed",
+        _ => "changed",
+    };
+    ResourceChange {
+        resource_type: difference.resource_type.to_string(),
+        name: difference.name.to_string(),
+        change: change.to_owned(),
+        fields,
+    }
+}
+
+/// Writes down where two values differ, as deep inside as that is.
+fn differing(at: String, before: Option<Value>, after: Option<Value>, into: &mut Vec<FieldChange>) {
+    match (before, after) {
+        (before, after) if before == after => {}
+        (Some(Value::Object(mut before)), Some(Value::Object(mut after))) => {
+            let keys: BTreeSet<_> = before.keys().chain(after.keys()).cloned().collect();
+            for key in keys {
+                let at = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+                differing(at, before.remove(&key), after.remove(&key), into);
+            }
+        }
+        (Some(Value::Array(before)), Some(Value::Array(after))) => {
+            let longest = before.len().max(after.len());
+            let (mut before, mut after) = (before.into_iter(), after.into_iter());
+            for n in 0..longest {
+                differing(format!("{at}/{n}"), before.next(), after.next(), into);
+            }
+        }
+        (before, after) => into.push(FieldChange { at, before, after }),
+    }
+}
+
+/// A finding in the order in which findings are told.
+#[derive(Debug, PartialEq, Eq)]
+struct Ordered(Finding);
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        // Where a finding is written is no matter: a line more above it makes no new one.
+        (self.0.code, &self.0.message).cmp(&(other.0.code, &other.0.message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_differ_as_deep_inside_as_they_do() {
+        let before = json!({ "a": { "b/c": 1, "d": [1, 2] }, "e": 1 });
+        let after = json!({ "a": { "b/c": 2, "d": [1, 3, 4] }, "f": 1 });
+        let mut fields = Vec::new();
+        differing(String::new(), Some(before.clone()), Some(after), &mut fields);
+        let told: Vec<_> = fields.iter().map(|one| (&*one.at, &one.before, &one.after)).collect();
+        assert_eq!(
+            told,
+            [
+                ("/a/b~1c", &Some(json!(1)), &Some(json!(2))),
+                ("/a/d/1", &Some(json!(2)), &Some(json!(3))),
+                ("/a/d/2", &None, &Some(json!(4))),
+                ("/e", &Some(json!(1)), &None),
+                ("/f", &None, &Some(json!(1))),
+            ]
+        );
+        fields.clear();
+        differing(String::new(), Some(before.clone()), Some(before), &mut fields);
+        assert!(fields.is_empty());
+    }
+}

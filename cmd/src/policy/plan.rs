@@ -1,0 +1,53 @@
+//! `ironmesh policy plan`: what would change if a folder came into force.
+
+mod words;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use ironmesh_admin::{Client, PlanRequest};
+use ironmesh_catalog::verdict::Sight;
+use ironmesh_config::Loaded;
+
+use super::forecast::{add_findings, forecast};
+use super::offline;
+use crate::cli::{Output, PlanArguments};
+use crate::exit::CHANGES;
+use crate::places::Places;
+
+/// Tells what would change. Nothing does.
+#[expect(clippy::print_stdout, reason = "the plan is this command's result")]
+pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::Result<()> {
+    let places = Places::find(&arguments.config)?;
+    // Checked here, so that what is wrong is drawn as `policy check` draws it.
+    let (loaded, specification) = offline::load(&arguments.path, output)?;
+    let plan = if let Some(folder) = &arguments.offline {
+        let (old, before) = offline::load(folder, output)?;
+        let proxies = offline::one_proxy_each(&before, &specification);
+        let records = offline::records(&proxies);
+        let before = Arc::new(offline::snapshot(&places.settings, &before, records));
+        let sight = Sight::PolicyAlone;
+        let mut plan = forecast(&before, &specification, &proxies, sight, arguments.resources);
+        let views =
+            |loaded: &Loaded| -> Vec<_> { loaded.findings.iter().map(Into::into).collect() };
+        add_findings(&mut plan, &views(&old), &views(&loaded));
+        plan
+    } else {
+        let documents = loaded.documents.iter();
+        let documents = documents.map(|one| (one.path.to_string(), one.text.to_string()));
+        let request =
+            PlanRequest { documents: documents.collect(), resources: arguments.resources };
+        Client::new(&places.admin_socket()).plan(&request).await?
+    };
+    match output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&plan)?),
+        Output::Text => {
+            let color = std::io::stdout().is_terminal();
+            print!("{}", words::plan(&plan, color));
+        }
+    }
+    if arguments.detailed_exitcode && !plan.is_empty() {
+        return Err(CHANGES.into());
+    }
+    Ok(())
+}

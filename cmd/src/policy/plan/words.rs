@@ -1,0 +1,188 @@
+//! Plans in words.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
+use ironmesh_catalog::ServicePort;
+use ironmesh_catalog::difference::{AccessChange, SplitChange, Turn};
+use ironmesh_catalog::routing::Branch;
+
+/// How many proxies of a group are named.
+const NAMED: usize = 3;
+
+/// A plan as text.
+pub(super) fn plan(plan: &Plan, color: bool) -> String {
+    let mut text = String::new();
+    if plan.is_empty() {
+        let _ = writeln!(text, "no changes: {} → {}", plan.from, plan.to);
+        return text;
+    }
+    let _ = writeln!(text, "{} → {}", plan.from, plan.to);
+    services(&mut text, plan);
+    access(&mut text, &plan.difference.access);
+    splits(&mut text, plan);
+    findings(&mut text, "found wrong from then on", '+', &plan.findings_new);
+    findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
+    proxies(&mut text, plan);
+    if color { colored(&text) } else { text }
+}
+
+/// The text with its added and removed lines in the colours that people know.
+fn colored(text: &str) -> String {
+    let line = |line: &str| match line.trim_start().chars().next() {
+        Some('+') => format!("\x1b[32m{line}\x1b[0m\n"),
+        Some('-') => format!("\x1b[31m{line}\x1b[0m\n"),
+        Some('~') => format!("\x1b[33m{line}\x1b[0m\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+fn services(text: &mut String, plan: &Plan) {
+    if plan.difference.services.is_empty() {
+        return;
+    }
+    text.push_str("\nservices\n");
+    for one in &plan.difference.services {
+        let _ = writeln!(text, "  {} {} ({})", one.change.sign(), one.service, one.spot);
+        for detail in &one.details {
+            let _ = writeln!(text, "      {detail}");
+        }
+    }
+}
+
+/// Who gains and loses what, by service port.
+fn access(text: &mut String, changes: &[AccessChange]) {
+    let mut by_port: BTreeMap<&ServicePort, Vec<&AccessChange>> = BTreeMap::new();
+    for change in changes {
+        by_port.entry(&change.port).or_default().push(change);
+    }
+    if !by_port.is_empty() {
+        text.push_str("\naccess\n");
+    }
+    for (port, changes) in by_port {
+        let _ = writeln!(text, "  {}, port {}", port.service, port.port);
+        for AccessChange { who, turn, way, by, .. } in changes {
+            let verb = match turn {
+                Turn::Gained => "+ {} gains",
+                Turn::Kept => "  {} keeps",
+                Turn::Lost => "- {} loses",
+            };
+            let verb = verb.replace("{}", &who.to_string());
+            let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+            let by = match &by[..] {
+                [] => "permissive mode".to_owned(),
+                some => some.join(", "),
+            };
+            let _ = writeln!(text, "    {verb} {way}: {by}");
+        }
+    }
+}
+
+fn splits(text: &mut String, plan: &Plan) {
+    if plan.difference.splits.is_empty() {
+        return;
+    }
+    text.push_str("\nsplits\n");
+    for SplitChange { port, change, before, after, by } in &plan.difference.splits {
+        let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+        let (sign, service, port) = (change.sign(), &port.service, port.port);
+        let _ = writeln!(text, "  {sign} {service}, port {port}: {}", by.join(", "));
+        branches(text, "", before);
+        branches(text, "→ ", after);
+    }
+}
+
+/// Where calls go, with the conditions in short. The first line begins with `sign`.
+fn branches(text: &mut String, sign: &str, branches: &[Branch]) {
+    let mut sign = sign.to_owned();
+    if branches.is_empty() {
+        let _ = writeln!(text, "      {sign}there is no such port");
+    }
+    for branch in branches {
+        let conditions: Vec<_> = branch.conditions.iter().map(|one| one.way.to_string()).collect();
+        let condition = match &conditions[..] {
+            [] if branches.len() == 1 => String::new(),
+            [] => "otherwise: ".to_owned(),
+            some => format!("{}: ", some.join(" and ")),
+        };
+        let _ = writeln!(text, "      {sign}{condition}{branch}");
+        sign = " ".repeat(sign.chars().count());
+    }
+}
+
+fn findings(text: &mut String, title: &str, sign: char, findings: &[FindingView]) {
+    if findings.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n{title}");
+    for one in findings {
+        let FindingView { severity, code, message, place, .. } = one;
+        let place = match (&place.file, place.line, place.column) {
+            (Some(file), Some(line), Some(column)) => format!(" ({file}:{line}:{column})"),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "  {sign} {severity}[{code}]: {message}{place}");
+    }
+}
+
+fn proxies(text: &mut String, plan: &Plan) {
+    let affected: usize = plan.proxies.iter().map(|group| group.proxies.len()).sum();
+    let all = affected + plan.unaffected;
+    let _ = writeln!(text, "\nproxies: {affected} of {all} are sent something");
+    for group in &plan.proxies {
+        self::group(text, group);
+    }
+    if affected > 0 && plan.proxies.iter().all(|group| group.drains.is_empty()) {
+        text.push_str("  no connection ends: no filter chain of a listener changes\n");
+    }
+}
+
+fn group(text: &mut String, group: &ProxyGroup) {
+    let names: Vec<_> = group
+        .proxies
+        .iter()
+        .take(NAMED)
+        .map(|proxy| {
+            let services: Vec<_> = proxy.services.iter().map(ToString::to_string).collect();
+            let services = services.join(", ");
+            let away = if proxy.connected { "" } else { ", not connected" };
+            match &proxy.id {
+                Some(id) => format!("{id} ({services}{away})"),
+                None => format!("each of {services}"),
+            }
+        })
+        .collect();
+    let further = match group.proxies.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let _ = writeln!(text, "  {}{further}", names.join(", "));
+    for ResourceChange { resource_type, name, change, fields } in &group.resources {
+        let sign = match &**change {
+            "added" => '+',
+            "removed" => '-',
+            _ => '~',
+        };
+        let _ = writeln!(text, "    {sign} {resource_type} `{name}`");
+        for field in fields {
+            self::field(text, field);
+        }
+    }
+    for chain in &group.drains {
+        let _ = writeln!(text, "    connections of `{chain}` end within the drain time");
+    }
+}
+
+fn field(text: &mut String, field: &FieldChange) {
+    let FieldChange { at, before, after } = field;
+    let at = if at.is_empty() { "all of it" } else { at };
+    let _ = writeln!(text, "        {at}");
+    for (sign, value) in [('-', before), ('+', after)] {
+        let Some(value) = value else { continue };
+        for line in format!("{value:#}").lines() {
+            let _ = writeln!(text, "        {sign} {line}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! `ironmesh policy plan`, from one folder to another.
+
+use std::fmt::Write as _;
+
+use crate::command::{Place, Run};
+
+const BEFORE: &str = r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[service]]
+name = "store-v2"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[service]]
+name = "ledger"
+ports = [{ name = "sql", port = 3306, protocol = "tcp" }]
+
+[[service]]
+name = "buyer"
+
+[[service]]
+name = "thief"
+
+[[http_route_group]]
+name = "store"
+[[http_route_group.matches]]
+name = "buy"
+path_regex = "/books/.*"
+methods = ["GET"]
+
+[[tcp_route]]
+name = "sql"
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "store" }]
+
+[[traffic_target]]
+name = "book-keeping"
+destination = { name = "ledger" }
+sources = [{ name = "store" }, { name = "store-v2" }]
+rules = [{ kind = "TCPRoute", name = "sql" }]
+
+[[traffic_split]]
+name = "versions"
+service = "store"
+backends = [{ service = "store", weight = 9 }, { service = "store-v2", weight = 1 }]
+"#;
+
+fn plan(place: &Place, after: &str, arguments: &[&str]) -> Run {
+    place.write("before/a.toml", BEFORE);
+    place.write("after/a.toml", after);
+    let all = [&["policy", "plan", "after", "--offline", "before"], arguments].concat();
+    place.run(&all)
+}
+
+#[test]
+fn a_policy_that_says_the_same_in_other_lines_changes_nothing() {
+    let Some(place) = Place::open() else { return };
+    let after = format!("# a comment\n\n{BEFORE}");
+    let run = plan(&place, &after, &["--detailed-exitcode"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.starts_with("no changes: "), "{}", run.stdout);
+}
+
+#[test]
+fn who_gains_and_loses_what_is_told_in_words_and_exits_with_5_if_wanted() {
+    let Some(place) = Place::open() else { return };
+    let after = BEFORE
+        .replace(r#"sources = [{ name = "buyer" }]"#, r#"sources = [{ name = "thief" }]"#)
+        .replace(r#"[{ name = "store" }, { name = "store-v2" }]"#, r#"[{ name = "store" }]"#)
+        .replace("weight = 9", "weight = 1");
+    assert_eq!(plan(&place, &after, &[]).code, 0, "changes are no failure");
+    let run = plan(&place, &after, &["--detailed-exitcode"]);
+    assert_eq!((run.code, run.stderr.as_str()), (5, ""), "{run:?}");
+    let (revisions, rest) = run.stdout.split_once('\n').unwrap();
+    assert!(revisions.contains(" → "), "{revisions}");
+    assert_eq!(
+        rest,
+        "
+access
+  default/ledger, port 3306
+    - default/store-v2 loses connections: traffic target `default/book-keeping` (a.toml:37:8)
+  default/store, port 80
+    - default/buyer loses GET on `/books/.*`: traffic target `default/buyers` (a.toml:31:8)
+    + default/thief gains GET on `/books/.*`: traffic target `default/buyers` (a.toml:31:8)
+
+splits
+  ~ default/store, port 80: traffic split `default/versions` (a.toml:43:8)
+      90 % default/store, 10 % default/store-v2
+      → 50 % default/store, 50 % default/store-v2
+
+proxies: 5 of 5 are sent something
+  each of default/buyer
+    - cluster `default/store-v2|80`
+    - cluster `default/store|80`
+    - endpoints `default/store-v2|80`
+    - endpoints `default/store|80`
+    ~ route configuration `outbound-http`
+  each of default/ledger
+    ~ secret `authz:default/ledger|3306`
+    ~ listener `inbound`
+    connections of `inbound|default/ledger|3306|0` end within the drain time
+  each of default/store
+    ~ route configuration `inbound|default/store|80`
+  each of default/store-v2
+    - cluster `default/ledger|3306`
+    - endpoints `default/ledger|3306`
+  each of default/thief
+    + cluster `default/store-v2|80`
+    + cluster `default/store|80`
+    + endpoints `default/store-v2|80`
+    + endpoints `default/store|80`
+    ~ route configuration `outbound-http`
+"
+    );
+}
+
+#[test]
+fn splits_are_told_by_where_calls_go_in_the_end_and_parts_by_the_whole() {
+    let Some(place) = Place::open() else { return };
+    let after =
+        BEFORE.replace("sources = [{ name = \"buyer\" }]", "sources = [{ name = \"thief\" }]");
+    let after = format!(
+        r#"{after}
+[[traffic_split]]
+name = "behind"
+service = "store-v2"
+backends = [{{ service = "store-v2", weight = 1 }}, {{ service = "store-v3", weight = 1 }}]
+
+[[traffic_split]]
+name = "beta"
+service = "store"
+matches = [{{ kind = "HTTPRouteGroup", name = "store" }}]
+backends = [{{ service = "store-v3", weight = 1 }}]
+
+[[service]]
+name = "store-v3"
+ports = [{{ name = "web", port = 80, protocol = "http" }}]
+
+[[service]]
+name = "pay"
+external = true
+hostname = "api.pay.example"
+visibility = "private"
+mode = "permissive"
+ports = [{{ name = "web", port = 80, protocol = "http" }}]
+"#
+    )
+    .replacen(
+        "[[service]]",
+        "[[service]]\nsubsets = [{ name = 'store-new', labels = { v = 'n' } }]",
+        1,
+    );
+    let run = plan(&place, &after, &[]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let (words, found) = run.stdout.split_once("\nfound wrong").unwrap();
+    for place in ["store-v3`: its share of the calls is refused (a.toml:51:", "refused (a.toml:57:"]
+    {
+        assert!(found.contains(place), "no {place} in {found}");
+    }
+    let (_, words) = words.split_once('\n').unwrap();
+    assert_eq!(
+        words,
+        "
+services
+  + default/pay (a.toml:64:8)
+      account default/pay
+      port 80 (web, http, to 80)
+      mode permissive
+      private
+      external: api.pay.example, looked up
+  + default/store-new (a.toml:3:21)
+      account default/store
+      port 80 (web, http, to 80)
+      the part of default/store with v=n
+  + default/store-v3 (a.toml:60:8)
+      account default/store-v3
+      port 80 (web, http, to 80)
+
+access
+  default/pay, port 80
+    + every account of namespace default gains every request: permissive mode
+  default/store, port 80
+    - default/buyer loses GET on `/books/.*`: traffic target `default/buyers` (a.toml:31:8)
+    + default/thief gains GET on `/books/.*`: traffic target `default/buyers` (a.toml:32:8)
+
+splits
+  ~ default/store, port 80: traffic split `default/beta` (a.toml:54:8), traffic split `default/versions` (a.toml:44:8), traffic split `default/behind` (a.toml:49:8)
+      90 % default/store, 10 % default/store-v2
+      → GET on `/books/.*`: all to default/store-v3
+        otherwise: 90 % default/store, 5 % default/store-v2, 5 % default/store-v3
+  + default/store-v2, port 80: traffic split `default/behind` (a.toml:49:8)
+      all to default/store-v2
+      → 50 % default/store-v2, 50 % default/store-v3
+"
+    );
+}
+
+#[test]
+fn what_is_refused_is_drawn_and_exits_with_3() {
+    let Some(place) = Place::open() else { return };
+    let run = plan(&place, &BEFORE.replace("weight = 9", "wight = 9"), &[]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(format!("{}{}", run.stdout, run.stderr).contains("did you mean `weight`?"), "{run:?}");
+    let run = place.run(&["policy", "plan", "before"]);
+    assert_eq!(run.code, 4, "no control plane runs: {run:?}");
+}
+
+#[test]
+fn resources_are_told_inside_without_keys() {
+    let Some(place) = Place::open() else { return };
+    let after = BEFORE.replace(r#"methods = ["GET"]"#, r#"methods = ["PUT"]"#);
+    let run = plan(&place, &after, &["--resources", "--output", "json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let [group] = &json["proxies"].as_array().unwrap()[..] else { panic!("{json:#}") };
+    let [routes] = &group["resources"].as_array().unwrap()[..] else { panic!("{group:#}") };
+    assert_eq!(routes["name"], "inbound|default/store|80");
+    let [field] = &routes["fields"].as_array().unwrap()[..] else { panic!("{routes:#}") };
+    assert_eq!((&field["before"], &field["after"]), (&"GET".into(), &"PUT".into()), "{field:#}");
+    assert_eq!(json["unaffected"], 4);
+    let added = format!("{BEFORE}\n[[service]]\nname = 'new'\n");
+    let run = plan(&place, &added, &["--resources"]);
+    assert!(run.stdout.contains("\"[redacted]\""), "{}", run.stdout);
+}
+
+#[test]
+fn a_thousand_services_are_planned() {
+    let Some(place) = Place::open() else { return };
+    let mut policy = String::new();
+    for n in 0..1000 {
+        writeln!(
+            policy,
+            "[[service]]\nname = 's{n}'\nports = [{{ port = 80, protocol = 'http' }}]"
+        )
+        .unwrap();
+        writeln!(policy, "[[http_route_group]]\nname = 'g{n}'").unwrap();
+        let mut rules = Vec::new();
+        for m in 0..5 {
+            writeln!(policy, "[[http_route_group.matches]]\nname = 'm{m}'\npath_regex = '/{m}/.*'")
+                .unwrap();
+            rules.push(format!("{{ kind = 'HTTPRouteGroup', name = 'g{n}', matches = ['m{m}'] }}"));
+        }
+        let source = (n + 1) % 1000;
+        let rules = rules.join(", ");
+        writeln!(policy, "[[traffic_target]]\nname = 't{n}'\ndestination = {{ name = 's{n}' }}\nsources = [{{ name = 's{source}' }}]\nrules = [{rules}]").unwrap();
+    }
+    place.write("large/a.toml", &policy);
+    let other = policy.replace(
+        "name = 't7'\ndestination = { name = 's7' }\nsources = [{ name = 's8' }]",
+        "name = 't7'\ndestination = { name = 's7' }\nsources = [{ name = 's9' }]",
+    );
+    assert_ne!(policy, other);
+    place.write("other/a.toml", &other);
+    let run = place.run(&["policy", "plan", "other", "--offline", "large"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("proxies: 3 of 1000 are sent something"), "{}", run.stdout);
+}

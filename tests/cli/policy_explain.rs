@@ -1,0 +1,282 @@
+//! `ironmesh policy explain`, of policy alone.
+
+use crate::command::{Place, Run};
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[service]]
+name = "store-v1"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[service]]
+name = "store-v2"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[service]]
+name = "ledger"
+ports = [{ name = "sql", port = 3306, protocol = "tcp" }]
+
+[[service]]
+name = "buyer"
+
+[[service]]
+name = "thief"
+
+[[traffic_split]]
+name = "versions"
+service = "store"
+backends = [{ service = "store-v1", weight = 9 }, { service = "store-v2", weight = 1 }]
+
+[[http_route_group]]
+name = "store"
+[[http_route_group.matches]]
+name = "buy"
+path_regex = "/books/.*"
+methods = ["GET"]
+
+[[tcp_route]]
+name = "sql"
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "store-v1" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "store" }]
+
+[[traffic_target]]
+name = "book-keeping"
+destination = { name = "ledger" }
+sources = [{ name = "store-v1" }]
+rules = [{ kind = "TCPRoute", name = "sql" }]
+"#;
+
+fn explain(place: &Place, arguments: &[&str]) -> Run {
+    place.write("policy/a.toml", POLICY);
+    let all = [&["policy", "explain", "--offline", "policy"], arguments].concat();
+    place.run(&all)
+}
+
+#[test]
+fn a_request_that_is_allowed_names_its_rule_and_exits_with_0() {
+    let Some(place) = Place::open() else { return };
+    let run = explain(&place, &["--from", "buyer", "--to", "store-v1", "--path", "/x/../books/1"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+allowed: default/buyer may GET `/x/../books/1` of default/store-v1 (port 80, http)
+  the path is compared as `/books/1`
+
+default/store-v1, as account default/store-v1, strict:
+  allowed by match `buy` of route group `default/store` (a.toml:32:8): GET on `/books/.*`
+    which traffic target `default/buyers` (a.toml:40:8) names
+  the caller gets the answer of the application
+  endpoints are not known from policy alone
+"
+    );
+    assert_eq!(run.stderr, "");
+}
+
+#[test]
+fn a_request_that_is_denied_says_what_is_missing_and_exits_with_1() {
+    let Some(place) = Place::open() else { return };
+    let ways = ["--from", "buyer", "--to", "store-v1", "--path", "/shelf", "--method", "PUT"];
+    let run = explain(&place, &ways);
+    assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+denied: default/buyer may not PUT `/shelf` of default/store-v1 (port 80, http)
+
+default/store-v1, as account default/store-v1, strict:
+  not by match `buy` of route group `default/store` (a.toml:32:8), which traffic target `default/buyers` (a.toml:40:8) names
+    the method PUT is none of: GET
+    the path `/shelf` does not match `/books/.*`
+  the caller gets 403 from the server's sidecar
+  endpoints are not known from policy alone
+"
+    );
+    let run = explain(&place, &["--from", "thief", "--to", "store-v1", "--path", "/books/1"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("default/thief is not among the callers: default/buyer"));
+    assert!(run.stdout.contains("404 by `Host`"), "{}", run.stdout);
+}
+
+#[test]
+fn calls_through_a_split_are_judged_wherever_they_go() {
+    let Some(place) = Place::open() else { return };
+    let run = explain(&place, &["--from", "buyer", "--to", "store", "--path", "/books/1"]);
+    assert_eq!(run.code, 1, "not all of it is allowed: {run:?}");
+    for part in [
+        "allowed in part: default/buyer may GET",
+        "split by traffic split `default/versions` (a.toml:25:8)",
+        "9/10 to default/store-v1",
+        "1/10 to default/store-v2",
+        "no traffic target is about account default/store-v2",
+    ] {
+        assert!(run.stdout.contains(part), "no {part:?} in\n{}", run.stdout);
+    }
+}
+
+const MORE: &str = r#"
+[[service]]
+name = "books"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[traffic_split]]
+name = "readers"
+service = "books"
+matches = [{ kind = "HTTPRouteGroup", name = "store" }]
+backends = [{ service = "store-v2", weight = 1 }]
+
+[[traffic_split]]
+name = "rest"
+service = "books"
+backends = [{ service = "store", weight = 1 }]
+
+[[service]]
+name = "safe"
+visibility = "private"
+mode = "permissive"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+subsets = [{ name = "safe-new", labels = { version = "new" } }]
+
+[[service]]
+name = "auditor"
+namespace = "office"
+
+[[service]]
+name = "pay"
+external = true
+hostname = "api.pay.example"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+
+[[traffic_target]]
+name = "payers"
+destination = { name = "pay" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "store" }]
+"#;
+
+fn explain_more(place: &Place, arguments: &[&str]) -> Run {
+    place.write("policy/more.toml", MORE);
+    explain(place, arguments)
+}
+
+#[test]
+fn where_calls_go_is_told_through_conditions_and_splits_behind_splits() {
+    let Some(place) = Place::open() else { return };
+    let run = explain_more(&place, &["--from", "buyer", "--to", "books", "--path", "/books/1"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+denied: default/buyer may not GET `/books/1` of default/books (port 80, http)
+  the calls are split by traffic split `default/readers` (more.toml:7:8), traffic split `default/rest` (more.toml:13:8), traffic split `default/versions` (a.toml:25:8)
+  and this one is GET on `/books/.*` (match `buy` (a.toml:32:8))
+
+all to default/store-v2, as account default/store-v2, strict:
+  no traffic target is about account default/store-v2
+  the caller gets 403 from the server's sidecar
+  endpoints are not known from policy alone
+"
+    );
+    let run = explain_more(&place, &["--from", "buyer", "--to", "books"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    for part in [
+        "allowed in part: default/buyer may call",
+        "\n    GET on `/books/.*` (match `buy` (a.toml:32:8)): all to default/store-v2\n",
+        "\n    otherwise: 90 % default/store-v1, 10 % default/store-v2\n",
+        "\ndefault/store-v1, as account",
+    ] {
+        assert!(run.stdout.contains(part), "no {part:?} in\n{}", run.stdout);
+    }
+}
+
+#[test]
+fn what_is_private_or_outside_says_so() {
+    let Some(place) = Place::open() else { return };
+    let run = explain_more(&place, &["--from", "office/auditor", "--to", "safe-new"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+denied: office/auditor may not call default/safe-new (port 80, http)
+
+default/safe-new, a part of default/safe, as account default/safe, permissive:
+  the service is private: accounts of namespace default alone may know of it, whatever targets say
+  the caller gets 404 by `Host`, or 403 at a declared upstream: its own sidecar is told of no such service
+  endpoints are not known from policy alone
+"
+    );
+    let run = explain_more(&place, &["--from", "thief", "--to", "safe-new"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let run = explain_more(&place, &["--from", "buyer", "--to", "pay", "--path", "/shelf"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+denied: default/buyer may not GET `/shelf` of default/pay (port 80, http)
+
+default/pay, outside of the mesh, as account default/pay, strict:
+  not by match `buy` of route group `default/store` (a.toml:32:8), which traffic target `default/payers` (more.toml:35:8) names
+    the path `/shelf` does not match `/books/.*`
+  the caller gets 403 from its own sidecar
+  endpoints are looked up by DNS, as api.pay.example
+  enforced by the caller's proxy alone: an application that goes past it is not held up
+"
+    );
+}
+
+#[test]
+fn without_a_request_the_ways_are_told_and_tcp_has_no_requests() {
+    let Some(place) = Place::open() else { return };
+    let run = explain(&place, &["--from", "buyer", "--to", "store-v1"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("in these ways"), "{}", run.stdout);
+    let run = explain(&place, &["--from", "store-v1", "--to", "ledger"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("TCP route `default/sql` (a.toml:37:8): connections"));
+    let run = explain(&place, &["--from", "buyer", "--to", "ledger"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("no connection: its own sidecar listens on no port for it"));
+    let run = explain(&place, &["--from", "buyer", "--to", "ledger", "--path", "/"]);
+    assert_eq!(run.code, 2, "{run:?}");
+}
+
+#[test]
+fn a_name_that_is_misspelt_is_no_denial() {
+    let Some(place) = Place::open() else { return };
+    let run = explain(&place, &["--from", "byer", "--to", "store-v1"]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    assert!(run.stderr.contains("did you mean `default/buyer`?"), "{}", run.stderr);
+    let run = explain(&place, &["--from", "buyer", "--to", "stor"]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    assert!(run.stderr.contains("did you mean `default/store`?"), "{}", run.stderr);
+    let run = explain(&place, &["--from", "buyer", "--to", "store", "--port", "81"]);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("has no port 81; it has: 80"), "{}", run.stderr);
+    let run = place.run(&["policy", "explain", "--from", "buyer", "--to", "store"]);
+    assert_eq!(run.code, 4, "no control plane runs: {run:?}");
+}
+
+#[test]
+fn machines_get_the_verdict_as_data() {
+    let Some(place) = Place::open() else { return };
+    let arguments = ["--from", "buyer", "--to", "store-v1", "--path", "/a%2fb", "--output", "json"];
+    let run = explain(&place, &arguments);
+    assert_eq!(run.code, 1, "{run:?}");
+    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert!(json["answer"]["rejected"].as_str().unwrap().contains("%2f"), "{json:#}");
+    let run = explain(&place, &["--from", "buyer", "--to", "store-v1", "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(json["answer"], "allowed");
+    let permit = &json["destinations"][0]["judgement"]["by"][0];
+    assert_eq!(
+        (&permit["target"]["spot"]["file"], &permit["target"]["spot"]["line"]),
+        (&"a.toml".into(), &40.into())
+    );
+}

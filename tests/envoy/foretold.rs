@@ -1,0 +1,258 @@
+//! What is told before it happens: a plan of a policy, and then the policy; a verdict, and then the call.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fs_err as fs;
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually, get_once,
+};
+use serde_json::Value;
+
+use crate::bookstore::{endpoint_known, expect};
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
+
+[[service]]
+name = "ledger"
+ports = [{ name = "sql", port = 3306, protocol = "tcp", target_port = 8081 }]
+
+[[service]]
+name = "anna"
+
+[[service]]
+name = "ben"
+
+[[http_route_group]]
+name = "store"
+[[http_route_group.matches]]
+name = "books"
+path_regex = "/books"
+
+[[tcp_route]]
+name = "sql"
+
+[[traffic_target]]
+name = "readers"
+destination = { name = "store" }
+sources = [{ name = "anna" }]
+rules = [{ kind = "HTTPRouteGroup", name = "store" }]
+
+[[traffic_target]]
+name = "clerks"
+destination = { name = "ledger" }
+sources = [{ name = "store" }, { name = "anna" }]
+rules = [{ kind = "TCPRoute", name = "sql" }]
+"#;
+
+struct Shop {
+    mesh: Mesh,
+    anna: Envoy,
+    ben: Envoy,
+    _servers: [Envoy; 2],
+    _app: App,
+}
+
+impl Shop {
+    async fn open() -> Option<Self> {
+        let mesh = Mesh::start(&Programs::find()?, &[("policy.toml", POLICY)]).await;
+        let app = App::http1("store", mesh.loopback().socket(21, 8080)).await;
+        let store = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
+        let ledger = mesh.envoy(&ProxyOptions::new("default/ledger", 22)).await;
+        let caller = |name: &str, host| {
+            ProxyOptions::new(&format!("default/{name}"), host)
+                .upstream("default/store=8000")
+                .upstream("default/ledger=8001")
+        };
+        let anna = mesh.envoy(&caller("anna", 11)).await;
+        let ben = mesh.envoy(&caller("ben", 12)).await;
+        endpoint_known(&anna, "default/store|80").await;
+        endpoint_known(&anna, "default/ledger|3306").await;
+        Some(Self { mesh, anna, ben, _servers: [store, ledger], _app: app })
+    }
+
+    async fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.mesh.run(&[arguments, &["--output", "json"]].concat()).await;
+        assert!(!output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// What a plan of this policy says.
+    async fn plan(&self, policy: &str) -> Value {
+        let folder = self.mesh.folder().join("planned");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("policy.toml"), policy).unwrap();
+        self.json(&["policy", "plan", folder.to_str().unwrap()]).await
+    }
+
+    /// What each proxy is to have: type and name, with the version; when nothing is on its way.
+    async fn taken(&self) -> Result<BTreeMap<String, BTreeMap<(String, String), String>>, String> {
+        let mut taken = BTreeMap::new();
+        for proxy in self.mesh.proxies().await.as_array().unwrap() {
+            let id = proxy["id"].as_str().unwrap();
+            let config = self.mesh.admin_get(&format!("/v1/proxies/{id}/config")).await;
+            let mut of_proxy = BTreeMap::new();
+            for one in config.get("resources").unwrap().as_array().unwrap() {
+                let text = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
+                match &*text("state") {
+                    "taken" | "not_taken" => {}
+                    // Envoy may keep it as long as connections drain.
+                    "leaving" => continue,
+                    _ => return Err(format!("{id}: {one}")),
+                }
+                of_proxy.insert((text("resource_type"), text("name")), text("version"));
+            }
+            taken.insert(id.to_owned(), of_proxy);
+        }
+        Ok(taken)
+    }
+}
+
+/// Which proxy is sent what, and how.
+type Sent = BTreeSet<(String, String, String, String)>;
+
+fn foretold(plan: &Value) -> Sent {
+    let mut sent = Sent::new();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    for group in plan["proxies"].as_array().unwrap() {
+        for proxy in group["proxies"].as_array().unwrap() {
+            for one in group["resources"].as_array().unwrap() {
+                let (of, name, how) = (&one["resource_type"], &one["name"], &one["change"]);
+                sent.insert((text(&proxy["id"]), text(of), text(name), text(how)));
+            }
+        }
+    }
+    sent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_plan_foretells_is_what_the_proxies_are_sent() {
+    let Some(shop) = Shop::open().await else { return };
+    let ben_too = POLICY.replace(
+        r#"sources = [{ name = "anna" }]"#,
+        r#"sources = [{ name = "anna" }, { name = "ben" }]"#,
+    );
+    let no_clerk =
+        ben_too.replace(r#"[{ name = "store" }, { name = "anna" }]"#, r#"[{ name = "store" }]"#);
+    let narrower = no_clerk.replace(r#""/books""#, r#""/books/new""#);
+    let split = format!(
+        "{narrower}\n[[service]]\nname = 'store-v2'\nservice_account = 'store'\n\
+         ports = [{{ name = 'web', port = 80, protocol = 'http', target_port = 8080 }}]\n\
+         [[traffic_split]]\nname = 's'\nservice = 'store'\n\
+         backends = [{{ service = 'store', weight = 1 }}, {{ service = 'store-v2', weight = 1 }}]\n"
+    );
+    // A part of it behind the second version, for some; and a service outside of the mesh.
+    let outside = shop.mesh.loopback().socket(21, 8080);
+    let nested = split.replace(
+        "[[service]]\nname = \"store\"\n",
+        "[[service]]\nname = \"store\"\nsubsets = [{ name = 'store-new', labels = { is = 'new' } }]\n",
+    );
+    assert_ne!(nested, split);
+    let nested = format!(
+        "{nested}\n[[traffic_split]]\nname = 'behind'\nservice = 'store-v2'\n\
+         matches = [{{ kind = 'HTTPRouteGroup', name = 'store' }}]\n\
+         backends = [{{ service = 'store-new', weight = 1 }}]\n\
+         [[service]]\nname = 'pay'\nexternal = true\nmode = 'permissive'\n\
+         ports = [{{ port = 80, protocol = 'http' }}]\n[service.endpoints]\n\
+         static = [{{ address = '{}', port = {} }}]\n",
+        outside.ip(),
+        outside.port(),
+    );
+    let another_port = nested.replace(
+        r#"ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]"#,
+        r#"ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }, { name = "more", port = 81, protocol = "http", target_port = 8080 }]"#,
+    );
+    let ledger = "[[service]]\nname = \"ledger\"\n";
+    let permissive = another_port
+        .replace(ledger, &format!("{ledger}mode = \"permissive\"\nvisibility = \"private\"\n"));
+    let end = POLICY.to_owned();
+    let steps = [&ben_too, &no_clerk, &narrower, &split, &nested, &another_port, &permissive, &end];
+    for (step, policy) in steps.into_iter().enumerate() {
+        let before =
+            eventually("all to have what they are to have", async || shop.taken().await).await;
+        let plan = shop.plan(policy).await;
+        assert_ne!(plan["proxies"], Value::Array(Vec::new()), "step {step} changes nothing");
+        shop.mesh.write_policy("policy.toml", policy);
+        eventually(&format!("what the plan of step {step} foretells"), async || {
+            if shop.mesh.readyz().await["policy"]["revision"] != plan["to"] {
+                return Err("another policy is in force".to_owned());
+            }
+            let after = shop.taken().await?;
+            let mut sent = Sent::new();
+            for (id, now) in &after {
+                let was = &before[id];
+                for key in was.keys().chain(now.keys()) {
+                    let how = match (was.get(key), now.get(key)) {
+                        (None, _) => "added",
+                        (_, None) => "removed",
+                        (was, now) if was == now => continue,
+                        _ => "changed",
+                    };
+                    sent.insert((id.clone(), key.0.clone(), key.1.clone(), how.to_owned()));
+                }
+            }
+            let foretold = foretold(&plan);
+            let missing: Vec<_> = foretold.difference(&sent).collect();
+            let surplus: Vec<_> = sent.difference(&foretold).collect();
+            if missing.is_empty() && surplus.is_empty() {
+                return Ok(());
+            }
+            Err(format!("not sent: {missing:#?}; not foretold: {surplus:#?}"))
+        })
+        .await;
+        let again = shop.plan(policy).await;
+        assert_eq!(again["proxies"], Value::Array(Vec::new()), "step {step} has more to come");
+        assert_eq!(again["access"], Value::Array(Vec::new()));
+    }
+    for envoy in [&shop.anna, &shop.ben] {
+        envoy.assert_calm().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_control_plane_explains_what_its_envoys_do() {
+    let Some(shop) = Shop::open().await else { return };
+    let explain = async |from: &str, path: &str| {
+        let arguments = ["policy", "explain", "--from", from, "--to", "store", "--path", path];
+        shop.json(&arguments).await
+    };
+    for (from, caller, path, status) in [
+        ("anna", &shop.anna, "/books/1", 200),
+        ("anna", &shop.anna, "/x/../books", 200),
+        ("anna", &shop.anna, "/shelf", 403),
+        ("anna", &shop.anna, "/books%2f1", 400),
+        ("ben", &shop.ben, "/books/1", 403),
+    ] {
+        eventually(&format!("{status} for {from} at {path}"), async || {
+            expect(&get_once(caller.socket(8000), path, &[]).await?, status)
+        })
+        .await;
+        let verdict = explain(from, path).await;
+        let answer = if status == 200 { "allowed" } else { "denied" };
+        let told = if status == 400 {
+            verdict["answer"]["rejected"].is_string()
+        } else {
+            verdict["answer"] == answer
+        };
+        assert!(told, "{from} {path}: {verdict:#}");
+        if status != 400 {
+            let endpoints = verdict["destinations"][0]["endpoints"].as_array().unwrap();
+            let server = shop.mesh.loopback().socket(21, 15003).to_string();
+            assert_eq!(endpoints[0]["address"], server, "{verdict:#}");
+        }
+    }
+    // It may be read by whoever may read.
+    let question = r#"{"caller":"default/ben","service":"default/store"}"#;
+    let question = question.replace('{', "%7B").replace('}', "%7D").replace('"', "%22");
+    let verdict = shop.mesh.admin_get(&format!("/v1/explain?question={question}")).await;
+    assert_eq!(verdict["answer"], "denied", "{verdict:#}");
+    // What costs as much as a plan is for the owner of the socket.
+    let mut reader = Http1Connection::connect(shop.mesh.admin()).await.unwrap();
+    let refused = reader.request("POST".parse().unwrap(), "/v1/plan", &[("host", "x")]).await;
+    assert_eq!(refused.unwrap().status, 404);
+    let output = shop.mesh.run(&["policy", "explain", "--from", "bem", "--to", "store"]).await;
+    assert_eq!(output.status.code(), Some(2), "a name that nobody has is no denial");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean `default/ben`?"));
+}

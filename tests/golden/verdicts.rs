@@ -1,0 +1,254 @@
+//! What `policy explain` answers is what happens: on policies and requests by chance, the verdict, the
+//! RBAC that is compiled, and a real Envoy agree.
+//!
+//! One Envoy serves all services of a policy and calls them as one of its accounts. So it judges the calls
+//! of all accounts, each with its own certificate, straight at the mesh port; and it carries the calls of
+//! one account the whole way: by `Host`, over mutual TLS to itself.
+
+mod random;
+mod rbac;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use fs_err as fs;
+use ironmesh_catalog::verdict::{Answer, Gets, Sight, Verdict, verdict};
+use ironmesh_catalog::{Mode, Question, Request, ServiceAccount, Snapshot};
+use ironmesh_tests::programs::require_envoy;
+use ironmesh_tests::tls::connect_mesh;
+use ironmesh_tests::{App, Envoy, Http1Connection, Loopback};
+use ironmesh_xds_compile::Compiled;
+use ironmesh_xds_wire::ResourceType;
+use serde_json::json;
+
+use self::random::{APEXES, CALLERS, EXTERNAL, LABELS, PARTS, SERVICES};
+use self::rbac::{Opinion, Seen};
+use crate::case::Case;
+use crate::certificates::RealCertificates;
+use crate::regexes::Chance;
+use crate::rendering;
+
+/// How many policies are tried, unless `PROPTEST_CASES` says so.
+const POLICIES: usize = 4;
+
+/// How many requests each caller makes of each service.
+const REQUESTS: usize = 12;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verdict_is_what_the_rbac_says_and_what_envoy_does() {
+    let Some(program) = require_envoy() else { return };
+    let of_environment = |name| std::env::var(name).ok()?.parse().ok();
+    let seed = of_environment("PROPTEST_RNG_SEED").unwrap_or_else(rand_seed);
+    let cases = of_environment("PROPTEST_CASES").map_or(POLICIES, |n| usize::try_from(n).unwrap());
+    let mut tally = Tally::default();
+    for number in 0..cases {
+        let seed = seed.wrapping_add(u64::try_from(number).unwrap());
+        Trial::new(seed).run(&program, &mut tally).await;
+    }
+    // Guards the test itself: each kind of answer must have been seen, or nothing was compared.
+    for status in [200, 400, 403, 404, 503] {
+        let seen = tally.0.get(&status).copied().unwrap_or_default();
+        assert!(seen >= 20, "{status} was seen {seen} times: {tally:?}");
+    }
+}
+
+fn rand_seed() -> u64 {
+    u64::from_le_bytes(uuid::Uuid::new_v4().as_bytes()[..8].try_into().unwrap())
+}
+
+/// How often Envoy gave each status.
+#[derive(Debug, Default)]
+struct Tally(BTreeMap<u16, usize>);
+
+/// One policy by chance, and all that calls under it.
+struct Trial {
+    seed: u64,
+    chance: Chance,
+    loopback: Loopback,
+    /// The account as which the Envoy calls.
+    caller: ServiceAccount,
+    policy: String,
+    snapshot: Snapshot,
+    compiled: Compiled,
+}
+
+impl Trial {
+    fn new(seed: u64) -> Self {
+        let (mut chance, loopback) = (Chance(seed), Loopback::claim());
+        let app = loopback.socket(21, 8080);
+        let policy = random::policy(&mut chance, app);
+        let caller = chance.one_of(&CALLERS);
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("policy")).unwrap();
+        fs::write(folder.path().join("policy/policy.toml"), &policy).unwrap();
+        let services = (0..SERVICES).map(|n| format!("'s{n}'"));
+        let served = services.chain(APEXES.map(|apex| format!("'{apex}'")));
+        let served = served.collect::<Vec<_>>().join(", ");
+        let proxy = format!(
+            "[[proxy]]\nlabel = 'all'\nid = '00000000-0000-4000-8000-000000000001'\n\
+             services = ['{caller}', {served}]\nmesh_address = '{}'\napp_address = '{}'\n\
+             labels = {LABELS}\n",
+            loopback.socket(11, 15003),
+            app.ip(),
+        );
+        fs::write(folder.path().join("proxies.toml"), proxy).unwrap();
+        let case = Case::load(folder.path().to_owned());
+        let snapshot = case.snapshot();
+        let snapshot =
+            snapshot.unwrap_or_else(|| panic!("seed {seed}: {policy}\n{}", case.findings(&[])));
+        let compiled = case.compile().remove(0).compiled;
+        let caller = caller.parse().unwrap();
+        Self { seed, chance, loopback, caller, policy, snapshot, compiled }
+    }
+
+    async fn run(&mut self, program: &Path, tally: &mut Tally) {
+        let certificates = RealCertificates::new();
+        let _app = App::http1("all", self.loopback.socket(21, 8080)).await;
+        let folder = tempfile::tempdir().unwrap();
+        let mut bootstrap = rendering::running_bootstrap(&self.compiled, &certificates);
+        let address = self.loopback.host(11);
+        bootstrap["admin"] = json!({ "address": {
+            "socket_address": { "address": address.to_string(), "port_value": 15000 },
+        }});
+        fs::write(folder.path().join("envoy.yaml"), bootstrap.to_string()).unwrap();
+        let envoy = Envoy::start(program, "all", folder.path(), address, 1).await;
+        for caller in CALLERS {
+            self.call_straight(&caller.parse().unwrap(), &certificates, tally).await;
+        }
+        self.call_by_host(&envoy, tally).await;
+    }
+
+    /// Calls each service at the mesh port as a caller, with its certificate.
+    async fn call_straight(
+        &mut self,
+        account: &ServiceAccount,
+        certificates: &RealCertificates,
+        tally: &mut Tally,
+    ) {
+        let certificate = certificates.of_account(account);
+        let principal = self.snapshot.mesh.trust_domain.workload(account).to_string();
+        for service in 0..SERVICES {
+            let sni = format!("80.s{service}.default.mesh.internal");
+            let roots = certificates.roots();
+            let connect = async || {
+                let (chain, key) = (&*certificate.chain, certificate.key.expose());
+                let address = self.loopback.socket(11, 15003);
+                let stream = connect_mesh(address, &sni, &["ironmesh"], chain, key, &roots).await;
+                Http1Connection::over(stream.unwrap()).await.unwrap()
+            };
+            let mut connection = connect().await;
+            for _ in 0..REQUESTS {
+                let host = format!("s{service}.default.mesh.internal:80");
+                let request = random::request(&mut self.chance, &host, false);
+                let verdict = self.verdict(account, &format!("s{service}"), &request);
+                let status = send(&mut connection, &request).await;
+                if status == 400 {
+                    // Envoy closes it behind that.
+                    connection = connect().await;
+                }
+                *tally.0.entry(status).or_default() += 1;
+                let told = match &verdict.answer {
+                    Answer::Rejected(_) => 400,
+                    _ if verdict.destinations[0].judgement.allowed => 200,
+                    _ => 403,
+                };
+                let about = || self.about(&request, &verdict);
+                assert_eq!(told, status, "Envoy says otherwise: {}", about());
+                if status != 400 {
+                    let name = format!("inbound|default/s{service}|80");
+                    let routes = &self.compiled.resources.of(ResourceType::Route)[&*name];
+                    let plain = || request.path.split('?').next().unwrap().to_owned();
+                    let path = verdict.compared_path.clone().unwrap_or_else(plain);
+                    let seen = Seen {
+                        principal: &principal,
+                        method: &request.method,
+                        path: &path,
+                        authority: &host,
+                        headers: &request.headers,
+                    };
+                    let judgement = &verdict.destinations[0].judgement;
+                    let is_audited = verdict.destinations[0].mode == Mode::Audit.to_string();
+                    let is_private = judgement.private_to.is_some();
+                    let would = is_audited.then_some(!judgement.strict_denies && !is_private);
+                    let told = Opinion { is_let_through: told == 200, in_the_shadow: would };
+                    assert_eq!(
+                        rbac::judge(routes, &seen),
+                        told,
+                        "the RBAC says otherwise: {}",
+                        about()
+                    );
+                }
+            }
+        }
+    }
+
+    /// Calls each service by its name as the account of the Envoy: the whole way.
+    async fn call_by_host(&mut self, envoy: &Envoy, tally: &mut Tally) {
+        let caller = self.caller.clone();
+        let services = (0..SERVICES).map(|n| (format!("s{n}"), REQUESTS));
+        let others = PARTS.into_iter().chain(EXTERNAL).map(|name| (name, REQUESTS));
+        // Of these there are most ways.
+        let others = others.chain(APEXES.map(|apex| (apex, 4 * REQUESTS)));
+        for (service, requests) in services.chain(others.map(|(name, n)| (name.to_owned(), n))) {
+            let mut connection = Http1Connection::connect(envoy.socket(15080)).await.unwrap();
+            for _ in 0..requests {
+                let host = format!("{service}.default");
+                let request = random::request(&mut self.chance, &host, true);
+                let verdict = self.verdict(&caller, &service, &request);
+                let status = send(&mut connection, &request).await;
+                if status == 400 {
+                    connection = Http1Connection::connect(envoy.socket(15080)).await.unwrap();
+                }
+                *tally.0.entry(status).or_default() += 1;
+                let foretold = by_host(&verdict);
+                let about = || self.about(&request, &verdict);
+                assert!(foretold.contains(&status), "Envoy says {status}: {}", about());
+                let is_allowed = verdict.answer == Answer::Allowed;
+                let may_be = [200, 503].into();
+                assert!(!is_allowed || foretold.is_subset(&may_be), "not allowed: {}", about());
+                assert!(is_allowed || foretold != [200].into(), "allowed: {}", about());
+            }
+        }
+    }
+
+    fn verdict(&self, caller: &ServiceAccount, service: &str, request: &Request) -> Verdict {
+        let question = Question {
+            caller: caller.clone(),
+            service: service.parse().unwrap(),
+            port: None,
+            request: Some(request.clone()),
+        };
+        verdict(&self.snapshot, &question, Sight::Mesh).unwrap()
+    }
+
+    fn about(&self, request: &Request, verdict: &Verdict) -> String {
+        format!("seed {}: {request:?}: {verdict:#?}\n{}", self.seed, self.policy)
+    }
+}
+
+/// The statuses of which a verdict says that a caller by `Host` gets one.
+fn by_host(verdict: &Verdict) -> BTreeSet<u16> {
+    match &verdict.answer {
+        Answer::Rejected(_) => [400].into(),
+        _ if !verdict.known => [404].into(),
+        Answer::Nowhere => [503].into(),
+        _ => {
+            let gets = verdict.destinations.iter().map(|one| match one.gets {
+                Gets::Application => 200,
+                Gets::Forbidden | Gets::ForbiddenByItsOwn => 403,
+                Gets::Unknown => 404,
+                Gets::NoEndpoint => 503,
+                Gets::Handshake => panic!("nothing here is TCP: {verdict:#?}"),
+            });
+            gets.collect()
+        }
+    }
+}
+
+async fn send(connection: &mut Http1Connection, request: &Request) -> u16 {
+    let headers: Vec<_> =
+        request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let method = request.method.parse().unwrap();
+    let answer = connection.request(method, &request.path, &headers).await;
+    answer.unwrap_or_else(|error| panic!("{request:?}: {error:#}")).status.as_u16()
+}

@@ -1,0 +1,236 @@
+//! Policies and requests by chance, the same for the same seed.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use ironmesh_catalog::Request;
+
+use crate::regexes::Chance;
+
+/// How many services there are to call at the mesh port.
+pub(super) const SERVICES: usize = 10;
+
+/// The accounts that call them. What is private to `default` the last does not know.
+pub(super) const CALLERS: [&str; 4] = ["default/c0", "default/c1", "default/c2", "far/c3"];
+
+/// The services whose calls splits send to others, the later ones behind the earlier ones.
+pub(super) const APEXES: [&str; 3] = ["apex0", "apex1", "apex2"];
+
+/// The services outside of the mesh.
+pub(super) const EXTERNAL: [&str; 2] = ["x0", "x1"];
+
+/// The parts of services: of the first there is an endpoint, of the second there is none.
+pub(super) const PARTS: [&str; 4] = ["s0-here", "s0-gone", "s1-here", "s1-gone"];
+
+/// What a proxy says that stands behind the former.
+pub(super) const LABELS: &str = "{ is = 'here' }";
+
+const PATH_EXPRESSIONS: &[&str] = &[
+    "/a",
+    "/a$",
+    "/a/.*",
+    "/(a|b)$",
+    "/[^/]*$",
+    "/a.*b$",
+    "(?i:/A)",
+    "/b",
+    "/.*",
+    "/$",
+    "/a[^/]*/b",
+    r"/books/\d+",
+    "/a|/b/c",
+    r"/a\.b",
+    "/a%20b",
+    "/[[:upper:]]",
+    "/.{3}$",
+];
+/// What a sidecar does not change when it reads it once more, so that it is no matter how many do.
+const PATHS: &[&str] = &[
+    "/",
+    "/a",
+    "/a/b",
+    "/ab",
+    "/b",
+    "/b/c",
+    "/a/../b",
+    "//a//b",
+    "/a%2fb",
+    "/%41",
+    "/a/..;x/b",
+    "/a/b/..%3bx",
+    "/b?x=/a",
+    "/A",
+    "/a/",
+    "/a.b",
+    "/a%20b",
+    "/books/12;edition=2",
+    "/a/./b",
+    "/%61/b",
+    "/c?/../a",
+    "/a%5Cb",
+    "/books/",
+    "/x/b%2eb",
+    "/a//../b",
+    "/a/%2e%2E/b",
+];
+/// What the second sidecar reads otherwise than the first.
+const DISGUISED: &[&str] = &["/a/%2e%2e;x/b", "/b/a/.%2e;/c"];
+const METHODS: &[&str] = &["GET", "POST", "DELETE"];
+const TIERS: &[&str] = &["gold|silver", "gold", ".*", "g.*,s.*", "[a-z]+", "^$", "(?i:GOLD)"];
+const TIER_VALUES: &[&str] = &["gold", "silver", "golden", "", "GOLD", "lead,gold"];
+const HOSTS: &[&str] = &[r"s[0-4]\.default.*", "[a-z0-9.]+", r"S1\.default", ".*internal"];
+
+/// A policy: `SERVICES` services named `s0`, `s1` and so on, of fewer accounts, some of them private or with
+/// parts; the clients; services outside of the mesh, which are at `outside`; and splits behind splits.
+pub(super) fn policy(chance: &mut Chance, outside: SocketAddr) -> String {
+    let mut text = String::new();
+    for caller in CALLERS {
+        let (namespace, name) = caller.split_once('/').unwrap();
+        writeln!(text, "[[service]]\nnamespace = '{namespace}'\nname = '{name}'").unwrap();
+    }
+    for n in 0..SERVICES {
+        let account = n % (SERVICES / 2);
+        writeln!(text, "[[service]]\nname = 's{n}'\nservice_account = 'a{account}'\n{PORT}")
+            .unwrap();
+        manners(chance, &mut text);
+        let parts = PARTS.iter().filter(|part| part.starts_with(&format!("s{n}-")));
+        let parts: Vec<_> = parts
+            .map(|part| {
+                let is = part.split_once('-').unwrap().1;
+                format!("{{ name = '{part}', labels = {{ is = '{is}' }} }}")
+            })
+            .collect();
+        if !parts.is_empty() {
+            writeln!(text, "subsets = [{}]", parts.join(", ")).unwrap();
+        }
+    }
+    for apex in APEXES {
+        writeln!(text, "[[service]]\nname = '{apex}'\n{PORT}").unwrap();
+        manners(chance, &mut text);
+    }
+    for name in EXTERNAL {
+        writeln!(text, "[[service]]\nname = '{name}'\nexternal = true\n{PORT}").unwrap();
+        manners(chance, &mut text);
+        let (address, port) = (outside.ip(), outside.port());
+        let endpoint = format!("{{ address = '{address}', port = {port} }}");
+        writeln!(text, "[service.endpoints]\nstatic = [{endpoint}]").unwrap();
+    }
+    splits(chance, &mut text);
+    writeln!(text, "[[tcp_route]]\nname = 'r0'").unwrap();
+    writeln!(text, "[[tcp_route]]\nname = 'r1'\nmatches = {{ ports = [81] }}").unwrap();
+    for group in 0..4 {
+        writeln!(text, "[[http_route_group]]\nname = 'g{group}'").unwrap();
+        for one in 0..3 {
+            writeln!(text, "[[http_route_group.matches]]\nname = 'm{one}'").unwrap();
+            condition(chance, &mut text);
+        }
+    }
+    for target in 0..18 {
+        let account = match chance.below(SERVICES / 2 + 2) {
+            0 => chance.one_of(&APEXES).to_owned(),
+            1 => chance.one_of(&EXTERNAL).to_owned(),
+            n => format!("a{}", n - 2),
+        };
+        let sources = chance.some(1, |chance| {
+            let (namespace, name) = chance.one_of(&CALLERS).split_once('/').unwrap();
+            format!("{{ namespace = '{namespace}', name = '{name}' }}")
+        });
+        let rules = chance.some(1, |chance| match chance.below(6) {
+            0 => format!("{{ kind = 'TCPRoute', name = 'r{}' }}", chance.below(2)),
+            1 => format!("{{ kind = 'HTTPRouteGroup', name = 'g{}' }}", chance.below(4)),
+            _ => {
+                let (group, one) = (chance.below(4), chance.below(3));
+                format!("{{ kind = 'HTTPRouteGroup', name = 'g{group}', matches = ['m{one}'] }}")
+            }
+        });
+        let distinct = |mut all: Vec<String>| {
+            all.sort();
+            all.dedup();
+            all.join(", ")
+        };
+        let (sources, rules) = (distinct(sources), distinct(rules));
+        writeln!(
+            text,
+            "[[traffic_target]]\nname = 't{target}'\ndestination = {{ name = '{account}' }}\nsources = [{sources}]\nrules = [{rules}]"
+        )
+        .unwrap();
+    }
+    text
+}
+
+const PORT: &str = "ports = [{ port = 80, protocol = 'http', target_port = 8080 }]";
+
+/// The mode and the visibility of a service, where these are not as everywhere.
+fn manners(chance: &mut Chance, text: &mut String) {
+    match chance.below(12) {
+        0 => writeln!(text, "mode = 'permissive'").unwrap(),
+        1 => writeln!(text, "mode = 'audit'").unwrap(),
+        _ => {}
+    }
+    if chance.below(4) == 0 {
+        writeln!(text, "visibility = 'private'").unwrap();
+    }
+}
+
+/// Splits of each apex: up to two about some requests, and mostly one about all.
+fn splits(chance: &mut Chance, text: &mut String) {
+    for (n, apex) in APEXES.iter().enumerate() {
+        let conditional = chance.below(3);
+        for number in 0..3 {
+            let is_conditional = number < 2;
+            if if is_conditional { number >= conditional } else { chance.below(5) == 0 } {
+                continue;
+            }
+            writeln!(text, "[[traffic_split]]\nname = '{apex}-{number}'\nservice = '{apex}'")
+                .unwrap();
+            if is_conditional {
+                let group = format!("kind = 'HTTPRouteGroup', name = 'g{}'", chance.below(4));
+                let one = chance.below(3);
+                writeln!(text, "matches = [{{ {group}, matches = ['m{one}'] }}]").unwrap();
+            }
+            let services = (0..SERVICES).map(|n| format!("s{n}"));
+            let others = APEXES[n..].iter().chain(&PARTS).map(|name| (*name).to_owned());
+            let all: Vec<_> = services.chain(others).filter(|_| chance.below(5) == 0).collect();
+            let weighted = all.into_iter().map(|name| (name, chance.below(3)));
+            let mut backends: Vec<_> = weighted.collect();
+            // A split has one with a weight at least; if it is the only one, and is not there, nobody answers.
+            backends.push(("nobody".to_owned(), 1));
+            let backends: Vec<_> = backends
+                .iter()
+                .map(|(name, weight)| format!("{{ service = '{name}', weight = {weight} }}"))
+                .collect();
+            writeln!(text, "backends = [{}]", backends.join(", ")).unwrap();
+        }
+    }
+}
+
+fn condition(chance: &mut Chance, text: &mut String) {
+    let kinds = 1 + chance.below(7);
+    if kinds & 1 != 0 {
+        writeln!(text, "path_regex = '{}'", chance.one_of(PATH_EXPRESSIONS)).unwrap();
+    }
+    if kinds & 2 != 0 {
+        writeln!(text, "methods = ['{}']", chance.one_of(METHODS)).unwrap();
+    }
+    if kinds & 4 != 0 {
+        let header = match chance.below(3) {
+            0 => format!("host = '{}'", chance.one_of(HOSTS)),
+            _ => format!("X-Tier = '{}'", chance.one_of(TIERS)),
+        };
+        writeln!(text, "headers = {{ {header} }}").unwrap();
+    }
+}
+
+/// A request to `host`.
+pub(super) fn request(chance: &mut Chance, host: &str, may_be_disguised: bool) -> Request {
+    let mut headers = vec![("host".to_owned(), host.to_owned())];
+    for _ in 0..chance.below(3) {
+        headers.push(("x-tier".to_owned(), chance.one_of(TIER_VALUES).to_owned()));
+    }
+    let paths = if may_be_disguised && chance.below(8) == 0 { DISGUISED } else { PATHS };
+    Request {
+        method: chance.one_of(METHODS).to_owned(),
+        path: chance.one_of(paths).to_owned(),
+        headers,
+    }
+}

@@ -1,0 +1,115 @@
+//! What an inbound route configuration says, read as Envoy's documentation of its RBAC filter has it: a
+//! second opinion, which knows nothing of policy.
+
+use ironmesh_xds_wire::Resource;
+use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
+    Permission, Principal, Rbac, permission, principal, rbac::Action,
+};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{
+    HeaderMatcher, RouteConfiguration, header_matcher::HeaderMatchSpecifier,
+};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
+use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{
+    StringMatcher, path_matcher, string_matcher::MatchPattern,
+};
+use prost::Message as _;
+
+/// A request as the filter sees it.
+#[derive(Debug)]
+pub(super) struct Seen<'a> {
+    /// The URI in the caller's certificate.
+    pub(super) principal: &'a str,
+    pub(super) method: &'a str,
+    /// Normalized, without its query.
+    pub(super) path: &'a str,
+    pub(super) authority: &'a str,
+    pub(super) headers: &'a [(String, String)],
+}
+
+/// What becomes of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Opinion {
+    /// Whether the routes let it through.
+    pub(super) is_let_through: bool,
+    /// Whether those would that are tried out and not enforced; none where nothing is.
+    pub(super) in_the_shadow: Option<bool>,
+}
+
+/// What the routes make of a request.
+pub(super) fn judge(routes: &Resource, seen: &Seen<'_>) -> Opinion {
+    let routes: RouteConfiguration = routes.message().unwrap();
+    let [host] = &routes.virtual_hosts[..] else { panic!("several virtual hosts: {routes:?}") };
+    let per_route = &host.typed_per_filter_config["envoy.filters.http.rbac"];
+    let per_route = RbacPerRoute::decode(&*per_route.value).unwrap();
+    let shadow = per_route.rbac.as_ref().and_then(|rbac| rbac.shadow_rules.as_ref());
+    let in_the_shadow = shadow.map(|rules| match_any(rules, seen));
+    // Without rules it would allow all.
+    let rules = per_route.rbac.and_then(|rbac| rbac.rules).unwrap();
+    let is_let_through = match_any(&rules, seen);
+    Opinion { is_let_through, in_the_shadow }
+}
+
+/// Whether a policy of `rules` is about a request.
+fn match_any(rules: &Rbac, seen: &Seen<'_>) -> bool {
+    assert_eq!(rules.action, i32::from(Action::Allow));
+    rules.policies.values().any(|policy| {
+        assert!(policy.condition.is_none() && policy.checked_condition.is_none());
+        policy.permissions.iter().any(|one| permits(one, seen))
+            && policy.principals.iter().any(|one| is_of(one, seen))
+    })
+}
+
+fn permits(permission: &Permission, seen: &Seen<'_>) -> bool {
+    match permission.rule.as_ref().unwrap() {
+        permission::Rule::Any(any) => *any,
+        permission::Rule::AndRules(set) => set.rules.iter().all(|one| permits(one, seen)),
+        permission::Rule::OrRules(set) => set.rules.iter().any(|one| permits(one, seen)),
+        permission::Rule::NotRule(not) => !permits(not, seen),
+        permission::Rule::UrlPath(path) => match path.rule.as_ref().unwrap() {
+            path_matcher::Rule::Path(matcher) => matches(matcher, seen.path),
+        },
+        permission::Rule::Header(header) => has(header, seen),
+        other => panic!("what is {other:?}?"),
+    }
+}
+
+fn is_of(principal: &Principal, seen: &Seen<'_>) -> bool {
+    match principal.identifier.as_ref().unwrap() {
+        principal::Identifier::Authenticated(authenticated) => {
+            matches(authenticated.principal_name.as_ref().unwrap(), seen.principal)
+        }
+        other => panic!("what is {other:?}?"),
+    }
+}
+
+fn has(header: &HeaderMatcher, seen: &Seen<'_>) -> bool {
+    assert!(!header.invert_match && !header.treat_missing_header_as_empty);
+    let values = match &*header.name {
+        ":method" => vec![seen.method],
+        ":authority" => vec![seen.authority],
+        name => {
+            let named = seen.headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name));
+            named.map(|(_, value)| value.as_str()).collect()
+        }
+    };
+    match header.header_match_specifier.as_ref().unwrap() {
+        // Each value by itself: `rbac_match_headers_individually`.
+        HeaderMatchSpecifier::StringMatch(matcher) => {
+            values.into_iter().any(|value| matches(matcher, value))
+        }
+        other => panic!("what is {other:?}?"),
+    }
+}
+
+fn matches(matcher: &StringMatcher, text: &str) -> bool {
+    assert!(!matcher.ignore_case);
+    match matcher.match_pattern.as_ref().unwrap() {
+        MatchPattern::Exact(exact) => exact == text,
+        MatchPattern::Prefix(prefix) => text.starts_with(prefix),
+        MatchPattern::SafeRegex(regex) => {
+            let whole = format!("^(?:{})$", regex.regex);
+            regex::bytes::Regex::new(&whole).unwrap().is_match(text.as_bytes())
+        }
+        other => panic!("what is {other:?}?"),
+    }
+}

@@ -1,0 +1,106 @@
+//! What a proxy would be sent, and which of its connections would end, when what it is to have becomes
+//! something else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
+use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType};
+
+/// A resource that is new, gone or of another version.
+#[derive(Debug, Clone)]
+pub struct ResourceDifference {
+    /// Its type.
+    pub resource_type: ResourceType,
+    /// Its name.
+    pub name: Arc<str>,
+    /// What a proxy has of it.
+    pub before: Option<Arc<Resource>>,
+    /// What it is to have.
+    pub after: Option<Arc<Resource>>,
+}
+
+/// What differs between two sets, by type and then by name.
+pub fn difference(before: &ResourceSet, after: &ResourceSet) -> Vec<ResourceDifference> {
+    let of_type = |resource_type: ResourceType| {
+        let names: BTreeSet<_> = after.changed_since(before, resource_type).into_iter().collect();
+        names.into_iter().map(move |name| ResourceDifference {
+            before: before.of(resource_type).get(&name).cloned(),
+            after: after.of(resource_type).get(&name).cloned(),
+            resource_type,
+            name,
+        })
+    };
+    ResourceType::ALL.into_iter().flat_map(of_type).collect()
+}
+
+impl ResourceDifference {
+    /// The filter chains whose connections Envoy ends within its drain time: of a listener of which only
+    /// filter chains differ, those that are gone or are other than they were; else all that it had. A chain
+    /// whose name says no service port is told by its listener's.
+    pub fn drains(&self) -> Vec<String> {
+        let Some(mut before) = listener(self.before.as_ref()) else { return Vec::new() };
+        let after = listener(self.after.as_ref());
+        let chains = std::mem::take(&mut before.filter_chains);
+        let stays = |chain: &FilterChain| {
+            let Some(after) = &after else { return false };
+            // All but the chains.
+            let rest = Listener { filter_chains: Vec::new(), ..after.clone() };
+            rest == before && after.filter_chains.contains(chain)
+        };
+        let drained = chains.iter().filter(|chain| !stays(chain));
+        let name = |chain: &FilterChain| {
+            let says_port = chain.name.contains('|');
+            if says_port { chain.name.clone() } else { before.name.clone() }
+        };
+        let names: BTreeSet<_> = drained.map(name).collect();
+        names.into_iter().collect()
+    }
+}
+
+fn listener(resource: Option<&Arc<Resource>>) -> Option<Listener> {
+    resource?.message()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(name: &str, metadata: &str) -> FilterChain {
+        // (Any field will do that differs.)
+        let filter = ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter {
+            name: metadata.to_owned(),
+            ..Default::default()
+        };
+        FilterChain { name: name.to_owned(), filters: vec![filter], ..FilterChain::default() }
+    }
+
+    fn set(chains: &[(&str, &str)], stat_prefix: &str) -> ResourceSet {
+        let mut set = ResourceSet::default();
+        set.insert(Arc::new(Resource::new(&Listener {
+            name: "inbound".to_owned(),
+            stat_prefix: stat_prefix.to_owned(),
+            filter_chains: chains.iter().map(|(name, content)| chain(name, content)).collect(),
+            ..Listener::default()
+        })));
+        set
+    }
+
+    fn drains(before: &ResourceSet, after: &ResourceSet) -> Vec<String> {
+        difference(before, after).iter().flat_map(ResourceDifference::drains).collect()
+    }
+
+    #[test]
+    fn only_chains_that_differ_drain_unless_the_listener_itself_does() {
+        let before = set(&[("a|1", "1"), ("b|1", "1"), ("", "1")], "x");
+        assert!(difference(&before, &before).is_empty());
+        let (a, b, rest) = (("a|1", "1"), ("b|1", "1"), ("", "1"));
+        assert_eq!(drains(&before, &set(&[a, ("b|1", "2"), rest], "x")), ["b|1"]);
+        assert_eq!(drains(&before, &set(&[a, b], "x")), ["inbound"]);
+        let all = ["a|1", "b|1", "inbound"];
+        assert_eq!(drains(&before, &set(&[a, b, rest], "y")), all);
+        assert_eq!(drains(&before, &ResourceSet::default()), all);
+        assert!(drains(&before, &set(&[a, b, rest, ("c|1", "1")], "x")).is_empty());
+        assert!(drains(&ResourceSet::default(), &before).is_empty());
+    }
+}
