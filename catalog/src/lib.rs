@@ -44,7 +44,8 @@ pub use proxy::{
     Upstream,
 };
 pub use service::{
-    EndpointSource, External, Mode, Port, Protocol, Resolution, Service, StaticEndpoint, Visibility,
+    EndpointSource, EscapedSlashes, External, Mode, Port, Protocol, Resolution, Service,
+    StaticEndpoint, Visibility,
 };
 pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};

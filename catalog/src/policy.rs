@@ -168,7 +168,10 @@ impl PathRegex {
     /// `/books/..;x=1/admin` is `/admin` to them. What is plainly such a segment Envoy has resolved before
     /// it compares; but it does not look again at what it unescapes (`%2e%2e;`), and leaves `%3b`, which is
     /// `;` to servers that unescape first. No grant on a path is meant to cover these.
-    pub const DISGUISED: &str = r"(?s:.*)/(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])[^/]*)?(?:/(?s:.*))?";
+    ///
+    /// Escaped slashes count as slashes here: a service that [keeps](crate::EscapedSlashes::Keep) them may
+    /// unescape them first, and read `/books/..%2fadmin` as `/admin`.
+    pub const DISGUISED: &str = r"(?s:.*)(?:/|%2[fF]|%5[cC])(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])[^/]*)?(?:(?:/|%2[fF]|%5[cC])(?s:.*))?";
 
     /// The same as an expression that matches the *whole* path, which is what Envoy compares.
     pub fn whole_path(&self) -> String {

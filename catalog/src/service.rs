@@ -22,6 +22,8 @@ pub struct Service {
     pub mode: Option<Mode>,
     /// Who knows of it.
     pub visibility: Visibility,
+    /// What becomes of requests with escaped slashes in their path.
+    pub escaped_slashes: EscapedSlashes,
     /// What it is outside of the mesh; none for a service of the mesh.
     pub external: Option<External>,
     /// The services that are parts of this one: those whose endpoints are some of its own.
@@ -57,6 +59,7 @@ impl Service {
         let is_registered = |service: &Self| service.endpoints == EndpointSource::Registered;
         (&self.account, &self.ports, self.mode) == (&other.account, &other.ports, other.mode)
             && (self.visibility, &self.external) == (other.visibility, &other.external)
+            && self.escaped_slashes == other.escaped_slashes
             && (&self.subsets, self.served_as()) == (&other.subsets, other.served_as())
             && is_registered(self) == is_registered(other)
     }
@@ -165,6 +168,30 @@ impl fmt::Display for Visibility {
         f.write_str(match self {
             Self::Public => "public",
             Self::Private => "private",
+        })
+    }
+}
+
+/// What becomes of requests with an escaped slash (`%2f`, `%5c`) in their path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EscapedSlashes {
+    /// They are answered with 400: some servers read `..%2f` as the way out of a grant on a path.
+    #[default]
+    Reject,
+    /// They pass as they are, for an application that has such paths (`/projects/group%2Fname`).
+    Keep,
+}
+
+impl EscapedSlashes {
+    /// All of them, with the words that policy uses.
+    pub const ALL: [(&'static str, Self); 2] = [("reject", Self::Reject), ("keep", Self::Keep)];
+}
+
+impl fmt::Display for EscapedSlashes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reject => "reject",
+            Self::Keep => "keep",
         })
     }
 }

@@ -145,10 +145,12 @@ pub enum Gets {
     Application,
     /// 403 from the server's sidecar.
     Forbidden,
+    /// 400 from the server's sidecar: the path has an escaped slash.
+    Rejected,
     /// 403 from its own sidecar, which judges calls of external services.
     ForbiddenByItsOwn,
-    /// Its own sidecar does not know the port: 403 at a declared upstream, 404 by `Host`; on TCP nobody
-    /// listens.
+    /// Its own sidecar does not know the port: 403 at a declared upstream, 404 by `Host`, or 400 where the
+    /// path has an escaped slash and it knows of nobody who keeps these; on TCP nobody listens.
     Unknown,
     /// No handshake: the connection ends before the application sees it.
     Handshake,
@@ -184,14 +186,15 @@ pub fn verdict(
         asked,
     };
     let host = format!("{}:{}", snapshot.mesh.domain.hostname(&service.name), port.number);
-    let arrivals = match question.request.as_ref().map(|request| Arrivals::of(request, &host)) {
-        None => None,
-        Some(Ok(arrivals)) => Some(arrivals),
-        Some(Err(path::Rejected(reason))) => {
-            verdict.answer = Answer::Rejected(reason.to_owned());
-            return Ok(verdict);
-        }
-    };
+    let arrivals =
+        match question.request.as_ref().map(|request| Arrivals::of(request, &host, service)) {
+            None => None,
+            Some(Ok(arrivals)) => Some(arrivals),
+            Some(Err(path::Rejected(reason))) => {
+                verdict.answer = Answer::Rejected(reason.to_owned());
+                return Ok(verdict);
+            }
+        };
     let at_caller = arrivals.as_ref().map(|arrivals| &arrivals.at_caller);
     let at_server = arrivals.as_ref().map(|arrivals| &arrivals.at_server);
     let judged = if service.external.is_some() { at_caller } else { at_server };
@@ -239,11 +242,9 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    fn of(request: &Request, host: &str) -> Result<Self, path::Rejected> {
-        Ok(Self {
-            at_caller: Arrival::at_caller(request, host)?,
-            at_server: Arrival::at_server(request, host)?,
-        })
+    fn of(request: &Request, host: &str, called: &Service) -> Result<Self, path::Rejected> {
+        let at_caller = Arrival::at_caller(request, host, called)?;
+        Ok(Self { at_server: at_caller.at_server()?, at_caller })
     }
 }
 
@@ -287,6 +288,7 @@ impl Judged<'_> {
             _ if !known => Gets::Unknown,
             (false, true) if is_external => Gets::ForbiddenByItsOwn,
             _ if is_empty => Gets::NoEndpoint,
+            _ if judgement.rejected => Gets::Rejected,
             (true, _) => Gets::Application,
             (false, true) => Gets::Forbidden,
             (false, false) => Gets::Handshake,

@@ -2,7 +2,9 @@
 //! outside its grant.
 
 use ironmesh_tests::xds::Imposter;
-use ironmesh_tests::{Http1Connection, ProxyOptions, tls};
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually, get_once, tls,
+};
 
 use crate::bookstore::{Bookstore, HOST};
 
@@ -95,4 +97,95 @@ fn as_a_servlet_container_reads(path: &str) -> String {
         }
     }
     format!("/{}", segments.join("/"))
+}
+
+/// A service that does with escaped slashes as it is given, and one that rejects them, which the buyer
+/// calls through the same listener.
+fn projects(escaped_slashes: &str) -> String {
+    format!(
+        r#"
+[[service]]
+name = "projects"
+escaped_slashes = "{escaped_slashes}"
+ports = [{{ name = "web", port = 80, protocol = "http", target_port = 8080 }}]
+
+[[service]]
+name = "books"
+ports = [{{ name = "web", port = 80, protocol = "http", target_port = 8080 }}]
+
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "projects"
+matches = [{{ name = "one", path_regex = "/projects/[^/]+$" }}]
+
+[[traffic_target]]
+name = "projects"
+destination = {{ name = "projects" }}
+sources = [{{ name = "buyer" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "projects" }}]
+
+[[traffic_target]]
+name = "books"
+destination = {{ name = "books" }}
+sources = [{{ name = "buyer" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "projects" }}]
+"#
+    )
+}
+
+/// What the buyer gets who asks for `path`: the status, and the path at the application.
+async fn ask(buyer: &Envoy, port: u16, host: &str, path: &str) -> Result<(u16, String), String> {
+    let answer = get_once(buyer.socket(port), path, &[("host", host)]).await;
+    let answer = answer.map_err(|error| error.to_string())?;
+    let path = match answer.status.as_u16() {
+        200 => answer.json().pointer("/path").and_then(|path| path.as_str()).unwrap().to_owned(),
+        _ => String::new(),
+    };
+    Ok((answer.status.as_u16(), path))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn escaped_slashes_pass_to_a_service_that_keeps_them_and_to_no_other() {
+    let Some(programs) = Programs::find() else { return };
+    let mesh = Mesh::start(&programs, &[("policy.toml", &projects("keep"))]).await;
+    let app = |name: &'static str, host| App::http1(name, mesh.loopback().socket(host, 8080));
+    let _apps = (app("projects", 21).await, app("books", 22).await);
+    let _projects = mesh.envoy(&ProxyOptions::new("default/projects", 21)).await;
+    let _books = mesh.envoy(&ProxyOptions::new("default/books", 22)).await;
+    let options = ProxyOptions::new("default/buyer", 11).upstream("default/projects:80=7080");
+    let buyer = mesh.envoy(&options).await;
+    let by_host = 15080;
+    let answers = async |port, host: &str, path: &str, expected: (u16, &str)| {
+        eventually(&format!("{path} of {host} by port {port}"), async || {
+            let got = ask(&buyer, port, host, path).await?;
+            if (got.0, &*got.1) == expected { Ok(()) } else { Err(format!("{got:?}")) }
+        })
+        .await;
+    };
+    for port in [by_host, 7080] {
+        for path in ["/projects/group%2Fname", "/projects/group%5cname", "/projects/group%2f"] {
+            answers(port, "projects", path, (200, path)).await;
+        }
+        // It is no way out of what is granted, neither for Envoy nor for an application that unescapes.
+        for path in
+            ["/projects/..%2fadmin", "/projects/%2e%2e%5Cadmin", "/projects/a%2F..%2f..%2fb"]
+        {
+            answers(port, "projects", path, (403, "")).await;
+        }
+        answers(port, "projects", "/projects/a%2fb/../c", (200, "/projects/c")).await;
+    }
+    answers(by_host, "books", "/projects/name", (200, "/projects/name")).await;
+    for path in ["/projects/group%2Fname", "/projects/group%5cname", "/projects/..%2fadmin"] {
+        answers(by_host, "books", path, (400, "")).await;
+    }
+    answers(by_host, "books", "/projects/name?of=a%2Fb", (200, "/projects/name?of=a%2Fb")).await;
+
+    mesh.write_policy("policy.toml", &projects("reject"));
+    for port in [by_host, 7080] {
+        answers(port, "projects", "/projects/group%2Fname", (400, "")).await;
+        answers(port, "projects", "/projects/name", (200, "/projects/name")).await;
+    }
+    buyer.assert_calm().await;
 }

@@ -166,7 +166,7 @@ fn sizes_in_envoy(program: &Path, expressions: &[(Place, String)]) -> Vec<u32> {
 }
 
 /// How the expression on disguised paths ends, which goes with each of those on paths.
-const OF_THE_COMPILER: &str = "(?:/(?s:.*))?'";
+const OF_THE_COMPILER: &str = "(?:(?:/|%2[fF]|%5[cC])(?s:.*))?'";
 
 const POLICY: &str = r#"
 [[service]]

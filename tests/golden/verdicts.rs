@@ -226,9 +226,17 @@ impl Trial {
     }
 }
 
+fn has_escaped_slash(verdict: &Verdict) -> bool {
+    let path = &verdict.request.as_ref().unwrap().path;
+    let path = path.split('?').next().unwrap().to_lowercase();
+    path.contains("%2f") || path.contains("%5c")
+}
+
 /// The statuses of which a verdict says that a caller by `Host` gets one.
 fn by_host(verdict: &Verdict) -> BTreeSet<u16> {
     match &verdict.answer {
+        // Whether escaped slashes are kept there depends on what else the caller may call.
+        _ if !verdict.known && has_escaped_slash(verdict) => [400, 404].into(),
         Answer::Rejected(_) => [400].into(),
         _ if !verdict.known => [404].into(),
         Answer::Nowhere => [503].into(),
@@ -236,6 +244,7 @@ fn by_host(verdict: &Verdict) -> BTreeSet<u16> {
             let gets = verdict.destinations.iter().map(|one| match one.gets {
                 Gets::Application => 200,
                 Gets::Forbidden | Gets::ForbiddenByItsOwn => 403,
+                Gets::Rejected => 400,
                 Gets::Unknown => 404,
                 Gets::NoEndpoint => 503,
                 Gets::Handshake => panic!("nothing here is TCP: {verdict:#?}"),

@@ -4,7 +4,7 @@ use super::*;
 use crate::finding::Spot;
 use crate::name::{Name, ServiceName};
 use crate::policy::{Subject, TcpRoute};
-use crate::service::{EndpointSource, Port, Protocol, Service};
+use crate::service::{EndpointSource, EscapedSlashes, Port, Protocol, Service};
 
 const LEDGER: u16 = 3306;
 
@@ -34,6 +34,7 @@ fn warehouse(mode: Option<Mode>) -> Service {
         endpoints: EndpointSource::Registered,
         mode,
         visibility: Visibility::Public,
+        escaped_slashes: EscapedSlashes::Reject,
         external: None,
         subsets: Vec::new(),
         spot: spot(),

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::Change;
 use crate::finding::Spot;
 use crate::name::ServiceName;
-use crate::service::{EndpointSource, External, Port, Resolution, Service, Visibility};
+use crate::service::{
+    EndpointSource, EscapedSlashes, External, Port, Resolution, Service, Visibility,
+};
 use crate::snapshot::Snapshot;
 
 /// A service comes, goes or changes.
@@ -57,6 +59,9 @@ fn outline(service: &Service) -> Vec<String> {
     if service.visibility != Visibility::default() {
         outline.push(service.visibility.to_string());
     }
+    if service.escaped_slashes != EscapedSlashes::default() {
+        outline.push(format!("escaped slashes: {}", service.escaped_slashes));
+    }
     outline
         .extend(service.external.as_ref().map(|external| format!("external: {}", place(external))));
     outline.extend(match &service.endpoints {
@@ -74,6 +79,9 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
     }
     if old.visibility != new.visibility {
         details.push(format!("{} → {}", old.visibility, new.visibility));
+    }
+    if old.escaped_slashes != new.escaped_slashes {
+        details.push(format!("escaped slashes: {} → {}", old.escaped_slashes, new.escaped_slashes));
     }
     if old.external != new.external {
         let word = |external: &Option<External>| {

@@ -10,7 +10,7 @@ use crate::name::{Domain, Name, ServiceAccount, ServiceName};
 use crate::policy::{
     HttpMatch, HttpRouteGroup, Method, Namespace, PathRegex, RouteRule, Subject, TrafficTarget,
 };
-use crate::service::{EndpointSource, Mode, Port, Protocol, Service, Visibility};
+use crate::service::{EndpointSource, EscapedSlashes, Mode, Port, Protocol, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
 use crate::specification::MeshSpecification;
 
@@ -40,6 +40,7 @@ fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> 
         endpoints: EndpointSource::Registered,
         mode,
         visibility: Visibility::Public,
+        escaped_slashes: EscapedSlashes::Reject,
         external: None,
         subsets: Vec::new(),
         spot: spot(),
@@ -167,6 +168,14 @@ fn who_may_not_know_of_a_private_service_loses_it() {
     let of_all = changed(&of_one, |store| store.mode = Some(Mode::Permissive));
     let words = ["+ every account of namespace default: every request"];
     assert_eq!(access(&of_one, &of_all), words);
+}
+
+#[test]
+fn what_becomes_of_escaped_slashes_is_told() {
+    let before = mesh(None, &[("anna", &["/a"])]);
+    let after = changed(&before, |store| store.escaped_slashes = EscapedSlashes::Keep);
+    let difference = Difference::between(&before, &after);
+    assert_eq!(difference.services[0].details, ["escaped slashes: reject → keep"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::identity::{SpiffeId, TrustDomain};
 use crate::name::Domain;
 use crate::policy::{BoundIdentity, IdentityBinding};
 use crate::proxy::{JoinRecord, Participation, ProxyId};
-use crate::service::{EndpointSource, Mode, Service, Visibility};
+use crate::service::{EndpointSource, EscapedSlashes, Mode, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
 use crate::specification::MeshSpecification;
 
@@ -37,6 +37,7 @@ fn service(service: &str, account: &str) -> Service {
         endpoints: EndpointSource::Registered,
         mode: None,
         visibility: Visibility::Public,
+        escaped_slashes: EscapedSlashes::Reject,
         external: None,
         subsets: Vec::new(),
         spot: spot(),

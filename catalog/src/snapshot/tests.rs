@@ -8,7 +8,7 @@ use crate::finding::Spot;
 use crate::name::Name;
 use crate::policy::Namespace;
 use crate::proxy::{Participation, Revocation};
-use crate::service::{EndpointSource, Port, Protocol, StaticEndpoint, Visibility};
+use crate::service::{EndpointSource, EscapedSlashes, Port, Protocol, StaticEndpoint, Visibility};
 
 const WEB: u16 = 14001;
 
@@ -26,6 +26,7 @@ fn service(name: &str) -> Service {
         endpoints: EndpointSource::Registered,
         mode: None,
         visibility: Visibility::Public,
+        escaped_slashes: EscapedSlashes::Reject,
         external: None,
         subsets: Vec::new(),
         spot: Spot::new(&"p.toml".into(), "", 0..0),

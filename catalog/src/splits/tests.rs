@@ -7,7 +7,7 @@ use super::*;
 use crate::finding::Spot;
 use crate::name::ServiceAccount;
 use crate::policy::SplitMatch;
-use crate::service::{EndpointSource, Protocol, Visibility};
+use crate::service::{EndpointSource, EscapedSlashes, Protocol, Visibility};
 
 /// A mesh of services that all have an HTTP and a TCP port, and of a group `m` with matches `m0` to `m3`.
 #[derive(Debug)]
@@ -97,6 +97,7 @@ fn service(text: &str) -> Service {
         endpoints: EndpointSource::Registered,
         mode: None,
         visibility: Visibility::Public,
+        escaped_slashes: EscapedSlashes::Reject,
         external: None,
         subsets: Vec::new(),
         spot: spot(),

@@ -20,6 +20,9 @@ const MOST: usize = 5;
 pub struct Judgement {
     /// Whether it is let through; where no request is asked about, whether any is.
     pub allowed: bool,
+    /// Whether it is answered with 400 before anybody asks who calls: its path has an escaped slash, which
+    /// the service does not [keep](crate::EscapedSlashes::Keep).
+    pub rejected: bool,
     /// What lets it through. Empty where it is the mode.
     pub by: Vec<Permit>,
     /// Whether strict would deny what audit lets through.
@@ -71,12 +74,16 @@ pub(super) fn judge(
     let is_visible = service.is_visible_in(&caller.namespace);
     let nothing = Judgement {
         allowed: is_visible,
+        rejected: false,
         by: Vec::new(),
         strict_denies: false,
         private_to: (!is_visible).then(|| service.name.namespace.clone()),
         missing: Vec::new(),
         further: 0,
     };
+    if request.is_some_and(|request| request.is_rejected_by(service)) {
+        return Judgement { allowed: false, rejected: true, ..nothing };
+    }
     let mode = snapshot.mode_of(service);
     if mode == Mode::Permissive {
         return nothing;

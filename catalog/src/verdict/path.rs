@@ -1,7 +1,10 @@
 //! Paths as Envoy reads them, before anything is compared. Every HTTP chain of the mesh normalizes paths,
-//! merges slashes and rejects escaped slashes; this is the same, as Envoy 1.40 does it.
+//! merges slashes and rejects escaped slashes, unless the service keeps them; this is the same, as Envoy
+//! 1.40 does it.
 
 use std::fmt::Write as _;
+
+use crate::service::EscapedSlashes;
 
 /// A path that Envoy answers with 400 by itself, in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,19 +31,27 @@ pub(super) fn problem(target: &str) -> Option<&'static str> {
 }
 
 /// The path of `target` without its query, after one normalization.
-pub(super) fn normalized(target: &str) -> Result<String, Rejected> {
+pub(super) fn normalized(
+    target: &str,
+    escaped_slashes: EscapedSlashes,
+) -> Result<String, Rejected> {
     if target.contains('#') {
         return Err(Rejected("the path has a fragment (`#`)"));
     }
     let path = without_query(target);
-    let folded = path.to_ascii_lowercase();
-    if folded.contains("%2f") || folded.contains("%5c") {
+    if has_escaped_slash(path) && escaped_slashes == EscapedSlashes::Reject {
         return Err(Rejected("the path has an escaped slash (`%2f` or `%5c`)"));
     }
-    if folded.contains("%00") {
+    if path.contains("%00") {
         return Err(Rejected("the path has an escaped zero (`%00`)"));
     }
     Ok(with_merged_slashes(&resolved(&without_parameters_of_dots(path))))
+}
+
+/// Whether a path without its query has a slash or a backslash that is escaped.
+pub(super) fn has_escaped_slash(path: &str) -> bool {
+    let folded = path.to_ascii_lowercase();
+    folded.contains("%2f") || folded.contains("%5c")
 }
 
 fn without_query(target: &str) -> &str {
@@ -157,13 +168,29 @@ mod tests {
             ("/a%41%7ez%20%3B", "/aA~z%20%3B"),
             ("/a|b{c}\"<>^`", "/a%7Cb%7Bc%7D%22%3C%3E%5E%60"),
         ] {
-            assert_eq!(normalized(asked).as_deref(), Ok(made), "{asked}");
+            assert_eq!(normalized(asked, EscapedSlashes::Reject).as_deref(), Ok(made), "{asked}");
             assert_eq!(problem(asked), None, "{asked}");
         }
         for rejected in ["/a%2fb", "/a%5Cb", "/a;%2f", "/a?x#y", "/a%00"] {
-            assert!(normalized(rejected).is_err(), "{rejected}");
+            assert!(normalized(rejected, EscapedSlashes::Reject).is_err(), "{rejected}");
         }
-        assert!(normalized("/a?%2f").is_ok(), "a query may say what it likes");
+        let with_query = normalized("/a?%2f", EscapedSlashes::Reject);
+        assert!(with_query.is_ok(), "a query may say what it likes");
+    }
+
+    // What Envoy 1.40 made of each.
+    #[test]
+    fn a_kept_escaped_slash_is_no_slash() {
+        for (asked, made) in [
+            ("/a%2Fb", "/a%2Fb"),
+            ("/a%5cb/../c", "/c"),
+            ("/a/..%2fb", "/a/..%2fb"),
+            ("/a%2f/../b", "/b"),
+            ("/a/%2e%2e%2Fb", "/a/..%2Fb"),
+        ] {
+            assert_eq!(normalized(asked, EscapedSlashes::Keep).as_deref(), Ok(made), "{asked}");
+        }
+        assert!(normalized("/a%00", EscapedSlashes::Keep).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::path::{self, Rejected};
+use crate::service::{EscapedSlashes, Service};
 
 /// A request as the application makes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,14 +45,26 @@ pub(super) struct Arrival {
 
 impl Arrival {
     /// What the caller's sidecar sees of `request`, whose host is that of the service where it does not say.
-    pub(super) fn at_caller(request: &Request, host_of_service: &str) -> Result<Self, Rejected> {
-        Ok(Self::of(request, path::normalized(&request.path)?, host_of_service))
+    /// Of escaped slashes the service that is `called` says what becomes.
+    pub(super) fn at_caller(
+        request: &Request,
+        host_of_service: &str,
+        called: &Service,
+    ) -> Result<Self, Rejected> {
+        let path = path::normalized(&request.path, called.escaped_slashes)?;
+        Ok(Self::of(request, path, host_of_service))
     }
 
-    /// What the server's sidecar sees of it: paths are normalized by the caller's, and then once more.
-    pub(super) fn at_server(request: &Request, host_of_service: &str) -> Result<Self, Rejected> {
-        let path = path::normalized(&path::normalized(&request.path)?)?;
-        Ok(Self::of(request, path, host_of_service))
+    /// What the server's sidecar sees of what arrived at the caller's: paths are normalized once more. What
+    /// it does with escaped slashes is for it to say.
+    pub(super) fn at_server(&self) -> Result<Self, Rejected> {
+        let path = path::normalized(&self.path, EscapedSlashes::Keep)?;
+        Ok(Self { path, ..self.clone() })
+    }
+
+    /// Whether `service` answers it with 400, before it asks who calls.
+    pub(super) fn is_rejected_by(&self, service: &Service) -> bool {
+        service.escaped_slashes == EscapedSlashes::Reject && path::has_escaped_slash(&self.path)
     }
 
     fn of(request: &Request, path: String, host_of_service: &str) -> Self {

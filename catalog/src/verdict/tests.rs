@@ -11,7 +11,7 @@ use crate::policy::{
     HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, SplitMatch, Subject,
     TcpRoute, TrafficSplit, TrafficTarget,
 };
-use crate::service::{EndpointSource, Mode, Protocol, Resolution, Visibility};
+use crate::service::{EndpointSource, EscapedSlashes, Mode, Protocol, Resolution, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
 use crate::specification::MeshSpecification;
 
@@ -45,6 +45,7 @@ fn service(of: &str, ports: &[(u16, Protocol)]) -> Service {
         endpoints: EndpointSource::Registered,
         mode: None,
         visibility: Visibility::Public,
+        escaped_slashes: EscapedSlashes::Reject,
         external: None,
         subsets: Vec::new(),
         spot: spot(),
@@ -205,6 +206,39 @@ fn who_is_not_named_is_told_who_is() {
     assert_eq!(only.gets, Gets::Unknown);
     let callers = only.judgement.missing[0].other_callers.as_ref().unwrap();
     assert_eq!(callers.iter().map(ToString::to_string).collect::<Vec<_>>(), ["shop/buyer"]);
+}
+
+#[test]
+fn escaped_slashes_are_for_those_who_keep_them() {
+    let keep = |names: &[&str]| {
+        let mut specification = mesh();
+        for name in names {
+            let name: ServiceName = format!("shop/{name}").parse().unwrap();
+            let service = specification.services.get_mut(&name).unwrap();
+            Arc::make_mut(service).escaped_slashes = EscapedSlashes::Keep;
+        }
+        specification
+    };
+    let path = "/books/a%2fb";
+    let asked = |keeping: &[&str], of: &str, path: &str| {
+        let question = question("buyer", of, Some(get(path, "gold")));
+        verdict(&snapshot(keep(keeping)), &question, Sight::PolicyAlone).unwrap()
+    };
+    assert!(matches!(asked(&[], "v1", path).answer, Answer::Rejected(_)));
+    assert_eq!(asked(&["v1"], "v1", path).answer, Answer::Allowed);
+    // They pass the caller's sidecar as the service says that is called, and the server's as that says.
+    assert!(matches!(asked(&["v1", "v2"], "store", path).answer, Answer::Rejected(_)));
+    let verdict = asked(&["store", "v1"], "store", path);
+    assert_eq!(verdict.answer, Answer::InPart);
+    let told: Vec<_> =
+        verdict.destinations.iter().map(|one| (one.gets, one.judgement.rejected)).collect();
+    assert_eq!(told, [(Gets::Application, false), (Gets::Rejected, true)]);
+    // As a slash it could be the way out of a grant.
+    for way_out in ["/books/..%2fadmin", "/books/a%5c..%2F..%2f"] {
+        let verdict = asked(&["v1"], "v1", way_out);
+        let miss = &verdict.destinations[0].judgement.missing[0];
+        assert_eq!(miss.mismatches, [Mismatch::DisguisedPath], "{way_out}");
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@ mod external;
 mod ports;
 mod subsets;
 
-use ironmesh_catalog::{EndpointSource, Service, ServiceAccount, ServiceName, Visibility};
+use ironmesh_catalog::{
+    EndpointSource, EscapedSlashes, Service, ServiceAccount, ServiceName, Visibility,
+};
 
 use super::endpoints;
 use super::part::{Id, Part};
@@ -19,6 +21,8 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let mode = table.optional("mode", mode::read);
     let visibility =
         table.optional("visibility", |value| value.word("visibility", &Visibility::ALL));
+    let escaped_slashes = table
+        .optional("escaped_slashes", |value| value.word("escaped_slashes", &EscapedSlashes::ALL));
     let endpoints =
         table.optional("endpoints", |value| endpoints::read(value, ports.as_deref().ok()));
     let external = external::read(&mut table, &endpoints, ports.as_deref().ok());
@@ -58,6 +62,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 endpoints: endpoints?.unwrap_or(otherwise),
                 mode: mode?,
                 visibility: visibility?.unwrap_or_default(),
+                escaped_slashes: escaped_slashes?.unwrap_or_default(),
                 external,
                 subsets: subsets.iter().map(|(id, _)| name(id)).collect(),
                 spot: id.spot.clone(),

@@ -1,6 +1,6 @@
 //! `[[service]]`. It is read in `policy/service.rs` and `policy/endpoints.rs`.
 
-use ironmesh_catalog::{Mode, Protocol, Resolution, Visibility};
+use ironmesh_catalog::{EscapedSlashes, Mode, Protocol, Resolution, Visibility};
 
 use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, PORT, Shape};
 
@@ -35,6 +35,12 @@ pub(super) const KIND: Kind = Kind {
                 about: "who knows of it: `private` is for accounts of its own namespace alone, also as a backend of a split",
                 form: Form::Word(|| Visibility::ALL.map(|(word, _)| word).to_vec()),
                 left_out: LeftOut::Text("public"),
+            },
+            Key {
+                name: "escaped_slashes",
+                about: "what becomes of requests with `%2f` or `%5c` in their path: `reject` answers 400, `keep` lets them pass as they are",
+                form: Form::Word(|| EscapedSlashes::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Text("reject"),
             },
             Key {
                 name: "endpoints",

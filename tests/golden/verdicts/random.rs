@@ -68,6 +68,9 @@ const PATHS: &[&str] = &[
     "/%61/b",
     "/c?/../a",
     "/a%5Cb",
+    "/a%2fb",
+    "/books/%2F",
+    "/books/1?x=%2F",
     "/books/",
     "/x/b%2eb",
     "/a//../b",
@@ -169,6 +172,9 @@ fn manners(chance: &mut Chance, text: &mut String) {
     }
     if chance.below(4) == 0 {
         writeln!(text, "visibility = 'private'").unwrap();
+    }
+    if chance.below(3) == 0 {
+        writeln!(text, "escaped_slashes = 'keep'").unwrap();
     }
 }
 

@@ -96,10 +96,8 @@ impl Compiler {
         {
             let scope = self.shared.scope(account);
             compiled.resources = scope.resources.clone();
-            let listener = self
-                .shared
-                .encoder
-                .encode(&outbound::by_host_listener(proxy, scope.passes_through));
+            let listener =
+                self.shared.encoder.encode(&outbound::by_host_listener(proxy, scope.by_host));
             compiled.resources.insert(listener);
             self.upstreams(proxy, account, &scope, &mut compiled);
         }

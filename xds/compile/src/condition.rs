@@ -11,7 +11,7 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatc
 use crate::shape::{exact, regex};
 
 /// [Paths that no grant covers](crate::authorization), with their query.
-const DISGUISED: &str = r"[^?]*/(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])[^/?]*)?(?:/[^?]*)?(?:\?(?s:.*))?";
+const DISGUISED: &str = r"[^?]*(?:/|%2[fF]|%5[cC])(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])[^/?]*)?(?:(?:/|%2[fF]|%5[cC])[^?]*)?(?:\?(?s:.*))?";
 
 /// The match of a route for requests that all of `conditions` match.
 ///

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ironmesh_catalog::Protocol;
+use ironmesh_catalog::{EscapedSlashes, Protocol};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
     DataSource, Http1ProtocolOptions, Http2ProtocolOptions, data_source::Specifier,
@@ -25,6 +25,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::HttpProtocolO
 use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::http_protocol_options::{
     ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
 };
+use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::RegexMatcher;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::shape::{NO_TIMEOUT, ads, network_filter, no, yes};
@@ -41,10 +42,11 @@ pub(crate) enum Side {
 
 /// An HTTP connection manager that takes its routes from `route_configuration` by RDS.
 ///
-/// Every one of ours normalizes paths, merges slashes and rejects escaped slashes: otherwise
-/// `/books/../admin` would pass a grant on `/books/.*`.
+/// Every one of ours normalizes paths, merges slashes and rejects escaped slashes, unless these are to be
+/// kept: otherwise `/books/../admin` would pass a grant on `/books/.*`.
 pub(crate) fn connection_manager(
     side: Side,
+    escaped_slashes: EscapedSlashes,
     stat_prefix: String,
     route_configuration: String,
     filters: Vec<HttpFilter>,
@@ -62,7 +64,11 @@ pub(crate) fn connection_manager(
         use_remote_address: no(),
         normalize_path: yes(),
         merge_slashes: true,
-        path_with_escaped_slashes_action: PathWithEscapedSlashesAction::RejectRequest.into(),
+        path_with_escaped_slashes_action: match escaped_slashes {
+            EscapedSlashes::Reject => PathWithEscapedSlashesAction::RejectRequest,
+            EscapedSlashes::Keep => PathWithEscapedSlashesAction::KeepUnchanged,
+        }
+        .into(),
         // A stream may be silent for as long as its two ends like; Envoy would end it after 5 min.
         stream_idle_timeout: Some(NO_TIMEOUT),
         // The application's `server` header is its own.
@@ -108,6 +114,21 @@ pub(crate) fn every_request(action: route::Action) -> Route {
     Route {
         r#match: Some(RouteMatch { path_specifier: Some(path), ..RouteMatch::default() }),
         action: Some(action),
+        ..Route::default()
+    }
+}
+
+/// Rejects requests with escaped slashes in their path, as a connection manager does that does not keep
+/// them.
+pub(crate) fn reject_escaped_slashes() -> Route {
+    let path = route_match::PathSpecifier::SafeRegex(RegexMatcher {
+        regex: "(?s:.*)%(?:2[fF]|5[cC])(?s:.*)".to_owned(),
+        ..RegexMatcher::default()
+    });
+    let words = "ironmesh: the service takes no escaped slashes in paths\n".to_owned();
+    Route {
+        r#match: Some(RouteMatch { path_specifier: Some(path), ..RouteMatch::default() }),
+        action: Some(answer(400, words)),
         ..Route::default()
     }
 }

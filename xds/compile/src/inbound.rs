@@ -67,7 +67,13 @@ pub(crate) fn http_filter_chain(
     if protocol == Protocol::GrpcWeb {
         filters.push(grpc_web());
     }
-    let manager = connection_manager(Side::Inbound, stat_prefix(port), route_name(port), filters);
+    let manager = connection_manager(
+        Side::Inbound,
+        service.escaped_slashes,
+        stat_prefix(port),
+        route_name(port),
+        filters,
+    );
     FilterChain {
         name: format!("inbound|{port}"),
         transport_socket: tls::downstream(&service.account, ROOTS),

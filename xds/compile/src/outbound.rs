@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    EndpointSource, MeshEndpoint, Name, Port, Protocol, Proxy, Service, ServiceAccount,
-    ServiceName, ServicePort, Snapshot, Transport,
+    EndpointSource, EscapedSlashes, MeshEndpoint, Name, Port, Protocol, Proxy, Service,
+    ServiceAccount, ServiceName, ServicePort, Snapshot, Transport,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster, UpstreamConnectionOptions,
@@ -20,7 +20,9 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
 use crate::destination::Destination;
-use crate::http::{Side, answer, connection_manager, every_request, protocol_options};
+use crate::http::{
+    Side, answer, connection_manager, every_request, protocol_options, reject_escaped_slashes,
+};
 use crate::index::PolicyIndex;
 use crate::shape::{CONNECT_TIMEOUT, ads, circuit_breakers, lb_endpoint, listener, number};
 use crate::{external, plaintext, tls};
@@ -119,13 +121,38 @@ fn mesh_endpoint(endpoint: &MeshEndpoint) -> LbEndpoint {
     LbEndpoint { metadata, ..lb_endpoint(endpoint.address, endpoint.weight) }
 }
 
+/// What the listener that routes by `Host` does for all services that a caller may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ByHost {
+    /// Whether it looks up where hosts are, because some calls go where theirs says.
+    looks_up: bool,
+    /// Kept where one service keeps them; the routes of the others reject them.
+    escaped_slashes: EscapedSlashes,
+}
+
+impl ByHost {
+    /// For one who may call these services.
+    pub(crate) fn of<'a>(services: impl Iterator<Item = &'a Service>) -> Self {
+        let mut by_host = Self { looks_up: false, escaped_slashes: EscapedSlashes::Reject };
+        for service in services {
+            by_host.looks_up |= external::is_passed_through(service);
+            if service.escaped_slashes == EscapedSlashes::Keep {
+                by_host.escaped_slashes = EscapedSlashes::Keep;
+            }
+        }
+        by_host
+    }
+}
+
 /// The listener that routes by `Host`.
-///
-/// Where calls may go where their host says, it looks that up.
-pub(crate) fn by_host_listener(proxy: &Proxy, passes_through: bool) -> Listener {
-    let filters = passes_through.then(external::lookup).into_iter().collect();
-    let manager =
-        connection_manager(Side::Outbound, "outbound".to_owned(), BY_HOST.to_owned(), filters);
+pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost) -> Listener {
+    let manager = connection_manager(
+        Side::Outbound,
+        by_host.escaped_slashes,
+        "outbound".to_owned(),
+        BY_HOST.to_owned(),
+        by_host.looks_up.then(external::lookup).into_iter().collect(),
+    );
     Listener {
         traffic_direction: TrafficDirection::Outbound.into(),
         filter_chains: vec![FilterChain { filters: vec![manager], ..FilterChain::default() }],
@@ -140,6 +167,7 @@ pub(crate) fn by_host_routes(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
     callable: &BTreeMap<ServicePort, Arc<Destination>>,
+    by_host: ByHost,
 ) -> RouteConfiguration {
     let ports: Vec<_> = callable
         .iter()
@@ -154,7 +182,7 @@ pub(crate) fn by_host_routes(
         of_the_mesh.flat_map(|(_, _, _, domains)| domains).cloned().collect();
     let mut virtual_hosts = Vec::new();
     for (port, destination, service, mut domains) in ports {
-        let routes = match &service.external {
+        let mut routes = match &service.external {
             None => destination.routes(port, None),
             Some(external) => {
                 // Of a host that is there twice Envoy would refuse the whole table.
@@ -162,6 +190,9 @@ pub(crate) fn by_host_routes(
                 external::routes(index, snapshot, caller, service, external, port)
             }
         };
+        if service.escaped_slashes != by_host.escaped_slashes {
+            routes.insert(0, reject_escaped_slashes());
+        }
         if !domains.is_empty() {
             let name = format!("outbound|{port}");
             virtual_hosts.push(VirtualHost { name, domains, routes, ..VirtualHost::default() });

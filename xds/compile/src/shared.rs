@@ -13,6 +13,7 @@ use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, Resour
 
 use crate::destination::Destination;
 use crate::index::PolicyIndex;
+use crate::outbound::ByHost;
 use crate::{external, inbound, outbound, secret, upstream};
 
 pub use update::Changes;
@@ -40,8 +41,8 @@ pub(crate) struct Scope {
     pub(crate) resources: ResourceSet,
     /// What it may call, and where such calls go.
     pub(crate) callable: BTreeMap<ServicePort, Arc<Destination>>,
-    /// Whether some of it goes where its host says.
-    pub(crate) passes_through: bool,
+    /// What all of it needs of the listener that routes by `Host`.
+    pub(crate) by_host: ByHost,
 }
 
 /// Encodes resources, and counts them.
@@ -136,16 +137,15 @@ impl Shared {
                 self.told.entry(service_port.clone()).or_default().insert(account.clone());
             }
         }
-        let routes = outbound::by_host_routes(&self.index, &snapshot, account, &callable);
+        let service = |port: &ServicePort| snapshot.service(&port.service).map(|one| &**one);
+        let by_host = ByHost::of(callable.keys().filter_map(service));
+        let routes = outbound::by_host_routes(&self.index, &snapshot, account, &callable, by_host);
         resources.insert(self.encoder.encode(&routes));
         if let Some(certificate) = self.certificate(account) {
             resources.insert(certificate);
         }
         resources.insert(self.trust_bundle());
-        let service = |port: &ServicePort| snapshot.service(&port.service);
-        let mut services = callable.keys().filter_map(service);
-        let passes_through = services.any(|service| external::is_passed_through(service));
-        Scope { resources, callable, passes_through }
+        Scope { resources, callable, by_host }
     }
 
     pub(crate) fn trust_bundle(&self) -> Arc<Resource> {

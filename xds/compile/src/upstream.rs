@@ -97,7 +97,13 @@ pub(crate) fn http_listener(
 ) -> Listener {
     let lookup = external::is_passed_through(service).then(external::lookup);
     let filters = lookup.into_iter().collect();
-    let manager = connection_manager(Side::Outbound, stat_prefix(port), name(port), filters);
+    let manager = connection_manager(
+        Side::Outbound,
+        service.escaped_slashes,
+        stat_prefix(port),
+        name(port),
+        filters,
+    );
     upstream_listener(proxy, port, local_port, manager)
 }
 

@@ -116,7 +116,8 @@ fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
     let mut line = |words: String| {
         let _ = writeln!(text, "  {words}");
     };
-    let Judgement { allowed, by, strict_denies, private_to, missing, further } = &one.judgement;
+    let Judgement { allowed, rejected, by, strict_denies, private_to, missing, further } =
+        &one.judgement;
     for Permit { target, rule, way } in by {
         line(format!("allowed by {rule}: {way}"));
         line(format!("  which {target} names"));
@@ -126,7 +127,9 @@ fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
     } else if *allowed && by.is_empty() {
         line(format!("allowed: the service is {mode}, so traffic targets are not looked at"));
     }
-    if !allowed || *strict_denies {
+    if *rejected {
+        line("not allowed: its path has an escaped slash, and the service does not say `escaped_slashes = \"keep\"`".to_owned());
+    } else if !allowed || *strict_denies {
         if let Some(namespace) = private_to {
             line(private(namespace));
         } else if missing.is_empty() {
@@ -204,6 +207,7 @@ fn gets(verdict: &Verdict, one: &Destination) -> &'static str {
         Gets::Application if is_tcp => "the bytes of the application",
         Gets::Application => "the answer of the application",
         Gets::Forbidden => "403 from the server's sidecar",
+        Gets::Rejected => "400 from the server's sidecar",
         Gets::ForbiddenByItsOwn => "403 from its own sidecar",
         Gets::Unknown if is_tcp => "no connection: its own sidecar listens on no port for it",
         Gets::Unknown => {

@@ -153,7 +153,8 @@ impl Shared {
             }
             let compiled = self.compile_scope(&account);
             let is_same = compiled.resources.is_same_as(&known.resources)
-                && compiled.callable == known.callable;
+                && compiled.callable == known.callable
+                && compiled.by_host == known.by_host;
             let scope = if is_same {
                 known
             } else {

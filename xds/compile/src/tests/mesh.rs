@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    BoundIdentity, Discovered, Domain, Endpoint, EndpointSource, HttpMatch, HttpRouteGroup,
-    IdentityBinding, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method, Mode, Name,
-    Participation, PathRegex, PolicyRevision, Port, Protocol, Proxy, ProxyId, ProxyStatement,
-    Records, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
-    SpiffeId, SplitBackend, SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit,
-    TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
+    BoundIdentity, Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, HttpMatch,
+    HttpRouteGroup, IdentityBinding, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method,
+    Mode, Name, Participation, PathRegex, PolicyRevision, Port, Protocol, Proxy, ProxyId,
+    ProxyStatement, Records, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate,
+    ServiceName, Snapshot, SpiffeId, SplitBackend, SplitMatch, Spot, Subject, TcpAccesses,
+    TcpRoute, TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -55,6 +55,7 @@ struct ServiceShape {
     mode: Option<Mode>,
     is_listed: bool,
     is_private: bool,
+    escaped_slashes: EscapedSlashes,
     /// Whether a part of it has a name of its own.
     has_part: bool,
 }
@@ -132,10 +133,19 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         1 => Just(Some(Mode::Audit)),
         1 => Just(Some(Mode::Strict)),
     ];
-    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode, any::<[bool; 3]>());
+    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode, any::<[bool; 4]>());
     let service = service.prop_map(|(namespace, account, ports, mode, flags)| {
-        let [is_listed, is_private, has_part] = flags;
-        ServiceShape { namespace, account, ports, mode, is_listed, is_private, has_part }
+        let [is_listed, is_private, has_part, keeps] = flags;
+        ServiceShape {
+            namespace,
+            account,
+            ports,
+            mode,
+            is_listed,
+            is_private,
+            escaped_slashes: if keeps { EscapedSlashes::Keep } else { EscapedSlashes::Reject },
+            has_part,
+        }
     });
     let sources = vec((0..NAMESPACES, 0..ACCOUNTS, way()), 0..3);
     let matches = option::of(vec(0..=MATCHES, 0..4));
@@ -195,6 +205,7 @@ impl Shape {
             mode: None,
             is_listed: false,
             is_private: false,
+            escaped_slashes: EscapedSlashes::Reject,
             has_part: false,
         };
         let proxy = |service, participates| ProxyShape {
@@ -277,6 +288,7 @@ impl Shape {
             for (service, other) in next.services.iter_mut().zip(&other.services) {
                 (service.mode, service.is_listed) = (other.mode, other.is_listed);
                 (service.is_private, service.has_part) = (other.is_private, other.has_part);
+                service.escaped_slashes = other.escaped_slashes;
             }
         }
         next
@@ -413,6 +425,7 @@ impl Shape {
             },
             mode: shape.mode,
             visibility: if shape.is_private { Visibility::Private } else { Visibility::Public },
+            escaped_slashes: shape.escaped_slashes,
             external: None,
             subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
             spot: spot(),
