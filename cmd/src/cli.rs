@@ -162,6 +162,8 @@ pub(crate) enum Rules {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
     /// The policy folder, or one file
     pub(crate) path: PathBuf,
     /// Let this Envoy read what the policy compiles to, too; it runs nothing
@@ -182,6 +184,9 @@ pub(crate) struct PlanArguments {
     pub(crate) config: ConfigArgument,
     /// The policy folder that might come into force, or one file
     pub(crate) path: PathBuf,
+    /// Let this Envoy read what the policy compiles to before anything is planned; it runs nothing
+    #[arg(long, value_name = "BIN")]
+    pub(crate) envoy: Option<PathBuf>,
     /// Compare with this folder, and not with what a control plane has in force
     #[arg(long, value_name = "PATH")]
     pub(crate) offline: Option<PathBuf>,

@@ -1,6 +1,9 @@
 //! `ironmesh policy plan`, from one folder to another.
 
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use ironmesh_tests::programs::require_envoy;
 
 use crate::command::{Place, Run};
 
@@ -260,4 +263,25 @@ fn a_thousand_services_are_planned() {
     let run = place.run(&["policy", "plan", "other", "--offline", "large"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("proxies: 3 of 1000 are sent something"), "{}", run.stdout);
+}
+
+#[test]
+fn an_envoy_reads_what_the_plan_is_about_first() {
+    let Some(place) = Place::open() else { return };
+    let Some(envoy) = require_envoy() else { return };
+    let run = plan(&place, BEFORE, &["--envoy", envoy.to_str().unwrap()]);
+    assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
+    assert!(run.stdout.contains("no changes: "), "{}", run.stdout);
+    // What the loader accepts Envoy accepts, so this one says no by itself.
+    let script = "#!/bin/sh\necho \"error initializing configuration '$6': it is not to my taste\"\nexit 1\n";
+    place.write("refuses", script);
+    let program = place.path().join("refuses");
+    fs_err::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let run = plan(&place, BEFORE, &["--envoy", program.to_str().unwrap()]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(run.stdout.contains("error[IM0310]: Envoy refuses"), "{}", run.stdout);
+    assert!(run.stdout.contains("it is not to my taste"), "{}", run.stdout);
+    assert!(run.stderr.contains("`after` is refused: "), "{}", run.stderr);
+    let run = plan(&place, BEFORE, &["--envoy", "/bin/true"]);
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
 }

@@ -2,22 +2,30 @@
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
+use std::path::Path;
 
 use anyhow::bail;
 use ironmesh_admin::FindingView;
 use ironmesh_catalog::Finding;
-use ironmesh_config::{Loaded, load_folder, render};
+use ironmesh_config::{Loaded, Settings, load_folder, render};
 use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};
 use crate::exit::Found;
-use crate::policy::envoy::{self, Checked};
+use crate::places::Places;
+use crate::policy::envoy::{self, Checked, MOST_TOLD};
 
 /// Tells all that is wrong with a policy folder.
 #[expect(clippy::print_stdout, reason = "findings are this command's result")]
 pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
     let mut loaded = load_folder(&arguments.path)?;
-    let checked = ask_envoy(arguments, &mut loaded).await?;
+    let checked = match &arguments.envoy {
+        Some(program) => {
+            let settings = Places::find(&arguments.config)?.settings;
+            ask_envoy(program, &settings, &mut loaded).await?
+        }
+        None => None,
+    };
     tell(&loaded, output);
     if output == Output::Text {
         if let Some(specification) = &loaded.specification {
@@ -31,12 +39,8 @@ pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow:
                 counted(specification.traffic_splits.len(), "traffic split"),
             );
         }
-        if let (Some(checked), Some(_)) = (checked, &loaded.specification) {
-            println!(
-                "Envoy takes what it compiles to: {} listeners and clusters of {}",
-                checked.asked,
-                counted(checked.proxies, "sidecar"),
-            );
+        if let Some(checked) = &checked {
+            tell_of_envoy(checked);
         }
         println!("{}", summary(&loaded));
     }
@@ -59,21 +63,35 @@ pub(super) fn tell(loaded: &Loaded, output: Output) {
     }
 }
 
-/// Lets an Envoy, if one is given, read what the policy compiles to, if nothing else is wrong with it.
-async fn ask_envoy(
-    arguments: &CheckArguments,
+/// Lets an Envoy read what the policy compiles to, if nothing else is wrong with it.
+pub(super) async fn ask_envoy(
+    program: &Path,
+    settings: &Settings,
     loaded: &mut Loaded,
 ) -> anyhow::Result<Option<Checked>> {
-    let (Some(program), Some(specification)) = (&arguments.envoy, &loaded.specification) else {
-        return Ok(None);
-    };
-    let mut checked = envoy::check(program, specification).await?;
+    let Some(specification) = &loaded.specification else { return Ok(None) };
+    let mut checked = envoy::check(program, settings, specification).await?;
     loaded.findings.append(&mut checked.findings);
     loaded.findings.sort_by(Finding::order);
     if loaded.findings.iter().any(Finding::is_error) {
         loaded.specification = None;
     }
     Ok(Some(checked))
+}
+
+/// Says for people what an Envoy was asked, and what is left to ask.
+#[expect(clippy::print_stdout, reason = "it is a result")]
+pub(super) fn tell_of_envoy(checked: &Checked) {
+    let asked = format!(
+        "{} listeners and clusters of {}",
+        checked.asked,
+        counted(checked.proxies, "sidecar")
+    );
+    match checked.refused {
+        0 => println!("Envoy takes what it compiles to: {asked}"),
+        MOST_TOLD => println!("Envoy may refuse more of it than these {MOST_TOLD}: {asked}"),
+        _ => println!("Envoy takes the rest of what it compiles to: {asked}"),
+    }
 }
 
 /// What is wrong with a policy, for machines.

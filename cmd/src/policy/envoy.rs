@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ironmesh_catalog::{Finding, MeshSpecification, Proxy, Snapshot};
-use ironmesh_config::codes;
+use ironmesh_config::{Settings, codes};
 use ironmesh_xds_compile::Compiler;
 use ironmesh_xds_compile::origin::{Origin, origins};
 use ironmesh_xds_compile::rendering::{Part, Rendering};
@@ -22,25 +22,29 @@ use ironmesh_xds_wire::ResourceType;
 use validate::{Envoy, Verdict};
 
 /// How much of what is refused is told.
-const MOST_TOLD: usize = 5;
+pub(crate) const MOST_TOLD: usize = 5;
 
 /// What came of a check.
 #[derive(Debug)]
 pub(crate) struct Checked {
     /// What Envoy refuses.
     pub(crate) findings: Vec<Finding>,
+    /// How much of it that is; [`MOST_TOLD`] where there may be more.
+    pub(crate) refused: usize,
     /// How many listeners and clusters it was asked about.
     pub(crate) asked: usize,
     /// For how many proxies.
     pub(crate) proxies: usize,
 }
 
-/// Lets the Envoy at `program` read what `specification` compiles to. It fails where Envoy cannot be asked.
+/// Lets the Envoy at `program` read what `specification` compiles to in a mesh of these settings. It fails
+/// where Envoy cannot be asked.
 pub(crate) async fn check(
     program: &Path,
+    settings: &Settings,
     specification: &Arc<MeshSpecification>,
 ) -> anyhow::Result<Checked> {
-    let (snapshot, proxies, stand_in) = mesh::of(specification)?;
+    let (snapshot, proxies, stand_in) = mesh::of(settings, specification)?;
     let snapshot = Arc::new(snapshot);
     let mut compiler = Compiler::new(Arc::clone(&snapshot));
     let mut rendering = Rendering::new(stand_in);
@@ -50,7 +54,7 @@ pub(crate) async fn check(
     let parts = rendering.parts();
     let refused = refused(&Envoy::new(program)?, &rendering, &parts).await?;
     let findings = refused.iter().map(|refused| finding(&snapshot, &proxies, refused)).collect();
-    Ok(Checked { findings, asked: parts.len(), proxies: proxies.len() })
+    Ok(Checked { findings, refused: refused.len(), asked: parts.len(), proxies: proxies.len() })
 }
 
 /// The least that Envoy refuses of something, and its words.
@@ -65,26 +69,23 @@ async fn refused<'a>(
     rendering: &Rendering,
     parts: &[&'a Part],
 ) -> anyhow::Result<Vec<Refused<'a>>> {
+    let ask = async |parts: &[&'a Part]| match envoy.validate(&rendering.bootstrap(parts)).await? {
+        Verdict::Accepted => Ok::<_, anyhow::Error>(None),
+        Verdict::Refused(words) => Ok(Some(Refused { parts: parts.to_vec(), words })),
+    };
     let mut found = Vec::new();
-    // What has not been tried yet.
-    let mut open = vec![parts.to_vec()];
-    while let Some(parts) = open.pop() {
-        if found.len() == MOST_TOLD {
-            continue;
-        }
-        let Verdict::Refused(words) = envoy.validate(&rendering.bootstrap(&parts)).await? else {
-            continue;
-        };
-        let (first, second) = parts.split_at(parts.len() / 2);
-        let before = (open.len(), found.len());
-        for half in [second, first] {
-            if parts.len() > 1 && envoy.refuses(&rendering.bootstrap(half)).await? {
-                open.push(half.to_vec());
-            }
+    // What is refused, and has not been looked into yet.
+    let mut open: Vec<_> = ask(parts).await?.into_iter().collect();
+    while let Some(refused) = open.pop().filter(|_| found.len() < MOST_TOLD) {
+        let (first, second) = refused.parts.split_at(refused.parts.len() / 2);
+        let before = open.len();
+        if !first.is_empty() {
+            open.extend(ask(second).await?);
+            open.extend(ask(first).await?);
         }
         // One alone, or only both halves together.
-        if open.len() == before.0 {
-            found.push(Refused { parts, words });
+        if open.len() == before {
+            found.push(refused);
         }
     }
     Ok(found)

@@ -10,7 +10,7 @@ use ironmesh_catalog::verdict::Sight;
 use ironmesh_config::Loaded;
 
 use super::forecast::{add_findings, forecast};
-use super::offline;
+use super::{check, offline};
 use crate::cli::{Output, PlanArguments};
 use crate::exit::CHANGES;
 use crate::places::Places;
@@ -20,7 +20,13 @@ use crate::places::Places;
 pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::Result<()> {
     let places = Places::find(&arguments.config)?;
     // Checked here, so that what is wrong is drawn as `policy check` draws it.
-    let (loaded, specification) = offline::load(&arguments.path, output)?;
+    let (mut loaded, specification) = offline::load(&arguments.path, output)?;
+    if let Some(program) = &arguments.envoy {
+        check::ask_envoy(program, &places.settings, &mut loaded).await?;
+        if loaded.specification.is_none() {
+            return Err(offline::tell_refused(&loaded, &arguments.path, output).into());
+        }
+    }
     let plan = if let Some(folder) = &arguments.offline {
         let (old, before) = offline::load(folder, output)?;
         let proxies = offline::one_proxy_each(&before, &specification);

@@ -46,7 +46,9 @@ pub fn origins(
         }
     } else if let Some((service, port)) = service_port(snapshot, rest) {
         let is_authorization = name.starts_with("inbound|") || name.starts_with("authz:");
-        if is_authorization && resource_type != ResourceType::Listener {
+        // What may be asked of an external service is in the routes of its callers.
+        let has_rules = is_authorization || service.external.is_some();
+        if has_rules && resource_type != ResourceType::Listener {
             trace.callers(service);
         }
         trace.splits(&port.service);

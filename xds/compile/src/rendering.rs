@@ -1,8 +1,8 @@
 //! A static rendering: what proxies are told by xDS as one bootstrap that needs no control plane.
 //! `envoy --mode validate` looks at routes, endpoints and secrets only where they are inline.
 //!
-//! The proxies of a mesh have much in common. A listener is put in once for each cluster that it leads to:
-//! what another proxy has for the same cluster differs in names alone.
+//! The proxies of a mesh have much in common. A listener is put in if there is something in it that none has
+//! that is there already, but for names, addresses and what callers are told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,8 +47,8 @@ pub struct Rendering {
     /// Where each cluster is among the parts.
     clusters: BTreeMap<String, usize>,
     secrets: BTreeMap<String, Value>,
-    /// Which listeners lead where, without those of one service port.
-    led_to: BTreeSet<(String, String)>,
+    /// What is in the listeners.
+    seen: BTreeSet<String>,
     proxies: usize,
 }
 
@@ -60,7 +60,7 @@ impl Rendering {
             parts: Vec::new(),
             clusters: BTreeMap::new(),
             secrets: BTreeMap::new(),
-            led_to: BTreeSet::new(),
+            seen: BTreeSet::new(),
             proxies: 0,
         }
     }
@@ -98,14 +98,11 @@ impl Rendering {
             make_inline(&mut content, resources, &mut routes);
             let mut clusters = BTreeSet::new();
             find_clusters(&content, &mut clusters);
-            // `upstream|shop/books|80|8000` is of the kind `upstream`.
-            let kind = name.split('|').next().unwrap_or(name);
-            let lead = |cluster: &String| (kind.to_owned(), cluster.clone());
-            let leads: BTreeSet<_> = clusters.iter().map(lead).collect();
-            if proxy > 0 && leads.is_subset(&self.led_to) {
+            let seen = self.seen.len();
+            self.seen.extend(pieces(&content));
+            if self.seen.len() == seen {
                 continue;
             }
-            self.led_to.extend(leads);
             if let Some(fields) = content.as_object_mut() {
                 // Listeners of several proxies are called the same.
                 fields.insert("name".to_owned(), json!(format!("{name}#{proxy}")));
@@ -203,6 +200,41 @@ fn make_inline(value: &mut Value, resources: &ResourceSet, routes: &mut BTreeSet
 fn route_name(rds: &mut Value) -> Option<String> {
     let fields: &mut Map<String, Value> = rds.as_object_mut()?;
     Some(fields.get("routeConfigName")?.as_str()?.to_owned())
+}
+
+/// What a listener consists of, in texts that are the same for all proxies that have the same: its virtual
+/// hosts, each by itself, and the rest.
+fn pieces(listener: &Value) -> BTreeSet<String> {
+    let mut pieces = BTreeSet::new();
+    let mut rest = listener.clone();
+    for field in ["name", "address"] {
+        rest.as_object_mut().and_then(|fields| fields.remove(field));
+    }
+    take_virtual_hosts(&mut rest, &mut pieces);
+    pieces.insert(rest.to_string());
+    pieces
+}
+
+/// Takes virtual hosts out of `value`, into `pieces`.
+fn take_virtual_hosts(value: &mut Value, pieces: &mut BTreeSet<String>) {
+    match value {
+        Value::Array(items) => {
+            for item in items {
+                take_virtual_hosts(item, pieces);
+            }
+        }
+        Value::Object(fields) => {
+            // It names the caller.
+            fields.get_mut("directResponse").and_then(|one| one.as_object_mut()?.remove("body"));
+            for inner in fields.values_mut() {
+                take_virtual_hosts(inner, pieces);
+            }
+            if let Some(Value::Array(hosts)) = fields.remove("virtualHosts") {
+                pieces.extend(hosts.iter().map(Value::to_string));
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The clusters that a listener names: one, or several by weight.

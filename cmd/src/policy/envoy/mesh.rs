@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Mode,
-    Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount,
-    ServiceCertificate, ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
+    CertificateStore, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Participation, Proxy,
+    ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount, ServiceCertificate,
+    ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_cert::Authority;
+use ironmesh_config::Settings;
 use ironmesh_providers::discover;
 use ironmesh_xds_compile::rendering::StandIn;
 use jiff::Timestamp;
@@ -20,8 +21,9 @@ use uuid::Uuid;
 /// The first of the local ports that upstreams have. Those below are Envoy's and ours.
 const FIRST_LOCAL_PORT: u16 = 20_000;
 
-/// The mesh of `specification`, its proxies, and what stands in for the certificates in it.
+/// The mesh of `specification` with these settings, its proxies, and what stands in for the certificates in it.
 pub(super) fn of(
+    settings: &Settings,
     specification: &Arc<MeshSpecification>,
 ) -> anyhow::Result<(Snapshot, Vec<Proxy>, StandIn)> {
     let services = specification.services.values().zip(1..);
@@ -29,8 +31,7 @@ pub(super) fn of(
         services.map(|(service, number)| joined(service, number)).collect();
     let by_id = |record: &JoinRecord| (record.id, Arc::new(record.clone()));
     let by_id: Records = records.iter().map(by_id).collect();
-    let domain = Domain::default();
-    let trust_domain = TrustDomain::new(domain.clone());
+    let Settings { domain, trust_domain, mode, .. } = settings.clone();
     let stand_in = stand_in(&trust_domain)?;
     let accounts = Snapshot::accounts_served(specification, &by_id);
     let certificates = accounts.iter().map(|account| {
@@ -49,7 +50,7 @@ pub(super) fn of(
     let inputs = Inputs {
         certificates: certificates.collect(),
         mesh: Mesh { domain, trust_domain },
-        mode: Mode::Strict,
+        mode,
         discovered: discover(specification, &by_id),
         specification: Arc::clone(specification),
         records: by_id,

@@ -1,8 +1,10 @@
 //! With a real Envoy. What the loader accepts Envoy should accept, so what it refuses is put in behind the
 //! loader's back.
 
+use std::fmt::Write as _;
+
 use ironmesh_catalog::PathRegex;
-use ironmesh_config::{Document, load_documents};
+use ironmesh_config::{Document, load_documents, load_settings};
 
 use super::*;
 
@@ -20,7 +22,6 @@ fn envoy() -> Option<std::path::PathBuf> {
 
 /// Thirty services, each of which the next may call, and two of which are one in a split.
 fn policy() -> String {
-    use std::fmt::Write as _;
     let mut text = String::new();
     for number in 0..30 {
         let (next, protocol) = ((number + 1) % 30, ["http", "grpc", "tcp"][number % 3]);
@@ -46,25 +47,35 @@ fn policy() -> String {
     text
 }
 
-#[tokio::test]
-async fn envoy_accepts_a_policy_and_refuses_it_by_file_and_line() {
-    let Some(program) = envoy() else { return };
-    let loaded = load_documents([Document::new("policy.toml", policy())]);
-    let specification = loaded.specification.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
-    let checked = check(&program, &specification).await.unwrap();
-    assert!(checked.findings.is_empty(), "{:#?}", checked.findings);
-    // Inbound and outbound of each, and more: the whole of it was looked at.
-    assert!(checked.asked > 4 * 30, "only {} listeners and clusters", checked.asked);
+fn settings() -> Settings {
+    load_settings("", "ironmesh.toml").unwrap()
+}
 
-    let mut broken = MeshSpecification::clone(&specification);
-    for group in ["g7", "g21"] {
+/// The same with expressions on paths in these groups that no Envoy takes.
+fn break_groups(specification: &MeshSpecification, groups: &[&str]) -> Arc<MeshSpecification> {
+    let mut broken = specification.clone();
+    for group in groups {
         let key = (ironmesh_catalog::Name::default_namespace(), group.parse().unwrap());
         let mut changed = (**broken.http_route_groups.get(&key).unwrap()).clone();
         changed.matches[0].path =
             Some(PathRegex { text: format!("/{group}(").into(), before_query: None });
         broken.http_route_groups.insert(key, Arc::new(changed));
     }
-    let checked = check(&program, &Arc::new(broken.clone())).await.unwrap();
+    Arc::new(broken)
+}
+
+#[tokio::test]
+async fn envoy_accepts_a_policy_and_refuses_it_by_file_and_line() {
+    let Some(program) = envoy() else { return };
+    let loaded = load_documents([Document::new("policy.toml", policy())]);
+    let specification = loaded.specification.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
+    let checked = check(&program, &settings(), &specification).await.unwrap();
+    assert!(checked.findings.is_empty(), "{:#?}", checked.findings);
+    // Inbound and outbound of each, and more: the whole of it was looked at.
+    assert!(checked.asked > 4 * 30, "only {} listeners and clusters", checked.asked);
+
+    let broken = break_groups(&specification, &["g7", "g21"]);
+    let checked = check(&program, &settings(), &broken).await.unwrap();
     let told: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 2, "{told:#?}");
     for (finding, group) in checked.findings.iter().zip(["g21", "g7"]) {
@@ -76,6 +87,58 @@ async fn envoy_accepts_a_policy_and_refuses_it_by_file_and_line() {
     }
 }
 
+/// What is compiled depends on the settings as well: in permissive mode no rule is looked at.
+#[tokio::test]
+async fn envoy_is_asked_about_the_mesh_of_the_settings() {
+    let Some(program) = envoy() else { return };
+    let specification = load_documents([Document::new("policy.toml", policy())]).specification;
+    let broken = break_groups(&specification.unwrap(), &["g7"]);
+    let permissive = load_settings("mode = \"permissive\"", "ironmesh.toml").unwrap();
+    assert_eq!(check(&program, &permissive, &broken).await.unwrap().refused, 0);
+    let audit = load_settings("mode = \"audit\"", "ironmesh.toml").unwrap();
+    assert_eq!(check(&program, &audit, &broken).await.unwrap().refused, 1);
+}
+
+#[tokio::test]
+async fn of_much_that_envoy_refuses_some_is_told() {
+    let Some(program) = envoy() else { return };
+    let specification = load_documents([Document::new("policy.toml", policy())]).specification;
+    let groups = ["g0", "g1", "g3", "g4", "g6", "g7", "g9"];
+    let broken = break_groups(&specification.unwrap(), &groups);
+    let checked = check(&program, &settings(), &broken).await.unwrap();
+    assert_eq!((checked.refused, checked.findings.len()), (MOST_TOLD, MOST_TOLD));
+}
+
+/// What a caller may ask of an external service is in its own routes, and in nobody else's.
+#[tokio::test]
+async fn each_callers_routes_of_an_external_service_are_looked_at() {
+    let Some(program) = envoy() else { return };
+    let mut policy = "[[service]]\nname = \"pay\"\nexternal = true\nhostname = \"pay.example\"\n\
+                      ports = [{ port = 80, protocol = \"http\" }]\n"
+        .to_owned();
+    for caller in ["one", "two"] {
+        write!(
+            policy,
+            "[[service]]\nname = \"{caller}\"\n\
+             [[http_route_group]]\nname = \"{caller}\"\nmatches = [{{ name = \"m\", path_regex = \"/{caller}\" }}]\n\
+             [[traffic_target]]\nname = \"{caller}\"\ndestination = {{ name = \"pay\" }}\n\
+             sources = [{{ name = \"{caller}\" }}]\nrules = [{{ kind = \"HTTPRouteGroup\", name = \"{caller}\" }}]\n"
+        )
+        .unwrap();
+    }
+    let loaded = load_documents([Document::new("policy.toml", policy)]);
+    let specification = loaded.specification.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
+    assert_eq!(check(&program, &settings(), &specification).await.unwrap().refused, 0);
+    for caller in ["one", "two"] {
+        let broken = break_groups(&specification, &[caller]);
+        let checked = check(&program, &settings(), &broken).await.unwrap();
+        // By `Host`, and as a declared upstream.
+        assert_eq!(checked.refused, 2, "{caller}: {checked:#?}");
+        let label = format!("match `m` of route group `default/{caller}`");
+        assert!(checked.findings.iter().all(|finding| finding.label == label), "{checked:#?}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_envoy_is_an_error_and_no_finding() {
     let specification = load_documents([]).specification.unwrap();
@@ -84,7 +147,7 @@ async fn what_is_no_envoy_is_an_error_and_no_finding() {
         ("/bin/true", "said: exit status: 0"),
         ("/nowhere", "cannot run"),
     ] {
-        let error = check(Path::new(program), &specification).await.unwrap_err();
+        let error = check(Path::new(program), &settings(), &specification).await.unwrap_err();
         assert!(format!("{error:#}").contains(said), "{program}: {error:#}");
     }
 }

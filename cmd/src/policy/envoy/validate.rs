@@ -37,11 +37,6 @@ impl Envoy {
         Ok(Self { program: program.to_owned(), folder })
     }
 
-    /// Whether Envoy refuses a bootstrap.
-    pub(super) async fn refuses(&self, bootstrap: &Value) -> anyhow::Result<bool> {
-        Ok(matches!(self.validate(bootstrap).await?, Verdict::Refused(_)))
-    }
-
     /// Lets Envoy read a bootstrap.
     pub(super) async fn validate(&self, bootstrap: &Value) -> anyhow::Result<Verdict> {
         let file = self.folder.path().join("envoy.json");
