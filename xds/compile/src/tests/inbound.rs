@@ -1,0 +1,37 @@
+//! The inbound listener: its chains of HTTP say what is served, and nothing of who may call.
+
+use ironmesh_xds_wire::ResourceType;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::compile;
+use super::mesh::{Order, Shape, shape};
+use crate::inbound::LISTENER;
+
+/// The parts of a mesh that say who may call what, and where calls go: route groups, TCP routes, traffic
+/// targets and splits.
+const RULES: u8 = 0b1111;
+
+/// All that every proxy's inbound listener has, but for the chains of TCP: these are there only while
+/// somebody may call, and count withdrawals.
+fn listeners(shape: &Shape) -> Vec<Option<Value>> {
+    let (snapshot, proxies) = shape.build(Order::default());
+    let listener = |compiled: &crate::Compiled| {
+        let listener = compiled.resources.of(ResourceType::Listener).get(LISTENER)?;
+        let mut listener = listener.to_json();
+        let chains = listener["filterChains"].as_array_mut().expect("a listener has chains");
+        chains.retain(|chain| chain.to_string().contains("HttpConnectionManager"));
+        (!chains.is_empty()).then_some(listener)
+    };
+    compile(snapshot, &proxies).iter().map(|(_, compiled)| listener(compiled)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// What changes a chain ends its connections.
+    #[test]
+    fn no_change_of_rules_edits_a_chain_of_http(shape in shape(), other in shape()) {
+        prop_assert_eq!(listeners(&shape), listeners(&shape.with_parts_of(&other, RULES)));
+    }
+}
