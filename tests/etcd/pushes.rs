@@ -145,6 +145,29 @@ async fn the_last_twenty_are_kept_and_the_oldest_of_them_can_be_rolled_back_to()
 }
 
 #[tokio::test]
+async fn a_push_of_the_same_mends_what_is_damaged() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
+    place.write("policy/a.toml", &service("a"));
+    let revision = place.push("policy").await;
+    let chunks = "/ironmesh/default/policy/revisions/";
+    let damages: [(&str, &[&str]); 2] = [("put", &["something else"]), ("del", &[])];
+    for (how, value) in damages {
+        let chunk = etcd.keys(chunks).await.pop().unwrap();
+        etcd.ctl(&[&[how, &chunk], value].concat()).await;
+        let run = place.policy(&["pull", "out"]).await;
+        assert!(run.code == 1 && run.stderr.contains("in etcd"), "{run:?}");
+        let run = place.policy(&["push", "policy"]).await.good();
+        assert!(run.stdout.starts_with(&format!("pushed revision {revision}")), "{run:?}");
+        place.policy(&["pull", "out"]).await.good();
+        assert_eq!(files(&place.path().join("out"))["a.toml"], service("a"));
+        fs::remove_dir_all(place.path().join("out")).unwrap();
+        let run = place.policy(&["push", "policy"]).await.good();
+        assert!(run.stdout.contains("is current already"), "{run:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_commit_that_was_pushed_is_listed() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };

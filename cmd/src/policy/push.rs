@@ -1,7 +1,7 @@
 //! `ironmesh policy push`: makes a folder the policy in etcd, if it passes.
 
 use ironmesh_catalog::PolicyRecord;
-use ironmesh_config::{EtcdPolicy, Loaded, commit_of, load_folder};
+use ironmesh_config::{EtcdError, EtcdPolicy, Loaded, commit_of, load_folder};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -59,7 +59,8 @@ pub(super) async fn publish(
     }
     let kept = etcd.kept().await?;
     let current = kept.current.and_then(|at| kept.records.get(at));
-    if current.is_some_and(|current| current.revision == record.revision) {
+    let is_current = current.is_some_and(|current| current.revision == record.revision);
+    if is_current && is_whole(etcd, loaded).await? {
         tell(false);
         if output == Output::Text {
             println!("revision {} is current already: nothing to push", record.revision);
@@ -73,4 +74,14 @@ pub(super) async fn publish(
         println!("pushed revision {}: {documents}, to {}", record.revision, etcd.name());
     }
     Ok(())
+}
+
+/// Whether etcd holds all of what is current. The list of pushes says only what was pushed: a part of it may
+/// have been taken out or written over since, and then a push of the same mends it.
+async fn is_whole(etcd: &mut EtcdPolicy, loaded: &Loaded) -> Result<bool, EtcdError> {
+    match etcd.current().await {
+        Ok(current) => Ok(*current.documents == *loaded.documents),
+        Err(EtcdError::Nothing { .. } | EtcdError::Damaged { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
