@@ -1,5 +1,6 @@
 //! etcd, one member or three, on addresses of its own.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -139,7 +140,12 @@ impl Etcd {
     /// Where a member is reached.
     pub(crate) fn endpoint(&self, member: u8) -> String {
         let scheme = if self.has_tls { "https" } else { "http" };
-        format!("{scheme}://{}", self.loopback.socket(member + 1, 2379))
+        format!("{scheme}://{}", self.socket(member))
+    }
+
+    /// The address of that.
+    pub(crate) fn socket(&self, member: u8) -> SocketAddr {
+        self.loopback.socket(member + 1, 2379)
     }
 
     /// A file of this etcd.

@@ -9,8 +9,10 @@ use tokio::process::Child;
 use crate::cluster::Etcd;
 use crate::documents::{service, write_large};
 use crate::place::Place;
+use crate::relay::Relay;
 
 const CHUNKS: &str = "/ironmesh/default/policy/revisions/";
+const CURRENT: &str = "/ironmesh/default/policy/current";
 
 fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
@@ -74,6 +76,36 @@ async fn a_push_that_is_overtaken_is_told_by_whom_and_leaves_nothing() {
     assert_eq!(status.code(), Some(1), "{stderr}");
     assert!(stderr.contains(&format!("has pushed the revision {small}")), "{stderr}");
     assert_eq!(etcd.keys(CHUNKS).await.len(), 1, "of the other nothing is left");
+    place.policy(&["pull", "out"]).await.good();
+}
+
+#[tokio::test]
+async fn a_push_whose_step_counts_late_and_unheard_is_no_conflict_with_itself() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let relay = Relay::start(etcd.socket(0)).await;
+    let settings = format!("[policy.etcd]\nendpoints = [\"{}\"]\n", relay.endpoint());
+    let Some(place) = Place::open(&settings) else { return };
+    place.write("policy/a.toml", &service("a"));
+    let pushing = async { place.policy(&["push", "policy"]).await };
+    let network = async {
+        // No answer comes to the first attempt, so there is a second: it has seen that nothing is current.
+        eventually("a second attempt", async || match relay.held() {
+            2 => Ok(()),
+            held => Err(held),
+        })
+        .await;
+        relay.release_alone(0);
+        eventually("the first to come to its end", async || match etcd.keys(CURRENT).await {
+            keys if keys.is_empty() => Err("nothing is current"),
+            _ => Ok(()),
+        })
+        .await;
+        relay.release(1);
+    };
+    let (run, ()) = tokio::join!(pushing, network);
+    assert!(run.good().stdout.starts_with("pushed revision "));
+    assert_eq!(etcd.keys(CHUNKS).await.len(), 1, "of the second attempt nothing is left");
+    place.set(&etcd.settings("mesh"));
     place.policy(&["pull", "out"]).await.good();
 }
 

@@ -114,11 +114,7 @@ impl Push<'_> {
     ) -> Result<Attempt, SessionError> {
         let (seen, current) = pointer(session, layout).await?;
         if seen != self.seen {
-            let is_ours = |current: &Manifest| self.names.contains(&current.push);
-            return Ok(match current {
-                Some(current) if is_ours(&current) => Attempt::Done,
-                current => Attempt::Conflict(current.map(|current| current.record)),
-            });
+            return Ok(self.overtaken(current));
         }
         let lease = session.grant(LEASE).await?;
         let name = format!("{lease:016x}");
@@ -129,11 +125,20 @@ impl Push<'_> {
         let _ = session.revoke(lease).await;
         if !moved? {
             let (_, current) = pointer(session, layout).await?;
-            return Ok(Attempt::Conflict(current.map(|current| current.record)));
+            return Ok(self.overtaken(current));
         }
         // The push has come to its end. What is too old goes now, or after the next.
         let _ = sweep(session, layout).await;
         Ok(Attempt::Done)
+    }
+
+    /// What it means that the pointer has moved since the push began. It may have been this push that moved
+    /// it: by an attempt whose answer was lost, or that counted only when the next was under way.
+    fn overtaken(&self, current: Option<Manifest>) -> Attempt {
+        match current {
+            Some(current) if self.names.contains(&current.push) => Attempt::Done,
+            current => Attempt::Conflict(current.map(|current| current.record)),
+        }
     }
 
     /// Writes the chunks, and moves the pointer to them. Returns whether it was as it was seen.
