@@ -12,8 +12,9 @@ use crate::document::Document;
 /// How many pushes are kept, with the current one.
 const MOST_PUSHES: usize = 20;
 
-/// How long a push may be silent, in seconds: then it counts as broken off, and its chunks go.
-const LEASE: i64 = 60;
+/// How long a push may be silent, in seconds: then it counts as broken off, and its chunks go. From one sign of
+/// life to the next it makes two requests, each of which has 3 s.
+const LEASE: i64 = 15;
 
 /// Why a policy was not pushed.
 #[derive(Debug, thiserror::Error)]
