@@ -3,6 +3,7 @@
 
 mod commits;
 mod keeper;
+mod pin;
 mod rollback;
 mod source;
 
@@ -24,8 +25,6 @@ use rollback::Rollback;
 pub(crate) use rollback::Rollbacks;
 use source::Reading;
 pub(crate) use source::Source;
-
-use crate::exit::chain;
 
 /// How long a start waits for its source, before it goes by what was good last.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -169,18 +168,6 @@ impl PolicySource {
             message: None,
         });
         self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
-    }
-
-    /// The folder holds something else by now, and that passes.
-    fn end_pin(&mut self) {
-        let Some(pin) = self.pin.take() else { return };
-        let revision = pin.record.revision;
-        tracing::info!(%revision, "the policy folder has changed: the rollback is over");
-        if let Err(error) = self.store.put_policy_pin(None) {
-            // The next start finds out for itself: the folder is not what it was then.
-            tracing::error!(error = chain(&error), "cannot keep that the rollback is over");
-        }
-        self.tell_of_pin();
     }
 
     /// Puts the policy that was last kept into force, beside what is wrong with the source.
