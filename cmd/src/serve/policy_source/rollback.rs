@@ -5,7 +5,7 @@
 
 use ironmesh_admin::{Refusal, RollbackRequest, RolledBack};
 use ironmesh_catalog::{PolicyPin, PolicyRecord};
-use ironmesh_config::{Document, load_documents, render};
+use ironmesh_config::render;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
@@ -50,9 +50,8 @@ impl PolicySource {
         self.keeper.keep();
         let kept = self.find(&request.revision)?;
         let failure = |error| Refusal::Failure(chain(&error));
-        let documents = self.store.policy(&kept.revision).map_err(failure)?.unwrap_or_default();
-        let documents = documents.into_iter().map(|(path, text)| Document::new(path, text));
-        let loaded = load_documents(documents);
+        let loaded = self.load_kept(&kept.revision).map_err(failure)?;
+        let loaded = loaded.ok_or_else(|| unknown(&kept.revision.0))?;
         let Some(specification) = &loaded.specification else {
             let drawn = render(&loaded.findings, &loaded.documents, false);
             let words = format!("{} does not pass any more:\n{}", kept.revision, drawn.trim_end());
@@ -90,9 +89,7 @@ impl PolicySource {
         let mut found: Vec<_> = kept.into_iter().filter(begins).collect();
         match (found.pop(), found.is_empty()) {
             (Some(only), true) => Ok(only),
-            (None, _) => Err(Refusal::Unknown(format!(
-                "no policy is kept whose revision is or begins with `{revision}`: see `ironmesh policy revisions`"
-            ))),
+            (None, _) => Err(unknown(revision)),
             (Some(last), false) => {
                 let all: Vec<_> =
                     found.iter().chain([&last]).map(|record| record.revision.to_string()).collect();
@@ -103,4 +100,10 @@ impl PolicySource {
             }
         }
     }
+}
+
+fn unknown(revision: &str) -> Refusal {
+    Refusal::Unknown(format!(
+        "no policy is kept whose revision is or begins with `{revision}`: see `ironmesh policy revisions`"
+    ))
 }
