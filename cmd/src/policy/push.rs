@@ -10,6 +10,7 @@ use super::{in_etcd, who};
 use crate::cli::{Output, PushArguments};
 
 /// Pushes a policy folder.
+#[expect(clippy::print_stdout, reason = "what was done, and findings, are the result")]
 #[expect(clippy::print_stderr, reason = "what is not a result, and does not hinder")]
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
     let mut etcd = in_etcd(&arguments.config)?;
@@ -29,51 +30,64 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
         by: Some(who()),
         message: arguments.message,
     };
-    publish(&mut etcd, &loaded, &record, arguments.expect.as_deref(), &what, output).await
-}
-
-/// Pushes `what` was loaded, if it passes and is not current already, and tells the result.
-#[expect(clippy::print_stdout, reason = "what was done, and findings, are the result")]
-pub(super) async fn publish(
-    etcd: &mut EtcdPolicy,
-    loaded: &Loaded,
-    record: &PolicyRecord,
-    expected: Option<&str>,
-    what: &str,
-    output: Output,
-) -> anyhow::Result<()> {
-    let tell = |pushed: bool| match output {
+    let outcome = publish(&mut etcd, &loaded, &record, arguments.expect.as_deref()).await?;
+    match output {
         Output::Json => {
             let accepted = loaded.specification.is_some();
-            let findings = views(loaded);
+            let (pushed, findings) = (outcome == Outcome::Pushed, views(&loaded));
             println!(
                 "{:#}",
                 json!({ "accepted": accepted, "pushed": pushed, "policy": record, "findings": findings })
             );
         }
-        Output::Text => print_findings(loaded),
-    };
+        Output::Text => tell(outcome, &etcd, &loaded),
+    }
+    refused(&loaded, &what)
+}
+
+/// What comes of pushing a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It does not pass.
+    Refused,
+    /// It is current already.
+    Current,
+    Pushed,
+}
+
+/// Pushes what was loaded, if it passes and is not current already.
+pub(super) async fn publish(
+    etcd: &mut EtcdPolicy,
+    loaded: &Loaded,
+    record: &PolicyRecord,
+    expected: Option<&str>,
+) -> anyhow::Result<Outcome> {
     if loaded.specification.is_none() {
-        tell(false);
-        return refused(loaded, what);
+        return Ok(Outcome::Refused);
     }
     let kept = etcd.kept().await?;
     let current = kept.current.and_then(|at| kept.records.get(at));
     let is_current = current.is_some_and(|current| current.revision == record.revision);
     if is_current && is_whole(etcd, loaded).await? {
-        tell(false);
-        if output == Output::Text {
-            println!("revision {} is current already: nothing to push", record.revision);
-        }
-        return Ok(());
+        return Ok(Outcome::Current);
     }
     etcd.push(record, &loaded.documents, expected).await?;
-    tell(true);
-    if output == Output::Text {
-        let documents = counted(loaded.documents.len(), "document");
-        println!("pushed revision {}: {documents}, to {}", record.revision, etcd.name());
+    Ok(Outcome::Pushed)
+}
+
+/// Prints what came of it, for people.
+#[expect(clippy::print_stdout, reason = "what was done is the result")]
+pub(super) fn tell(outcome: Outcome, etcd: &EtcdPolicy, loaded: &Loaded) {
+    print_findings(loaded);
+    let revision = &loaded.revision;
+    match outcome {
+        Outcome::Refused => {}
+        Outcome::Current => println!("revision {revision} is current already: nothing to push"),
+        Outcome::Pushed => {
+            let documents = counted(loaded.documents.len(), "document");
+            println!("pushed revision {revision}: {documents}, to {}", etcd.name());
+        }
     }
-    Ok(())
 }
 
 /// Whether etcd holds all of what is current. The list of pushes says only what was pushed: a part of it may

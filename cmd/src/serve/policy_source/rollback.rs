@@ -3,7 +3,7 @@
 //! The folder stays as it is: somebody else may be keeping it. Until it holds something else that passes,
 //! the control plane goes by what was rolled back to, over restarts too, and says so wherever it is asked.
 
-use ironmesh_admin::{Refusal, RollbackRequest, RolledBack};
+use ironmesh_admin::{FindingView, Refusal, RollbackRequest, RolledBack};
 use ironmesh_catalog::{PolicyPin, PolicyRecord};
 use ironmesh_config::render;
 use jiff::Timestamp;
@@ -79,7 +79,8 @@ impl PolicySource {
         }
         self.tell_of_pin();
         let folder = self.pin.as_ref().and_then(|pin| pin.folder.clone());
-        Ok(RolledBack { record, is_old, is_folder: is_the_folders, folder })
+        let findings = loaded.findings.iter().map(FindingView::from).collect();
+        Ok(RolledBack { policy: record, is_old, findings, is_folder: is_the_folders, folder })
     }
 
     /// The kept policy whose revision is or begins with `revision`.
