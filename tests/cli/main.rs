@@ -12,6 +12,7 @@ mod bad_input;
 mod bench;
 mod bootstrap;
 mod check;
+mod closed_stdout;
 mod codes;
 mod command;
 mod explain;

@@ -12,16 +12,16 @@ use serde_json::json;
 use crate::cli::{CheckArguments, Output};
 use crate::exit::Found;
 use crate::policy::envoy::{self, Checked};
+use crate::stdout::{Unwritten, outln};
 
 /// Tells all that is wrong with a policy folder.
-#[expect(clippy::print_stdout, reason = "findings are this command's result")]
 pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
     let mut loaded = load_folder(&arguments.path)?;
     let checked = ask_envoy(arguments, &mut loaded).await?;
-    tell(&loaded, output);
+    tell(&loaded, output)?;
     if output == Output::Text {
         if let Some(specification) = &loaded.specification {
-            println!(
+            outln!(
                 "revision {}: {}, {}, {}, {}, {}",
                 loaded.revision,
                 counted(specification.services.len(), "service"),
@@ -29,31 +29,30 @@ pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow:
                 counted(specification.http_route_groups.len(), "route group"),
                 counted(specification.tcp_routes.len(), "TCP route"),
                 counted(specification.traffic_splits.len(), "traffic split"),
-            );
+            )?;
         }
         if let (Some(checked), Some(_)) = (checked, &loaded.specification) {
-            println!(
+            outln!(
                 "Envoy takes what it compiles to: {} listeners and clusters of {}",
                 checked.asked,
                 counted(checked.proxies, "sidecar"),
-            );
+            )?;
         }
-        println!("{}", summary(&loaded));
+        outln!("{}", summary(&loaded))?;
     }
     refused(&loaded, &format!("`{}`", arguments.path.display()))
 }
 
 /// Prints what is wrong with a policy.
-#[expect(clippy::print_stdout, reason = "findings are a result")]
-pub(super) fn tell(loaded: &Loaded, output: Output) {
+pub(super) fn tell(loaded: &Loaded, output: Output) -> Result<(), Unwritten> {
     match output {
         Output::Json => {
             let accepted = loaded.specification.is_some();
             let (revision, findings) = (loaded.revision.to_string(), views(loaded));
-            println!(
+            outln!(
                 "{:#}",
                 json!({ "revision": revision, "accepted": accepted, "findings": findings })
-            );
+            )
         }
         Output::Text => print_findings(loaded),
     }
@@ -82,16 +81,15 @@ pub(super) fn views(loaded: &Loaded) -> Vec<FindingView> {
 }
 
 /// What is wrong with a policy, for people; and where more is said about it.
-#[expect(clippy::print_stdout, reason = "findings are a result")]
-pub(super) fn print_findings(loaded: &Loaded) {
+pub(super) fn print_findings(loaded: &Loaded) -> Result<(), Unwritten> {
     let color = std::io::stdout().is_terminal();
     if loaded.findings.is_empty() {
-        return;
+        return Ok(());
     }
-    println!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end());
+    outln!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end())?;
     let codes: BTreeSet<_> = loaded.findings.iter().map(|finding| finding.code).collect();
     let commands: Vec<_> = codes.iter().map(|code| format!("`ironmesh explain {code}`")).collect();
-    println!("more about these: {}", commands.join(", "));
+    outln!("more about these: {}", commands.join(", "))
 }
 
 /// How much was found, and in how many files.

@@ -28,7 +28,7 @@ pub(crate) fn load(
     if let Some(specification) = loaded.specification.clone() {
         return Ok((loaded, specification));
     }
-    check::tell(&loaded, output);
+    check::tell(&loaded, output)?;
     Err(check::refusal(&loaded, &format!("`{}`", folder.display())).into())
 }
 

@@ -8,9 +8,9 @@ use serde_json::json;
 use super::check::{counted, print_findings, refused, views};
 use super::{in_etcd, who};
 use crate::cli::{Output, PushArguments};
+use crate::stdout::{Unwritten, outln};
 
 /// Pushes a policy folder.
-#[expect(clippy::print_stdout, reason = "what was done, and findings, are the result")]
 #[expect(clippy::print_stderr, reason = "what is not a result, and does not hinder")]
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
     let mut etcd = in_etcd(&arguments.config)?;
@@ -35,12 +35,12 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
         Output::Json => {
             let accepted = loaded.specification.is_some();
             let (pushed, findings) = (outcome == Outcome::Pushed, views(&loaded));
-            println!(
+            outln!(
                 "{:#}",
                 json!({ "accepted": accepted, "pushed": pushed, "policy": record, "findings": findings })
-            );
+            )?;
         }
-        Output::Text => tell(outcome, &etcd, &loaded),
+        Output::Text => tell(outcome, &etcd, &loaded)?,
     }
     refused(&loaded, &what)
 }
@@ -76,16 +76,15 @@ pub(super) async fn publish(
 }
 
 /// Prints what came of it, for people.
-#[expect(clippy::print_stdout, reason = "what was done is the result")]
-pub(super) fn tell(outcome: Outcome, etcd: &EtcdPolicy, loaded: &Loaded) {
-    print_findings(loaded);
+pub(super) fn tell(outcome: Outcome, etcd: &EtcdPolicy, loaded: &Loaded) -> Result<(), Unwritten> {
+    print_findings(loaded)?;
     let revision = &loaded.revision;
     match outcome {
-        Outcome::Refused => {}
-        Outcome::Current => println!("revision {revision} is current already: nothing to push"),
+        Outcome::Refused => Ok(()),
+        Outcome::Current => outln!("revision {revision} is current already: nothing to push"),
         Outcome::Pushed => {
             let documents = counted(loaded.documents.len(), "document");
-            println!("pushed revision {revision}: {documents}, to {}", etcd.name());
+            outln!("pushed revision {revision}: {documents}, to {}", etcd.name())
         }
     }
 }

@@ -11,6 +11,7 @@ use super::push::{Outcome, publish, tell};
 use super::who;
 use crate::cli::{Output, RollbackArguments};
 use crate::places::Places;
+use crate::stdout::outln;
 
 /// In etcd, pushes the old documents again. Of a folder, asks the control plane to go by them.
 pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> anyhow::Result<()> {
@@ -22,7 +23,6 @@ pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> an
     }
 }
 
-#[expect(clippy::print_stdout, reason = "what was done is this command's result")]
 async fn in_etcd(
     etcd: &mut EtcdPolicy,
     arguments: RollbackArguments,
@@ -48,17 +48,16 @@ async fn in_etcd(
             // The keys are those of a folder's.
             let (accepted, is_old) = (loaded.specification.is_some(), outcome == Outcome::Current);
             let findings = views(&loaded);
-            println!(
+            outln!(
                 "{:#}",
                 json!({ "accepted": accepted, "policy": record, "is_old": is_old, "findings": findings })
-            );
+            )?;
         }
-        Output::Text => tell(outcome, etcd, &loaded),
+        Output::Text => tell(outcome, etcd, &loaded)?,
     }
     refused(&loaded, &format!("revision {revision}"))
 }
 
-#[expect(clippy::print_stdout, reason = "what was done is this command's result")]
 async fn of_folder(
     client: &Client,
     arguments: RollbackArguments,
@@ -70,15 +69,15 @@ async fn of_folder(
     match output {
         Output::Json => {
             let RolledBack { policy, is_old, findings, is_folder, folder } = done;
-            println!(
+            outln!(
                 "{:#}",
                 json!({
                     "accepted": true, "policy": policy, "is_old": is_old, "findings": findings,
                     "is_folder": is_folder, "folder": folder,
                 })
-            );
+            )?;
         }
-        Output::Text => println!("{}", told(&done)),
+        Output::Text => outln!("{}", told(&done))?,
     }
     Ok(())
 }
