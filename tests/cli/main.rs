@@ -29,3 +29,4 @@ mod rollback;
 mod serve;
 mod server;
 mod storms;
+mod yaml;
