@@ -79,10 +79,11 @@ pub struct RollbackRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RolledBack {
     /// Which it is; since when, by whom and why.
-    #[serde(flatten)]
-    pub record: PolicyRecord,
+    pub policy: PolicyRecord,
     /// Whether it was in force before.
     pub is_old: bool,
+    /// What is wrong with it, and does not hinder.
+    pub findings: Vec<FindingView>,
     /// Whether it is what the policy folder holds.
     pub is_folder: bool,
     /// What the policy folder holds in place of it, where that is known.

@@ -162,6 +162,22 @@ pub struct PathRegex {
     pub before_query: Option<Arc<str>>,
 }
 
+/// [`PathRegex::DISGUISED`] for texts in which a path consists of `$any` and a segment of `$within`, and which
+/// `$end`.
+macro_rules! disguised {
+    ($any:literal, $within:literal, $end:literal) => {
+        concat!(
+            $any,
+            r"(?:/|%2[fF]|%5[cC])(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])",
+            $within,
+            "*)?(?:(?:/|%2[fF]|%5[cC])",
+            $any,
+            ")?",
+            $end
+        )
+    };
+}
+
 impl PathRegex {
     /// Paths that no expression covers, as an expression that matches the whole path: those with a segment
     /// that is `.` or `..` for a server that takes path parameters off, as servlet containers do.
@@ -171,7 +187,10 @@ impl PathRegex {
     ///
     /// Escaped slashes count as slashes here: a service that [keeps](crate::EscapedSlashes::Keep) them may
     /// unescape them first, and read `/books/..%2fadmin` as `/admin`.
-    pub const DISGUISED: &str = r"(?s:.*)(?:/|%2[fF]|%5[cC])(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])[^/]*)?(?:(?:/|%2[fF]|%5[cC])(?s:.*))?";
+    pub const DISGUISED: &str = disguised!("(?s:.*)", "[^/]", "");
+
+    /// The same as an expression that matches the whole path with its query, if there is one.
+    pub const DISGUISED_BEFORE_QUERY: &str = disguised!("[^?]*", "[^/?]", r"(?:\?(?s:.*))?");
 
     /// The same as an expression that matches the *whole* path, which is what Envoy compares.
     pub fn whole_path(&self) -> String {
@@ -302,6 +321,35 @@ impl PartialEq for RouteRule {
             ) => (group, matches) == (g, m),
             (Self::Tcp { route, spot: _ }, Self::Tcp { route: other, spot: _ }) => route == other,
             (Self::Http { .. }, Self::Tcp { .. }) | (Self::Tcp { .. }, Self::Http { .. }) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use regex::Regex;
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_disguised_whatever_its_query() {
+        let whole = |expression: &str| Regex::new(&format!(r"\A(?:{expression})\z")).unwrap();
+        let alone = whole(PathRegex::DISGUISED);
+        let before_query = whole(PathRegex::DISGUISED_BEFORE_QUERY);
+        for (path, is_disguised) in [
+            ("/", false),
+            ("/a/..b/c", false),
+            ("/a;x/b", false),
+            ("/a/..", true),
+            ("/a/.%2E;x=1/b", true),
+            ("/..%3bx", true),
+            ("/a/%2e;/b/c", true),
+        ] {
+            assert_eq!(alone.is_match(path), is_disguised, "{path}");
+            for query in ["", "?", "?x=/../y", "?/..;"] {
+                let path = format!("{path}{query}");
+                assert_eq!(before_query.is_match(&path), is_disguised, "{path}");
+            }
         }
     }
 }

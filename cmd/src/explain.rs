@@ -9,18 +9,18 @@ use ironmesh_catalog::Code;
 use serde_json::json;
 
 use crate::cli::{ExplainArguments, Output};
+use crate::stdout::{Unwritten, out, outln};
 use pages::PAGES;
 
 /// Prints the page about a code.
-#[expect(clippy::print_stdout, reason = "the page is this command's result")]
-pub(crate) fn explain(arguments: &ExplainArguments, output: Output) {
+pub(crate) fn explain(arguments: &ExplainArguments, output: Output) -> Result<(), Unwritten> {
     let Explained { code, page } = &arguments.code;
     match output {
         Output::Json => {
             let title = page::title(page);
-            println!("{:#}", json!({ "code": code.to_string(), "title": title, "page": page }));
+            outln!("{:#}", json!({ "code": code.to_string(), "title": title, "page": page }))
         }
-        Output::Text => print!("{}", page::as_text(page)),
+        Output::Text => out!("{}", page::as_text(page)),
     }
 }
 

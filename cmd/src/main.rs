@@ -13,6 +13,7 @@ mod policy;
 mod proxy;
 mod serve;
 mod status;
+mod stdout;
 
 use std::process::ExitCode;
 
@@ -38,10 +39,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
         Command::Policy(command) => runtime.block_on(policy::run(command, cli.output)),
-        Command::Explain(arguments) => {
-            explain::explain(&arguments, cli.output);
-            Ok(())
-        }
+        Command::Explain(arguments) => Ok(explain::explain(&arguments, cli.output)?),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(arguments, cli.output))
         }

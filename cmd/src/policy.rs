@@ -29,10 +29,7 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
         PolicyCommand::Push(arguments) => push::push(arguments, output).await,
         PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
         PolicyCommand::Revisions(arguments) => revisions::revisions(&arguments, output).await,
-        PolicyCommand::Schema => {
-            schema::print();
-            Ok(())
-        }
+        PolicyCommand::Schema => Ok(schema::print()?),
         PolicyCommand::Rollback(arguments) => Box::pin(rollback::rollback(arguments, output)).await,
     }
 }

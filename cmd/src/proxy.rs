@@ -14,18 +14,18 @@ pub(crate) use self::revoke::revoke;
 pub(crate) use self::show::show;
 use crate::cli::{ListArguments, Output};
 use crate::places::Places;
+use crate::stdout::{out, outln};
 
 /// Lists the proxies that have joined.
-#[expect(clippy::print_stdout, reason = "the list is this command's result")]
 pub(crate) async fn list(arguments: &ListArguments, output: Output) -> anyhow::Result<()> {
     let places = Places::find(&arguments.config)?;
     let proxies = Client::new(&places.admin_socket()).proxies().await?;
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&proxies)?),
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&proxies)?)?,
         Output::Text => {
-            println!("{:<36}  {:<21}  {:<9}  SERVICES", "PROXY", "ADDRESS", "STATE");
+            outln!("{:<36}  {:<21}  {:<9}  SERVICES", "PROXY", "ADDRESS", "STATE")?;
             for proxy in &proxies {
-                print!("{}", row(proxy));
+                out!("{}", row(proxy))?;
             }
         }
     }

@@ -8,12 +8,12 @@ use serde_json::json;
 
 use crate::cli::{Output, StatusArguments};
 use crate::places::Places;
+use crate::stdout::{out, outln};
 
 /// How many proxies are named in one line.
 const NAMED: usize = 5;
 
 /// Tells how the mesh stands. Fails where something is wrong.
-#[expect(clippy::print_stdout, reason = "this is the command's result")]
 pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyhow::Result<()> {
     let places = Places::find(&arguments.config)?;
     let client = Client::new(&places.admin_socket());
@@ -23,12 +23,12 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     match output {
         Output::Json => {
             let proxies = by_state(&proxies);
-            println!(
+            outln!(
                 "{:#}",
                 json!({ "wrong": wrong, "control_plane": readiness, "proxies": proxies, "audit": audit })
-            );
+            )?;
         }
-        Output::Text => print!("{}", text(&wrong, &readiness, &proxies)),
+        Output::Text => out!("{}", text(&wrong, &readiness, &proxies))?,
     }
     match wrong.len() {
         0 => Ok(()),

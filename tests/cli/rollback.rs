@@ -129,7 +129,10 @@ async fn rolling_back_to_what_the_folder_holds_ends_a_rollback() {
 
     let run = server.run(&["policy", "rollback", &second, "--output", "json"]);
     let done: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!((&done["revision"], &done["is_folder"]), (&second.as_str().into(), &true.into()));
+    assert_eq!(
+        (&done["policy"]["revision"], &done["is_folder"]),
+        (&second.as_str().into(), &true.into())
+    );
     let policy = server.readyz().await.json()["policy"].clone();
     assert_eq!(policy["revision"], *second);
     assert!(policy["rolled_back"].is_null() && policy["stale_since"].is_null(), "{policy:#}");

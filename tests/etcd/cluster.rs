@@ -1,5 +1,6 @@
 //! etcd, one member or three, on addresses of its own.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -75,16 +76,15 @@ impl Etcd {
 
     /// Starts a member that does not run, with what it had.
     pub(crate) fn start_member(&mut self, member: u8) {
-        let scheme = if self.has_tls { "https" } else { "http" };
-        let peer = |member: u8| format!("{scheme}://{}", self.loopback.socket(member + 1, 2380));
         let client = self.endpoint(member);
         let count = u8::try_from(self.members.len()).unwrap();
-        let all: Vec<_> = (0..count).map(|member| format!("m{member}={}", peer(member))).collect();
+        let all: Vec<_> =
+            (0..count).map(|member| format!("m{member}={}", self.peer(member))).collect();
         let mut command = Command::new(&self.program);
         command.current_dir(self.folder.path());
         command.args(["--name", &format!("m{member}"), "--data-dir", &format!("data{member}")]);
-        command.args(["--listen-peer-urls", &peer(member)]);
-        command.args(["--initial-advertise-peer-urls", &peer(member)]);
+        command.args(["--listen-peer-urls", &self.peer(member)]);
+        command.args(["--initial-advertise-peer-urls", &self.peer(member)]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         // What is at stake here is no power failure, and the disk is shared with other tests.
         command.args(["--initial-cluster", &all.join(","), "--unsafe-no-fsync"]);
@@ -122,6 +122,24 @@ impl Etcd {
         slot.take().expect("the member runs").kill_hard().await;
     }
 
+    /// Puts a member that does not run back to a snapshot of `etcdctl`.
+    pub(crate) async fn restore(&self, member: u8, snapshot: &Path) {
+        let name = format!("m{member}");
+        let data = self.file(&format!("data{member}"));
+        fs::remove_dir_all(&data).unwrap();
+        let (peer, data) = (self.peer(member), data.display().to_string());
+        let cluster = format!("{name}={peer}");
+        let snapshot = snapshot.display().to_string();
+        self.ctl(
+            &[
+                &["snapshot", "restore", &snapshot, "--name", &name, "--data-dir", &data][..],
+                &["--initial-cluster", &cluster, "--initial-advertise-peer-urls", &peer],
+            ]
+            .concat(),
+        )
+        .await;
+    }
+
     /// Which member leads.
     pub(crate) async fn leader(&self) -> u8 {
         let endpoints = (0..3).map(|member| self.endpoint(member)).collect::<Vec<_>>().join(",");
@@ -138,8 +156,21 @@ impl Etcd {
 
     /// Where a member is reached.
     pub(crate) fn endpoint(&self, member: u8) -> String {
-        let scheme = if self.has_tls { "https" } else { "http" };
-        format!("{scheme}://{}", self.loopback.socket(member + 1, 2379))
+        format!("{}://{}", self.scheme(), self.socket(member))
+    }
+
+    /// Where the other members reach it.
+    fn peer(&self, member: u8) -> String {
+        format!("{}://{}", self.scheme(), self.loopback.socket(member + 1, 2380))
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.has_tls { "https" } else { "http" }
+    }
+
+    /// The address of that.
+    pub(crate) fn socket(&self, member: u8) -> SocketAddr {
+        self.loopback.socket(member + 1, 2379)
     }
 
     /// A file of this etcd.

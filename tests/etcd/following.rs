@@ -192,3 +192,47 @@ async fn what_was_pushed_and_compacted_while_nobody_watched_is_read_again() {
     place.in_force(&next).await;
     assert!(serve.terminate().await.success());
 }
+
+/// At which revision of etcd the pointer was written, and at which etcd is.
+async fn revisions(etcd: &Etcd) -> (i64, i64) {
+    let current = "/ironmesh/default/policy/current";
+    let got = etcd.ctl(&["get", "--keys-only", "--write-out=json", current]).await;
+    let got: serde_json::Value = serde_json::from_str(&got).unwrap();
+    let number = |value: &serde_json::Value| value.as_i64().unwrap();
+    (number(&got["kvs"][0]["mod_revision"]), number(&got["header"]["revision"]))
+}
+
+#[tokio::test]
+async fn what_is_pushed_to_an_etcd_that_was_put_back_to_a_backup_is_taken() {
+    let Some(mut etcd) = Etcd::start().await else { return };
+    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
+    place.write("policy/a.toml", &service("a"));
+    place.push("policy").await;
+    let backup = etcd.file("backup");
+    etcd.ctl(&["snapshot", "save", &backup.display().to_string()]).await;
+    // So that the revisions of etcd can come to the same again, whatever its start takes.
+    for _ in 0..10 {
+        etcd.ctl(&["put", "/filler", ""]).await;
+    }
+    place.write("policy/a.toml", &service("b"));
+    let lost = place.push("policy").await;
+    let (written, _) = revisions(&etcd).await;
+    let mut serve = place.serve().await;
+    place.in_force(&lost).await;
+
+    serve.signal(rustix::process::Signal::STOP);
+    etcd.kill(0).await;
+    etcd.restore(0, &backup).await;
+    etcd.start_member(0);
+    etcd.ready().await;
+    // A push writes its chunk and moves the pointer.
+    while revisions(&etcd).await.1 < written - 2 {
+        etcd.ctl(&["put", "/filler", ""]).await;
+    }
+    place.write("policy/a.toml", &service("c"));
+    let next = place.push("policy").await;
+    assert_eq!(revisions(&etcd).await.0, written, "by its revision alone it is what was there");
+    serve.signal(rustix::process::Signal::CONT);
+    place.in_force(&next).await;
+    assert!(serve.terminate().await.success());
+}

@@ -17,4 +17,5 @@ mod outsiders;
 mod place;
 mod pushes;
 mod races;
+mod relay;
 mod whole;

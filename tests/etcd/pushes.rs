@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fs_err as fs;
+use serde_json::Value;
 
 use crate::cluster::Etcd;
 use crate::documents::service;
@@ -142,6 +143,75 @@ async fn the_last_twenty_are_kept_and_the_oldest_of_them_can_be_rolled_back_to()
     assert_eq!(files(&place.path().join("out"))["a.toml"], service("s3"));
     let text = place.policy(&["revisions"]).await.good().stdout;
     assert!(text.contains("too fast") && text.contains(&format!("* {}", pushed[0])), "{text}");
+}
+
+#[tokio::test]
+async fn a_rollback_tells_the_same_as_json_as_one_of_a_folder() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
+    let mut revisions = Vec::new();
+    for name in ["a", "b"] {
+        place.write("policy/a.toml", &service(name));
+        revisions.push(place.push("policy").await);
+    }
+    let mut in_etcd = Vec::new();
+    for is_old in [false, true] {
+        let run = place.policy(&["rollback", &revisions[0], "--output", "json"]).await.good();
+        let told = run.json();
+        assert_eq!(
+            (&told["accepted"], &told["is_old"]),
+            (&true.into(), &is_old.into()),
+            "{told:#}"
+        );
+        assert_eq!(told["policy"]["revision"], revisions[0], "{told:#}");
+        in_etcd = keys(&told);
+    }
+
+    place.set("policy = \"policy\"\n");
+    let mut serve = place.serve().await;
+    place.in_force(&revisions[1]).await;
+    // What was in force for less than a second is kept when somebody asks for it.
+    let run = place.policy(&["rollback", &revisions[1], "--output", "json"]).await.good();
+    let told = run.json();
+    assert_eq!((&told["accepted"], &told["is_old"]), (&true.into(), &true.into()), "{told:#}");
+    assert_eq!(told["policy"]["revision"], revisions[1], "{told:#}");
+    let mut of_the_folder = keys(&told);
+    assert_eq!((&told["is_folder"], &told["folder"]), (&true.into(), &Value::Null));
+    of_the_folder.retain(|key| !key.contains("folder"));
+    assert_eq!(of_the_folder, in_etcd);
+    assert!(serve.terminate().await.success());
+}
+
+/// All keys of what is told, and of the policy in it.
+fn keys(told: &Value) -> Vec<String> {
+    let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let mut policy = names(&told["policy"]);
+    // Only where there is one.
+    policy.retain(|key| key != "message");
+    [names(told), policy].concat()
+}
+
+#[tokio::test]
+async fn a_push_of_the_same_mends_what_is_damaged() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
+    place.write("policy/a.toml", &service("a"));
+    let revision = place.push("policy").await;
+    let chunks = "/ironmesh/default/policy/revisions/";
+    let damages: [(&str, &[&str]); 2] = [("put", &["something else"]), ("del", &[])];
+    for (how, value) in damages {
+        let chunk = etcd.keys(chunks).await.pop().unwrap();
+        etcd.ctl(&[&[how, &chunk], value].concat()).await;
+        let run = place.policy(&["pull", "out"]).await;
+        assert!(run.code == 1 && run.stderr.contains("in etcd"), "{run:?}");
+        let run = place.policy(&["push", "policy"]).await.good();
+        assert!(run.stdout.starts_with(&format!("pushed revision {revision}")), "{run:?}");
+        place.policy(&["pull", "out"]).await.good();
+        assert_eq!(files(&place.path().join("out"))["a.toml"], service("a"));
+        fs::remove_dir_all(place.path().join("out")).unwrap();
+        let run = place.policy(&["push", "policy"]).await.good();
+        assert!(run.stdout.contains("is current already"), "{run:?}");
+    }
 }
 
 #[tokio::test]

@@ -14,9 +14,9 @@ use crate::cli::{CheckArguments, Output};
 use crate::exit::Found;
 use crate::places::Places;
 use crate::policy::envoy::{self, Checked, MOST_TOLD};
+use crate::stdout::{Unwritten, outln};
 
 /// Tells all that is wrong with a policy folder.
-#[expect(clippy::print_stdout, reason = "findings are this command's result")]
 pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
     let mut loaded = load_folder(&arguments.path)?;
     let checked = match &arguments.envoy {
@@ -26,10 +26,10 @@ pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow:
         }
         None => None,
     };
-    tell(&loaded, output);
+    tell(&loaded, output)?;
     if output == Output::Text {
         if let Some(specification) = &loaded.specification {
-            println!(
+            outln!(
                 "revision {}: {}, {}, {}, {}, {}",
                 loaded.revision,
                 counted(specification.services.len(), "service"),
@@ -37,27 +37,26 @@ pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow:
                 counted(specification.http_route_groups.len(), "route group"),
                 counted(specification.tcp_routes.len(), "TCP route"),
                 counted(specification.traffic_splits.len(), "traffic split"),
-            );
+            )?;
         }
         if let Some(checked) = &checked {
-            tell_of_envoy(checked);
+            tell_of_envoy(checked)?;
         }
-        println!("{}", summary(&loaded));
+        outln!("{}", summary(&loaded))?;
     }
     refused(&loaded, &format!("`{}`", arguments.path.display()))
 }
 
 /// Prints what is wrong with a policy.
-#[expect(clippy::print_stdout, reason = "findings are a result")]
-pub(super) fn tell(loaded: &Loaded, output: Output) {
+pub(super) fn tell(loaded: &Loaded, output: Output) -> Result<(), Unwritten> {
     match output {
         Output::Json => {
             let accepted = loaded.specification.is_some();
             let (revision, findings) = (loaded.revision.to_string(), views(loaded));
-            println!(
+            outln!(
                 "{:#}",
                 json!({ "revision": revision, "accepted": accepted, "findings": findings })
-            );
+            )
         }
         Output::Text => print_findings(loaded),
     }
@@ -80,17 +79,16 @@ pub(super) async fn ask_envoy(
 }
 
 /// Says for people what an Envoy was asked, and what is left to ask.
-#[expect(clippy::print_stdout, reason = "it is a result")]
-pub(super) fn tell_of_envoy(checked: &Checked) {
+fn tell_of_envoy(checked: &Checked) -> Result<(), Unwritten> {
     let asked = format!(
         "{} listeners and clusters of {}",
         checked.asked,
         counted(checked.proxies, "sidecar")
     );
     match checked.refused {
-        0 => println!("Envoy takes what it compiles to: {asked}"),
-        MOST_TOLD => println!("Envoy may refuse more of it than these {MOST_TOLD}: {asked}"),
-        _ => println!("Envoy takes the rest of what it compiles to: {asked}"),
+        0 => outln!("Envoy takes what it compiles to: {asked}"),
+        MOST_TOLD => outln!("Envoy may refuse more of it than these {MOST_TOLD}: {asked}"),
+        _ => outln!("Envoy takes the rest of what it compiles to: {asked}"),
     }
 }
 
@@ -100,16 +98,15 @@ pub(super) fn views(loaded: &Loaded) -> Vec<FindingView> {
 }
 
 /// What is wrong with a policy, for people; and where more is said about it.
-#[expect(clippy::print_stdout, reason = "findings are a result")]
-pub(super) fn print_findings(loaded: &Loaded) {
+pub(super) fn print_findings(loaded: &Loaded) -> Result<(), Unwritten> {
     let color = std::io::stdout().is_terminal();
     if loaded.findings.is_empty() {
-        return;
+        return Ok(());
     }
-    println!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end());
+    outln!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end())?;
     let codes: BTreeSet<_> = loaded.findings.iter().map(|finding| finding.code).collect();
     let commands: Vec<_> = codes.iter().map(|code| format!("`ironmesh explain {code}`")).collect();
-    println!("more about these: {}", commands.join(", "));
+    outln!("more about these: {}", commands.join(", "))
 }
 
 /// How much was found, and in how many files.

@@ -11,10 +11,10 @@ use super::offline;
 use crate::cli::{Output, PolicyExplainArguments};
 use crate::exit::{DENIED, Usage};
 use crate::places::Places;
+use crate::stdout::{out, outln};
 
 /// Tells whether a call would be let through. To be asked about one that is not allowed is no failure, but
 /// scripts learn of it by the exit code.
-#[expect(clippy::print_stdout, reason = "the verdict is this command's result")]
 pub(crate) async fn explain(
     arguments: PolicyExplainArguments,
     output: Output,
@@ -35,8 +35,8 @@ pub(crate) async fn explain(
         },
     };
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&verdict)?),
-        Output::Text => print!("{}", words::verdict(&verdict)),
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&verdict)?)?,
+        Output::Text => out!("{}", words::verdict(&verdict))?,
     }
     if verdict.answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::check::counted;
 use crate::cli::{ImportArguments, Output, Rules};
 use crate::exit::{Found, Usage};
+use crate::stdout::{out, outln};
 
 /// The largest input, in bytes: as large as a file of the policy folder may be.
 const MOST_BYTES: u64 = 4 * 1024 * 1024;
@@ -82,11 +83,11 @@ fn written(
                 "missing": missing,
                 "findings": findings,
             });
-            print(&format!("{all:#}\n"))?;
+            outln!("{all:#}")?;
         }
         Output::Text => {
             if out.is_none() {
-                print(toml)?;
+                out!("{toml}")?;
             }
             draw(findings, &[Document::new(path, toml.as_str())]);
             for Remark { spot, resource, text } in left_out {
@@ -122,17 +123,12 @@ fn broken(findings: &[Finding], documents: &[Document], output: Output) -> anyho
     match output {
         Output::Json => {
             let findings: Vec<_> = findings.iter().map(FindingView::from).collect();
-            print(&format!("{:#}\n", json!({ "toml": null, "findings": findings })))?;
+            outln!("{:#}", json!({ "toml": null, "findings": findings }))?;
         }
         Output::Text => draw(findings, documents),
     }
     let errors = counted(findings.len(), "error");
     anyhow::bail!(Found(format!("nothing is imported: {errors} in the input")))
-}
-
-/// Prints the result. Whoever reads it may have had enough: that is an error, and no panic.
-fn print(text: &str) -> anyhow::Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("stdout cannot be written")
 }
 
 /// Draws findings beside the result: stdout is the policy.

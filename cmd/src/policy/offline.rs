@@ -18,6 +18,7 @@ use super::check;
 use super::forecast::{Known, to_be_issued};
 use crate::cli::Output;
 use crate::exit::Found;
+use crate::stdout::Unwritten;
 
 /// Reads a policy folder that must pass the check. If it does not, what is wrong is told as by
 /// `policy check`.
@@ -29,13 +30,17 @@ pub(crate) fn load(
     if let Some(specification) = loaded.specification.clone() {
         return Ok((loaded, specification));
     }
-    Err(tell_refused(&loaded, folder, output).into())
+    Err(tell_refused(&loaded, folder, output)?.into())
 }
 
-/// Tells what is wrong with a policy folder as `policy check` does, and says that it is refused.
-pub(super) fn tell_refused(loaded: &Loaded, folder: &Path, output: Output) -> Found {
-    check::tell(loaded, output);
-    check::refusal(loaded, &format!("`{}`", folder.display()))
+/// Tells what is wrong with a policy folder as `policy check` does, and returns that it is refused.
+pub(super) fn tell_refused(
+    loaded: &Loaded,
+    folder: &Path,
+    output: Output,
+) -> Result<Found, Unwritten> {
+    check::tell(loaded, output)?;
+    Ok(check::refusal(loaded, &format!("`{}`", folder.display())))
 }
 
 /// The mesh of a policy into which these have joined, and nobody else.

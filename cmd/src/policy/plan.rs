@@ -14,9 +14,9 @@ use super::{check, offline};
 use crate::cli::{Output, PlanArguments};
 use crate::exit::CHANGES;
 use crate::places::Places;
+use crate::stdout::{out, outln};
 
 /// Tells what would change. Nothing does.
-#[expect(clippy::print_stdout, reason = "the plan is this command's result")]
 pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::Result<()> {
     let places = Places::find(&arguments.config)?;
     // Checked here, so that what is wrong is drawn as `policy check` draws it.
@@ -24,7 +24,7 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
     if let Some(program) = &arguments.envoy {
         check::ask_envoy(program, &places.settings, &mut loaded).await?;
         if loaded.specification.is_none() {
-            return Err(offline::tell_refused(&loaded, &arguments.path, output).into());
+            return Err(offline::tell_refused(&loaded, &arguments.path, output)?.into());
         }
     }
     let plan = if let Some(folder) = &arguments.offline {
@@ -46,10 +46,10 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         Client::new(&places.admin_socket()).plan(&request).await?
     };
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&plan)?),
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&plan)?)?,
         Output::Text => {
             let color = std::io::stdout().is_terminal();
-            print!("{}", words::plan(&plan, color));
+            out!("{}", words::plan(&plan, color))?;
         }
     }
     if arguments.detailed_exitcode && !plan.is_empty() {

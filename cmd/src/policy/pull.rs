@@ -10,9 +10,9 @@ use super::check::counted;
 use super::in_etcd;
 use crate::cli::{Output, PullArguments};
 use crate::new_folder::NewFolder;
+use crate::stdout::outln;
 
 /// Writes the documents: all of them, or none.
-#[expect(clippy::print_stdout, reason = "what was written is this command's result")]
 pub(crate) async fn pull(arguments: PullArguments, output: Output) -> anyhow::Result<()> {
     let mut etcd = in_etcd(&arguments.config)?;
     let Pushed { record, documents } = match &arguments.revision {
@@ -38,14 +38,14 @@ pub(crate) async fn pull(arguments: PullArguments, output: Output) -> anyhow::Re
     match output {
         Output::Json => {
             let path = path.to_string();
-            println!(
+            outln!(
                 "{:#}",
                 json!({ "path": path, "documents": documents.len(), "policy": record })
-            );
+            )?;
         }
         Output::Text => {
             let count = counted(documents.len(), "document");
-            println!("wrote revision {} to `{path}`: {count}", record.revision);
+            outln!("wrote revision {} to `{path}`: {count}", record.revision)?;
         }
     }
     Ok(())

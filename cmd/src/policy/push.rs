@@ -1,13 +1,14 @@
 //! `ironmesh policy push`: makes a folder the policy in etcd, if it passes.
 
 use ironmesh_catalog::PolicyRecord;
-use ironmesh_config::{EtcdPolicy, Loaded, commit_of, load_folder};
+use ironmesh_config::{EtcdError, EtcdPolicy, Loaded, commit_of, load_folder};
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::check::{counted, print_findings, refused, views};
 use super::{in_etcd, who};
 use crate::cli::{Output, PushArguments};
+use crate::stdout::{Unwritten, outln};
 
 /// Pushes a policy folder.
 #[expect(clippy::print_stderr, reason = "what is not a result, and does not hinder")]
@@ -29,48 +30,71 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
         by: Some(who()),
         message: arguments.message,
     };
-    publish(&mut etcd, &loaded, &record, arguments.expect.as_deref(), &what, output).await
+    let outcome = publish(&mut etcd, &loaded, &record, arguments.expect.as_deref()).await?;
+    match output {
+        Output::Json => {
+            let accepted = loaded.specification.is_some();
+            let (pushed, findings) = (outcome == Outcome::Pushed, views(&loaded));
+            outln!(
+                "{:#}",
+                json!({ "accepted": accepted, "pushed": pushed, "policy": record, "findings": findings })
+            )?;
+        }
+        Output::Text => tell(outcome, &etcd, &loaded)?,
+    }
+    refused(&loaded, &what)
 }
 
-/// Pushes `what` was loaded, if it passes and is not current already, and tells the result.
-#[expect(clippy::print_stdout, reason = "what was done, and findings, are the result")]
+/// What comes of pushing a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It does not pass.
+    Refused,
+    /// It is current already.
+    Current,
+    Pushed,
+}
+
+/// Pushes what was loaded, if it passes and is not current already.
 pub(super) async fn publish(
     etcd: &mut EtcdPolicy,
     loaded: &Loaded,
     record: &PolicyRecord,
     expected: Option<&str>,
-    what: &str,
-    output: Output,
-) -> anyhow::Result<()> {
-    let tell = |pushed: bool| match output {
-        Output::Json => {
-            let accepted = loaded.specification.is_some();
-            let findings = views(loaded);
-            println!(
-                "{:#}",
-                json!({ "accepted": accepted, "pushed": pushed, "policy": record, "findings": findings })
-            );
-        }
-        Output::Text => print_findings(loaded),
-    };
+) -> anyhow::Result<Outcome> {
     if loaded.specification.is_none() {
-        tell(false);
-        return refused(loaded, what);
+        return Ok(Outcome::Refused);
     }
     let kept = etcd.kept().await?;
     let current = kept.current.and_then(|at| kept.records.get(at));
-    if current.is_some_and(|current| current.revision == record.revision) {
-        tell(false);
-        if output == Output::Text {
-            println!("revision {} is current already: nothing to push", record.revision);
-        }
-        return Ok(());
+    let is_current = current.is_some_and(|current| current.revision == record.revision);
+    if is_current && is_whole(etcd, loaded).await? {
+        return Ok(Outcome::Current);
     }
     etcd.push(record, &loaded.documents, expected).await?;
-    tell(true);
-    if output == Output::Text {
-        let documents = counted(loaded.documents.len(), "document");
-        println!("pushed revision {}: {documents}, to {}", record.revision, etcd.name());
+    Ok(Outcome::Pushed)
+}
+
+/// Prints what came of it, for people.
+pub(super) fn tell(outcome: Outcome, etcd: &EtcdPolicy, loaded: &Loaded) -> Result<(), Unwritten> {
+    print_findings(loaded)?;
+    let revision = &loaded.revision;
+    match outcome {
+        Outcome::Refused => Ok(()),
+        Outcome::Current => outln!("revision {revision} is current already: nothing to push"),
+        Outcome::Pushed => {
+            let documents = counted(loaded.documents.len(), "document");
+            outln!("pushed revision {revision}: {documents}, to {}", etcd.name())
+        }
     }
-    Ok(())
+}
+
+/// Whether etcd holds all of what is current. The list of pushes says only what was pushed: a part of it may
+/// have been taken out or written over since, and then a push of the same mends it.
+async fn is_whole(etcd: &mut EtcdPolicy, loaded: &Loaded) -> Result<bool, EtcdError> {
+    match etcd.current().await {
+        Ok(current) => Ok(*current.documents == *loaded.documents),
+        Err(EtcdError::Nothing { .. } | EtcdError::Damaged { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }

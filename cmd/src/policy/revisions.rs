@@ -6,9 +6,9 @@ use ironmesh_config::{EtcdPolicy, PolicyPlace};
 
 use crate::cli::{Output, RevisionsArguments};
 use crate::places::Places;
+use crate::stdout::outln;
 
 /// Lists what etcd keeps, or what the control plane keeps of its folder.
-#[expect(clippy::print_stdout, reason = "the list is this command's result")]
 pub(crate) async fn revisions(
     arguments: &RevisionsArguments,
     output: Output,
@@ -20,14 +20,14 @@ pub(crate) async fn revisions(
         PolicyPlace::Etcd(etcd) => in_etcd(&mut EtcdPolicy::open(etcd)?).await?,
     };
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&list)?),
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&list)?)?,
         Output::Text => {
-            println!("  {:<12}  {:<20}  {:<18}  BY", "REVISION", "SINCE", "COMMIT");
+            outln!("  {:<12}  {:<20}  {:<18}  BY", "REVISION", "SINCE", "COMMIT")?;
             for revision in &list.revisions {
-                println!("{}", row(revision));
+                outln!("{}", row(revision))?;
             }
             if let Some(pin) = &list.rolled_back {
-                println!("\n{}", words(pin));
+                outln!("\n{}", words(pin))?;
             }
         }
     }

@@ -4,11 +4,14 @@ use ironmesh_admin::{Client, RollbackRequest, RolledBack};
 use ironmesh_catalog::PolicyRecord;
 use ironmesh_config::{EtcdPolicy, PolicyPlace, load_documents};
 use jiff::Timestamp;
+use serde_json::json;
 
-use super::push::publish;
+use super::check::{refused, views};
+use super::push::{Outcome, publish, tell};
 use super::who;
 use crate::cli::{Output, RollbackArguments};
 use crate::places::Places;
+use crate::stdout::outln;
 
 /// In etcd, pushes the old documents again. Of a folder, asks the control plane to go by them.
 pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> anyhow::Result<()> {
@@ -39,11 +42,22 @@ async fn in_etcd(
     // What is pushed between the look and the push is not rolled back unseen.
     let current = kept.current.and_then(|at| kept.records.get(at));
     let expected = current.map(|current| current.revision.to_string());
-    publish(etcd, &loaded, &record, expected.as_deref(), &format!("revision {revision}"), output)
-        .await
+    let outcome = publish(etcd, &loaded, &record, expected.as_deref()).await?;
+    match output {
+        Output::Json => {
+            // The keys are those of a folder's.
+            let (accepted, is_old) = (loaded.specification.is_some(), outcome == Outcome::Current);
+            let findings = views(&loaded);
+            outln!(
+                "{:#}",
+                json!({ "accepted": accepted, "policy": record, "is_old": is_old, "findings": findings })
+            )?;
+        }
+        Output::Text => tell(outcome, etcd, &loaded)?,
+    }
+    refused(&loaded, &format!("revision {revision}"))
 }
 
-#[expect(clippy::print_stdout, reason = "what was done is this command's result")]
 async fn of_folder(
     client: &Client,
     arguments: RollbackArguments,
@@ -53,14 +67,23 @@ async fn of_folder(
     let request = RollbackRequest { revision, by: Some(who()), message };
     let done = client.roll_back(&request).await?;
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&done)?),
-        Output::Text => println!("{}", told(&done)),
+        Output::Json => {
+            let RolledBack { policy, is_old, findings, is_folder, folder } = done;
+            outln!(
+                "{:#}",
+                json!({
+                    "accepted": true, "policy": policy, "is_old": is_old, "findings": findings,
+                    "is_folder": is_folder, "folder": folder,
+                })
+            )?;
+        }
+        Output::Text => outln!("{}", told(&done))?,
     }
     Ok(())
 }
 
-fn told(RolledBack { record, is_old, is_folder, folder }: &RolledBack) -> String {
-    let revision = &record.revision;
+fn told(RolledBack { policy, is_old, is_folder, folder, .. }: &RolledBack) -> String {
+    let revision = &policy.revision;
     let state = if *is_old { "is in force already" } else { "is in force" };
     if *is_folder {
         return format!("revision {revision} {state}; it is what the policy folder holds");

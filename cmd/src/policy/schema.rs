@@ -2,8 +2,9 @@
 
 use ironmesh_config::schema::json_schema;
 
+use crate::stdout::{Unwritten, outln};
+
 /// Prints the schema as it is published in docs/reference/policy.schema.json.
-#[expect(clippy::print_stdout, reason = "the schema is this command's result")]
-pub(super) fn print() {
-    println!("{:#}", json_schema());
+pub(super) fn print() -> Result<(), Unwritten> {
+    outln!("{:#}", json_schema())
 }

@@ -19,6 +19,7 @@ use serde_json::json;
 use crate::cli::{BootstrapArguments, Output};
 use crate::new_folder::NewFolder;
 use crate::places::Places;
+use crate::stdout::{Unwritten, outln};
 
 /// Lets one proxy in, whose folder is the one that is named; or several, with a folder each in there.
 pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> anyhow::Result<()> {
@@ -56,11 +57,8 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     })?;
     notes.sort();
     notes.dedup();
-    match arguments.count {
-        None => tell_one(&arguments, &path, &all, &notes, output),
-        Some(_) => tell_all(&arguments, &path, &all, &notes, output),
-    }
-    Ok(())
+    let tell = if arguments.count.is_some() { tell_all } else { tell_one };
+    Ok(tell(&arguments, &path, &all, &notes, output)?)
 }
 
 /// A proxy that is to be let in.
@@ -198,22 +196,21 @@ fn on_all_cores<T: Sync, R: Send>(
     })
 }
 
-#[expect(clippy::print_stdout, reason = "the command that starts Envoy is this command's result")]
 fn tell_one(
     arguments: &BootstrapArguments,
     out: &Path,
     all: &[ProxyThere],
     notes: &[String],
     output: Output,
-) {
+) -> Result<(), Unwritten> {
     let (Some(service), Some(ProxyThere { joined, .. })) =
         (arguments.services.first(), all.first())
     else {
-        return;
+        return Ok(());
     };
     let command = command(out);
     match output {
-        Output::Json => println!(
+        Output::Json => outln!(
             "{:#}",
             json!({
                 "id": joined.id,
@@ -222,33 +219,34 @@ fn tell_one(
                 "command": command,
                 "notes": notes,
             })
-        ),
+        )?,
         Output::Text => {
-            println!(
+            outln!(
                 "proxy {} joined as {service}; its certificate holds until {}",
-                joined.id, joined.expires_at
-            );
-            println!("its key was made here, in {}, and was sent nowhere", out.display());
+                joined.id,
+                joined.expires_at
+            )?;
+            outln!("its key was made here, in {}, and was sent nowhere", out.display())?;
             for note in notes {
-                println!("note: {note}");
+                outln!("note: {note}")?;
             }
-            println!("start it with:\n\n  {command}\n");
+            outln!("start it with:\n\n  {command}\n")?;
         }
     }
+    Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "what was written is this command's result")]
 fn tell_all(
     arguments: &BootstrapArguments,
     out: &Path,
     all: &[ProxyThere],
     notes: &[String],
     output: Output,
-) {
+) -> Result<(), Unwritten> {
     let (Some(service), Some(first), Some(last)) =
         (arguments.services.first(), all.first(), all.last())
     else {
-        return;
+        return Ok(());
     };
     match output {
         Output::Json => {
@@ -262,26 +260,27 @@ fn tell_all(
                 })
             };
             let proxies: Vec<_> = all.iter().map(proxy).collect();
-            println!("{:#}", json!({ "folder": out, "proxies": proxies, "notes": notes }));
+            outln!("{:#}", json!({ "folder": out, "proxies": proxies, "notes": notes }))?;
         }
         Output::Text => {
-            println!(
+            outln!(
                 "{} proxies joined as {service}, at {} to {}; their certificates hold until {}",
                 all.len(),
                 first.address,
                 last.address,
                 first.joined.expires_at
-            );
-            println!("their keys were made here, in {}, and were sent nowhere", out.display());
+            )?;
+            outln!("their keys were made here, in {}, and were sent nowhere", out.display())?;
             for note in notes.iter().take(SHOWN_NOTES) {
-                println!("note: {note}");
+                outln!("note: {note}")?;
             }
             if let Some(more @ 1..) = notes.len().checked_sub(SHOWN_NOTES) {
-                println!("note: {more} more like this; --output json shows all");
+                outln!("note: {more} more like this; --output json shows all")?;
             }
-            println!("start the first with:\n\n  {}\n", command(&first.folder));
+            outln!("start the first with:\n\n  {}\n", command(&first.folder))?;
         }
     }
+    Ok(())
 }
 
 /// How many notes a person is shown.

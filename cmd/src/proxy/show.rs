@@ -8,20 +8,20 @@ use jiff::Timestamp;
 use super::{write_problems, write_revocation};
 use crate::cli::{Output, ShowArguments};
 use crate::places::Places;
+use crate::stdout::{out, outln};
 
 /// Tells how a proxy stands, or all that it is to have.
-#[expect(clippy::print_stdout, reason = "what is told is this command's result")]
 pub(crate) async fn show(arguments: &ShowArguments, output: Output) -> anyhow::Result<()> {
     let client = Client::new(&Places::find(&arguments.settings())?.admin_socket());
     if arguments.wants_resources() {
         let config = client.proxy_config(&arguments.id).await?;
-        println!("{}", serde_json::to_string_pretty(&config)?);
+        outln!("{}", serde_json::to_string_pretty(&config)?)?;
         return Ok(());
     }
     let proxy = client.proxy(&arguments.id).await?;
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&proxy)?),
-        Output::Text => print!("{}", in_words(&proxy)),
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&proxy)?)?,
+        Output::Text => out!("{}", in_words(&proxy))?,
     }
     Ok(())
 }

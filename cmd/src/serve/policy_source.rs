@@ -3,6 +3,7 @@
 
 mod commits;
 mod keeper;
+mod pin;
 mod rollback;
 mod source;
 
@@ -10,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_admin::{FindingView, PolicyView};
-use ironmesh_catalog::{Finding, MeshSpecification, PolicyPin, PolicyRecord, PolicyRevision};
+use ironmesh_catalog::{
+    Finding, MeshSpecification, PolicyPin, PolicyRecord, PolicyRevision, StoreError,
+};
 use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
 use ironmesh_store::Store;
 use jiff::Timestamp;
@@ -24,8 +27,6 @@ use rollback::Rollback;
 pub(crate) use rollback::Rollbacks;
 use source::Reading;
 pub(crate) use source::Source;
-
-use crate::exit::chain;
 
 /// How long a start waits for its source, before it goes by what was good last.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -83,10 +84,7 @@ impl PolicySource {
             documents: Vec::new().into(),
             state,
         };
-        if source.pin.is_some() {
-            // It is the newest that is kept.
-            source.fall_back()?;
-        }
+        source.resume_pin()?;
         let first = timeout(FIRST_LOOK, source.source.next()).await;
         source.take(first.unwrap_or_else(|_| {
             Err(format!("no answer within {} s; it is asked on", FIRST_LOOK.as_secs()))
@@ -147,9 +145,7 @@ impl PolicySource {
                 drawn.trim_end()
             );
         }
-        if let Some(pin) = &mut self.pin
-            && pin.folder.get_or_insert_with(|| loaded.revision.clone()) == &loaded.revision
-        {
+        if self.is_rolled_back_from(&loaded.revision) {
             self.state.send_modify(|state| {
                 state.view.findings = loaded.findings.iter().map(FindingView::from).collect();
             });
@@ -171,18 +167,6 @@ impl PolicySource {
         self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
     }
 
-    /// The folder holds something else by now, and that passes.
-    fn end_pin(&mut self) {
-        let Some(pin) = self.pin.take() else { return };
-        let revision = pin.record.revision;
-        tracing::info!(%revision, "the policy folder has changed: the rollback is over");
-        if let Err(error) = self.store.put_policy_pin(None) {
-            // The next start finds out for itself: the folder is not what it was then.
-            tracing::error!(error = chain(&error), "cannot keep that the rollback is over");
-        }
-        self.tell_of_pin();
-    }
-
     /// Puts the policy that was last kept into force, beside what is wrong with the source.
     fn fall_back(&mut self) -> anyhow::Result<()> {
         let Some(kept) = self.store.last_good_policy()? else { return Ok(()) };
@@ -202,6 +186,15 @@ impl PolicySource {
             state.specification = Some(specification);
         });
         Ok(())
+    }
+
+    /// What is kept of a revision, checked anew: what it means may have changed with the version of this
+    /// program.
+    fn load_kept(&self, revision: &PolicyRevision) -> Result<Option<Loaded>, StoreError> {
+        let kept = self.store.policy(revision)?;
+        Ok(kept.map(|documents| {
+            load_documents(documents.into_iter().map(|(path, text)| Document::new(path, text)))
+        }))
     }
 
     /// Publishes a policy that passed, and has it kept behind that: proxies do not wait for the disk.

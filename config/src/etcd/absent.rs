@@ -16,6 +16,7 @@ pub(super) enum Session {}
 
 pub(super) enum Watch {}
 
+#[derive(PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: String,
     pub(super) value: Vec<u8>,

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::error::SessionError;
 use super::layout::Layout;
 use super::read::{documents, manifest};
-use super::session::{Session, Watch};
+use super::session::{Entry, Session, Watch};
 use super::{EtcdError, EtcdPolicy, Pushed};
 
 /// After which one looks again in any case.
@@ -26,9 +26,8 @@ pub struct EtcdFollower {
     policy: EtcdPolicy,
     session: Option<Session>,
     watch: Option<Watch>,
-    /// The revision of etcd at which the pointer was written that was told last; none where it is to be told
-    /// again.
-    told: Option<i64>,
+    /// The pointer that was told last; none where it is to be told again.
+    told: Option<Entry>,
     /// Whether there is a reason to look that has not been followed yet.
     is_due: bool,
     /// When one looks without a reason.
@@ -136,7 +135,8 @@ impl EtcdFollower {
             Some(session) => session,
             None => self.policy.session().await?,
         };
-        let looked = look(&mut session, &mut self.watch, &self.policy.layout, self.told).await;
+        let looked =
+            look(&mut session, &mut self.watch, &self.policy.layout, self.told.as_ref()).await;
         self.session = Some(session);
         let settings = &self.policy.settings;
         match looked {
@@ -145,8 +145,8 @@ impl EtcdFollower {
                 self.told = None;
                 Err(EtcdError::Nothing { prefix: settings.prefix.clone() })
             }
-            Ok(Looked::New(at, pushed)) => {
-                self.told = Some(at);
+            Ok(Looked::New(pointer, pushed)) => {
+                self.told = Some(pointer);
                 pushed.map(Some).map_err(|e| EtcdError::new(self.policy.endpoint(), settings, e))
             }
             Err(error) => Err(EtcdError::new(self.policy.endpoint(), settings, error)),
@@ -158,8 +158,8 @@ enum Looked {
     /// What was told last.
     Same,
     Nothing,
-    /// What was written at this revision of etcd; it may be damaged.
-    New(i64, Result<Pushed, SessionError>),
+    /// What this pointer names; it may be damaged.
+    New(Entry, Result<Pushed, SessionError>),
 }
 
 /// Looks at the pointer, watches it from then on if that is not done yet, and reads what it names.
@@ -167,14 +167,16 @@ async fn look(
     session: &mut Session,
     watch: &mut Option<Watch>,
     layout: &Layout,
-    told: Option<i64>,
+    told: Option<&Entry>,
 ) -> Result<Looked, SessionError> {
     let (entry, at) = session.get(&layout.current(), None).await?;
     if watch.is_none() {
         *watch = Some(session.watch(&layout.current(), at + 1).await?);
     }
     let Some(entry) = entry else { return Ok(Looked::Nothing) };
-    if told == Some(entry.modified) {
+    // All of it is compared: an etcd that was restored from a backup counts on from there, and comes to the
+    // same revision with another push.
+    if told == Some(&entry) {
         return Ok(Looked::Same);
     }
     let read = match manifest(&entry) {
@@ -182,11 +184,9 @@ async fn look(
         Err(damaged) => Err(damaged),
     };
     match read {
-        Err(damaged @ SessionError::Damaged { .. }) => {
-            Ok(Looked::New(entry.modified, Err(damaged)))
-        }
+        Err(damaged @ SessionError::Damaged { .. }) => Ok(Looked::New(entry, Err(damaged))),
         Err(error) => Err(error),
-        pushed => Ok(Looked::New(entry.modified, pushed)),
+        pushed => Ok(Looked::New(entry, pushed)),
     }
 }
 

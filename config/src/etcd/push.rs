@@ -12,8 +12,9 @@ use crate::document::Document;
 /// How many pushes are kept, with the current one.
 const MOST_PUSHES: usize = 20;
 
-/// How long a push may be silent, in seconds: then it counts as broken off, and its chunks go.
-const LEASE: i64 = 60;
+/// How long a push may be silent, in seconds: then it counts as broken off, and its chunks go. From one sign of
+/// life to the next it makes two requests, each of which has 3 s.
+const LEASE: i64 = 15;
 
 /// Why a policy was not pushed.
 #[derive(Debug, thiserror::Error)]
@@ -114,11 +115,7 @@ impl Push<'_> {
     ) -> Result<Attempt, SessionError> {
         let (seen, current) = pointer(session, layout).await?;
         if seen != self.seen {
-            let is_ours = |current: &Manifest| self.names.contains(&current.push);
-            return Ok(match current {
-                Some(current) if is_ours(&current) => Attempt::Done,
-                current => Attempt::Conflict(current.map(|current| current.record)),
-            });
+            return Ok(self.overtaken(current));
         }
         let lease = session.grant(LEASE).await?;
         let name = format!("{lease:016x}");
@@ -129,11 +126,20 @@ impl Push<'_> {
         let _ = session.revoke(lease).await;
         if !moved? {
             let (_, current) = pointer(session, layout).await?;
-            return Ok(Attempt::Conflict(current.map(|current| current.record)));
+            return Ok(self.overtaken(current));
         }
         // The push has come to its end. What is too old goes now, or after the next.
         let _ = sweep(session, layout).await;
         Ok(Attempt::Done)
+    }
+
+    /// What it means that the pointer has moved since the push began. It may have been this push that moved
+    /// it: by an attempt whose answer was lost, or that counted only when the next was under way.
+    fn overtaken(&self, current: Option<Manifest>) -> Attempt {
+        match current {
+            Some(current) if self.names.contains(&current.push) => Attempt::Done,
+            current => Attempt::Conflict(current.map(|current| current.record)),
+        }
     }
 
     /// Writes the chunks, and moves the pointer to them. Returns whether it was as it was seen.

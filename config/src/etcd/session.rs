@@ -38,7 +38,7 @@ pub(super) struct Session {
 }
 
 /// A key as it is.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: String,
     pub(super) value: Vec<u8>,

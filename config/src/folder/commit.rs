@@ -12,6 +12,8 @@ use fs_err as fs;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::listing::is_document;
+
 /// Why the commit is not known, where there is a checkout.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
@@ -90,22 +92,21 @@ fn commit_in(status: &str, within: &Path) -> Option<String> {
             Some('?' | '!') => 1,
             _ => continue,
         };
-        is_dirty |= entry.splitn(words + 1, ' ').nth(words).is_some_and(|p| is_document(p, within));
+        is_dirty |=
+            entry.splitn(words + 1, ' ').nth(words).is_some_and(|path| is_read(path, within));
         if words == 9 {
             // Where it was before.
-            is_dirty |= entries.next().is_some_and(|path| is_document(path, within));
+            is_dirty |= entries.next().is_some_and(|path| is_read(path, within));
         }
     }
     commit.map(|commit| format!("{commit}{}", if is_dirty { "+dirty" } else { "" }))
 }
 
 /// Whether what is at `path` is read as policy. What is named like that and hidden is not.
-fn is_document(path: &str, within: &Path) -> bool {
+fn is_read(path: &str, within: &Path) -> bool {
     let path = Path::new(path);
-    let extension = path.extension().and_then(|extension| extension.to_str());
     let below = path.strip_prefix(within).unwrap_or(path);
-    matches!(extension, Some("toml" | "yaml" | "yml"))
-        && !below.iter().any(|part| part.as_encoded_bytes().starts_with(b"."))
+    is_document(path) && !below.iter().any(|part| part.as_encoded_bytes().starts_with(b"."))
 }
 
 #[cfg(test)]

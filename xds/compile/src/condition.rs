@@ -10,9 +10,6 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatc
 
 use crate::shape::{exact, regex};
 
-/// [Paths that no grant covers](crate::authorization), with their query.
-const DISGUISED: &str = r"[^?]*(?:/|%2[fF]|%5[cC])(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB])[^/?]*)?(?:(?:/|%2[fF]|%5[cC])[^?]*)?(?:\?(?s:.*))?";
-
 /// The match of a route for requests that all of `conditions` match.
 ///
 /// A route compares one expression with the path; each further one is compared with the header `:path`,
@@ -40,7 +37,7 @@ pub(crate) fn route_match(conditions: &[HttpMatch]) -> RouteMatch {
         Some(path) => {
             headers.push(HeaderMatcher {
                 invert_match: true,
-                ..header(":path", regex(DISGUISED.to_owned()))
+                ..header(":path", regex(PathRegex::DISGUISED_BEFORE_QUERY.to_owned()))
             });
             PathSpecifier::SafeRegex(RegexMatcher {
                 regex: path.whole_path(),

@@ -3,9 +3,9 @@
 //! The folder stays as it is: somebody else may be keeping it. Until it holds something else that passes,
 //! the control plane goes by what was rolled back to, over restarts too, and says so wherever it is asked.
 
-use ironmesh_admin::{Refusal, RollbackRequest, RolledBack};
+use ironmesh_admin::{FindingView, Refusal, RollbackRequest, RolledBack};
 use ironmesh_catalog::{PolicyPin, PolicyRecord};
-use ironmesh_config::{Document, load_documents, render};
+use ironmesh_config::render;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
@@ -50,9 +50,8 @@ impl PolicySource {
         self.keeper.keep();
         let kept = self.find(&request.revision)?;
         let failure = |error| Refusal::Failure(chain(&error));
-        let documents = self.store.policy(&kept.revision).map_err(failure)?.unwrap_or_default();
-        let documents = documents.into_iter().map(|(path, text)| Document::new(path, text));
-        let loaded = load_documents(documents);
+        let loaded = self.load_kept(&kept.revision).map_err(failure)?;
+        let loaded = loaded.ok_or_else(|| unknown(&kept.revision.0))?;
         let Some(specification) = &loaded.specification else {
             let drawn = render(&loaded.findings, &loaded.documents, false);
             let words = format!("{} does not pass any more:\n{}", kept.revision, drawn.trim_end());
@@ -80,7 +79,8 @@ impl PolicySource {
         }
         self.tell_of_pin();
         let folder = self.pin.as_ref().and_then(|pin| pin.folder.clone());
-        Ok(RolledBack { record, is_old, is_folder: is_the_folders, folder })
+        let findings = loaded.findings.iter().map(FindingView::from).collect();
+        Ok(RolledBack { policy: record, is_old, findings, is_folder: is_the_folders, folder })
     }
 
     /// The kept policy whose revision is or begins with `revision`.
@@ -90,9 +90,7 @@ impl PolicySource {
         let mut found: Vec<_> = kept.into_iter().filter(begins).collect();
         match (found.pop(), found.is_empty()) {
             (Some(only), true) => Ok(only),
-            (None, _) => Err(Refusal::Unknown(format!(
-                "no policy is kept whose revision is or begins with `{revision}`: see `ironmesh policy revisions`"
-            ))),
+            (None, _) => Err(unknown(revision)),
             (Some(last), false) => {
                 let all: Vec<_> =
                     found.iter().chain([&last]).map(|record| record.revision.to_string()).collect();
@@ -103,33 +101,10 @@ impl PolicySource {
             }
         }
     }
+}
 
-    /// Says that what the folder holds is not in force, where that is so.
-    pub(super) fn tell_of_pin(&self) {
-        let Some(pin) = &self.pin else {
-            self.state.send_modify(|state| state.view.rolled_back = None);
-            return;
-        };
-        let PolicyRecord { revision, at, by, message, .. } = &pin.record;
-        let by = by.as_deref().unwrap_or("somebody");
-        let why = message.as_ref().map(|text| format!(" (\"{text}\")")).unwrap_or_default();
-        let (holds, or) = match &pin.folder {
-            Some(folder) => (
-                format!(", the revision {folder},"),
-                format!(", or `ironmesh policy rollback {folder}`"),
-            ),
-            None => (String::new(), String::new()),
-        };
-        let words = format!(
-            "{by} rolled back to {revision} at {at:.0}{why}: what `{}` holds{holds} is not in force, until it \
-             holds something else that passes{or}\n",
-            self.source.name(),
-        );
-        tracing::warn!("{}", words.trim_end());
-        self.state.send_modify(|state| {
-            state.view.stale_since = Some(*at);
-            state.view.rolled_back = Some(pin.clone());
-            state.view.drawn = words;
-        });
-    }
+fn unknown(revision: &str) -> Refusal {
+    Refusal::Unknown(format!(
+        "no policy is kept whose revision is or begins with `{revision}`: see `ironmesh policy revisions`"
+    ))
 }

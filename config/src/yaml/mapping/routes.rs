@@ -96,10 +96,14 @@ pub(super) fn read_tcp<'a>(
         made.put_table("matches", value, |value| {
             let mut table = value.table("`matches` of a TCPRoute")?;
             let mut matches = Made::default();
+            let listed = table.optional("ports", |ports| {
+                // The library of SMI leaves out a list that is empty, but whoever writes one here may mean
+                // none as well: an empty list is never all.
+                ports.at_least_one("leave `ports` out to mean all ports", Ok)
+            });
             matches.copy(&mut table, "ports", "ports");
             table.finish();
-            let names_all = !matches.has("ports") || matches.is_empty_list("ports");
-            is_of_some_ports = !names_all;
+            is_of_some_ports = listed?.is_some();
             Ok(matches)
         })
     });

@@ -64,10 +64,18 @@ fn a_tcp_route_lists_ports_or_is_of_all() {
         ("v1alpha2", ""),
         ("v1alpha3", "spec: {}\n"),
         ("v1alpha4", "spec:\n  matches: {}\n"),
-        ("v1alpha4", "spec:\n  matches:\n    ports: []\n"),
     ] {
         assert_eq!(ports(version, rest), None, "{version}: {rest}");
     }
+}
+
+#[test]
+fn an_empty_list_of_ports_is_never_all_of_them() {
+    let rest = "spec:\n  matches:\n    ports: []\n";
+    let route = resource("specs.smi-spec.io/v1alpha4", "TCPRoute", "routes", rest);
+    let expected =
+        "error[IM0304]: `ports` is empty (p.yaml:8:12) / leave `ports` out to mean all ports";
+    assert_eq!(finding(&route), expected);
 }
 
 #[test]

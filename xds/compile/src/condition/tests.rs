@@ -51,7 +51,7 @@ fn all_that_a_match_says_is_asked_for() {
         &["GET", "M-SEARCH"],
         &[("host", "store"), ("x-tier", "gold")],
     );
-    let disguised = format!(":path!~{DISGUISED}");
+    let disguised = format!(":path!~{}", PathRegex::DISGUISED_BEFORE_QUERY);
     let headers = [
         r":method~GET|M\-SEARCH",
         ":authority~(?i:store)(?::[0-9]+)?",
@@ -66,7 +66,7 @@ fn all_that_a_match_says_is_asked_for() {
 fn a_second_path_is_asked_for_before_the_query() {
     let small = of(Some(("/a.", Some("/a[^?]"))), &["GET"], &[]);
     let large = of(Some(("/b", None)), &["GET", "PUT"], &[]);
-    let disguised = format!(":path!~{DISGUISED}");
+    let disguised = format!(":path!~{}", PathRegex::DISGUISED_BEFORE_QUERY);
     let asked = [":method=GET", ":method~GET|PUT", &disguised, ":path~(?:/a[^?])(?s:.*)"];
     // The one that can be compared with a path alone is, wherever it stands; and the same path once.
     let (path, headers) = written(&[small.clone(), large, small]);

@@ -1,0 +1,66 @@
+//! What becomes of a command whose results nobody reads any more, or that cannot be written.
+
+use std::io::pipe;
+use std::process::{Command, Output, Stdio};
+
+use crate::command::Place;
+
+const GOOD: &str = "[[service]]\nname = \"a\"\nports = [{ port = 80, protocol = \"http\" }]\n";
+
+const SMI: &str = "apiVersion: specs.smi-spec.io/v1alpha4\nkind: TCPRoute\nmetadata:\n  name: r\nspec:\n  \
+                   matches:\n    ports: [80]\n";
+
+/// Commands that print something, with their exit codes.
+const COMMANDS: &[(&[&str], i32)] = &[
+    (&["--help"], 0),
+    (&["--version"], 0),
+    (&["explain", "IM0302"], 0),
+    (&["explain", "IM0302", "--output", "json"], 0),
+    (&["policy", "schema"], 0),
+    (&["policy", "import", "smi.yaml", "--from", "smi"], 0),
+    (&["policy", "import", "smi.yaml", "--from", "smi", "--output", "json"], 0),
+    (&["policy", "check", "good"], 0),
+    (&["policy", "check", "bad"], 3),
+    (&["policy", "check", "bad", "--output", "json"], 3),
+    (&["policy", "plan", "good", "--offline", "good"], 0),
+    (&["policy", "plan", "good", "--offline", "bad"], 3),
+    (&["policy", "explain", "--offline", "good", "--from", "default/a", "--to", "default/a"], 1),
+];
+
+fn place() -> Option<Place> {
+    let place = Place::open()?;
+    place.write("good/a.toml", GOOD);
+    place.write("smi.yaml", SMI);
+    place.write("bad/a.toml", "[[service]]\nname = 1\n");
+    Some(place)
+}
+
+fn run(command: &mut Command, stdout: impl Into<Stdio>) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = command.stdout(stdout).output().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn a_command_whose_reader_has_seen_enough_ends_as_it_would_have() {
+    let Some(place) = place() else { return };
+    for (arguments, code) in COMMANDS {
+        let (reader, stdout) = pipe().unwrap();
+        drop(reader);
+        let unread = run(&mut place.command(arguments), stdout);
+        assert_eq!(unread, run(&mut place.command(arguments), Stdio::null()), "{arguments:?}");
+        assert_eq!(unread.0, Some(*code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn results_that_cannot_be_written_fail_a_command() {
+    let Some(place) = place() else { return };
+    for (arguments, _) in COMMANDS.iter().filter(|(arguments, _)| !arguments[0].starts_with('-')) {
+        let full = fs_err::File::create("/dev/full").unwrap();
+        let (code, told) = run(&mut place.command(arguments), full.into_parts().0);
+        assert_eq!(code, Some(1), "{arguments:?}: {told}");
+        let told = told.lines().last().unwrap_or_default();
+        let expected = "ironmesh: cannot write to stdout: No space left on device (os error 28)";
+        assert_eq!(told, expected, "{arguments:?}");
+    }
+}
