@@ -79,6 +79,15 @@ impl PolicyIndex {
         self.services.get(account).into_iter().flatten()
     }
 
+    /// Those that splits have something to do with of which these are the apexes or the backends
+    /// ([`SplitIndex::linked`]), and these themselves.
+    pub(crate) fn linked<'a>(
+        &'a self,
+        services: impl IntoIterator<Item = &'a ServiceName>,
+    ) -> BTreeSet<&'a ServiceName> {
+        self.splits.linked(services)
+    }
+
     /// Where calls of a service port go.
     pub(crate) fn destination(&self, port: &ServicePort) -> Arc<Destination> {
         self.splits.destination(port)
