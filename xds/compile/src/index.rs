@@ -79,8 +79,7 @@ impl PolicyIndex {
         self.services.get(account).into_iter().flatten()
     }
 
-    /// Those that splits have something to do with of which these are the apexes or the backends
-    /// ([`SplitIndex::linked`]), and these themselves.
+    /// These services, and those that splits link with them ([`SplitIndex::linked`]).
     pub(crate) fn linked<'a>(
         &'a self,
         services: impl IntoIterator<Item = &'a ServiceName>,

@@ -60,14 +60,14 @@ impl SplitIndex {
         Self { destinations: destinations.collect(), apexes, in_front, behind, has_circles }
     }
 
-    /// These services, those in front of them, and all that is behind any of these: who may call none of
-    /// them by itself has to do with these services by no split.
+    /// These services, those in front of them, and all that is behind any of these. Whom a split lets know
+    /// of one of these services may call one of the linked by itself.
     pub(crate) fn linked<'a>(
         &'a self,
         services: impl IntoIterator<Item = &'a ServiceName>,
     ) -> BTreeSet<&'a ServiceName> {
         let in_front = reached(services, &self.in_front);
-        // Where a circle is cut, which the loader refuses, hangs on all splits.
+        // The loader refuses circles. Where one is cut depends on all splits.
         let all = self.behind.keys().filter(|_| self.has_circles);
         reached(in_front.into_iter().chain(all), &self.behind)
     }

@@ -50,45 +50,10 @@ pub(super) struct Touched {
 impl Differences {
     pub(super) fn between(old: &Snapshot, new: &Snapshot) -> Self {
         let (before, after) = (&old.specification, &new.specification);
-        let mut services: BTreeSet<ServiceName> = BTreeSet::new();
-        let mut come_or_gone: BTreeSet<ServiceName> = BTreeSet::new();
-        for item in before.services.diff(&after.services) {
-            let (name, one, other) = match item {
-                DiffItem::Add(name, service) | DiffItem::Remove(name, service) => {
-                    come_or_gone.insert(name.clone());
-                    (name, service, service)
-                }
-                DiffItem::Update { old: (name, old), new: (_, new) } => (name, old, new),
-            };
-            if come_or_gone.contains(name) || !one.differs_in_endpoints_only(other) {
-                services.insert(name.clone());
-                // A part is called as the whole is.
-                services.extend(one.subsets.iter().chain(&other.subsets).cloned());
-            }
-        }
-        if old.mode != new.mode || before.namespaces != after.namespaces {
-            let other_mode = |service: &&Arc<Service>| {
-                let known = old.service(&service.name);
-                known.is_some_and(|known| old.mode_of(known) != new.mode_of(service))
-            };
-            services.extend(after.services.values().filter(other_mode).map(|one| one.name.clone()));
-        }
-        if !come_or_gone.is_empty() {
-            // What is called outside as a service of the mesh is called so no more, and the other way round.
-            let is_theirs = |service: &&Arc<Service>| {
-                let hostname = service.external.as_ref().and_then(|one| one.hostname.as_ref());
-                let name = hostname.and_then(|hostname| outbound::short_name(hostname.as_str()));
-                name.is_some_and(|name| come_or_gone.contains(&name))
-            };
-            services.extend(after.services.values().filter(is_theirs).map(|one| one.name.clone()));
-        }
-        let splits = before
-            .traffic_splits
-            .diff(&after.traffic_splits)
-            .flat_map(|item| sides(&item))
-            .flatten();
+        let splits = before.traffic_splits.diff(&after.traffic_splits);
+        let splits = splits.flat_map(|item| sides(&item)).flatten();
         Self {
-            services,
+            services: services(old, new),
             targets: keys(&old.grants.by_target, &new.grants.by_target),
             groups: keys(&before.http_route_groups, &after.http_route_groups),
             tcp_routes: keys(&before.tcp_routes, &after.tcp_routes),
@@ -139,8 +104,10 @@ impl Differences {
         for service in linked.into_iter().filter_map(|name| snapshot.service(name)) {
             let grants = index.grants_on(&service.account).iter();
             touched.callers.extend(grants.flat_map(|grant| &grant.sources).cloned());
+            if !snapshot.mode_of(service).lets_all_in() {
+                continue;
+            }
             match service.visibility {
-                _ if !snapshot.mode_of(service).lets_all_in() => {}
                 Visibility::Public => touched.all_callers = true,
                 Visibility::Private => {
                     touched.namespaces.insert(service.name.namespace.clone());
@@ -177,6 +144,50 @@ impl Touched {
             || self.callers.contains(account)
             || self.namespaces.contains(&account.namespace)
     }
+}
+
+/// The services of which something else can be told.
+fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
+    let (before, after) = (&old.specification, &new.specification);
+    let mut services = BTreeSet::new();
+    let mut come_or_gone = BTreeSet::new();
+    for item in before.services.diff(&after.services) {
+        let DiffItem::Update { old: (name, before), new: (_, after) } = item else {
+            let known = sides(&item).into_iter().flatten();
+            come_or_gone.extend(known.map(|service| service.name.clone()));
+            continue;
+        };
+        if !before.differs_in_endpoints_only(after) {
+            services.insert(name.clone());
+        }
+    }
+    if old.mode != new.mode || before.namespaces != after.namespaces {
+        let has_other_mode = |service: &&Arc<Service>| {
+            let known = old.service(&service.name);
+            known.is_some_and(|known| old.mode_of(known) != new.mode_of(service))
+        };
+        let others = after.services.values().filter(has_other_mode);
+        services.extend(others.map(|service| service.name.clone()));
+    }
+    if !come_or_gone.is_empty() {
+        // An external service is called by no name that one of the mesh has.
+        let is_called_so = |service: &&Arc<Service>| {
+            let hostname = service.external.as_ref().and_then(|one| one.hostname.as_ref());
+            let name = hostname.and_then(|hostname| outbound::short_name(hostname.as_str()));
+            name.is_some_and(|name| come_or_gone.contains(&name))
+        };
+        let called_so = after.services.values().filter(is_called_so);
+        services.extend(called_so.map(|service| service.name.clone()));
+    }
+    services.append(&mut come_or_gone);
+    // A part is called in plaintext where the whole may be.
+    let subsets = |name| {
+        let known = [old.service(name), new.service(name)].into_iter().flatten();
+        known.flat_map(|service| &service.subsets)
+    };
+    let parts: Vec<_> = services.iter().flat_map(subsets).cloned().collect();
+    services.extend(parts);
+    services
 }
 
 fn has(keys: &BTreeSet<Key>, namespace: &Name, name: &Name) -> bool {

@@ -1,8 +1,8 @@
 //! From one moment of the mesh to the next: what is compiled again, and whom that affects.
 //!
-//! Endpoints take a short path, also those of lists in policy: a new assignment of one service port is encoded once, and put into the
-//! scopes that have it. A change of policy compiles again what proxies share, which is as much as there
-//! is policy and not as there are proxies, and compares: who shares nothing that differs is not affected.
+//! Endpoints take a short path, also those of lists in policy: a new assignment of one service port is
+//! encoded once, and put into the scopes that have it. A change of policy compiles again what it touches
+//! ([`Touched`]), and compares: who shares nothing that differs is not affected.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

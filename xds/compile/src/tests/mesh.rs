@@ -1,5 +1,7 @@
 //! Small meshes by chance: everything is a number of a few, so that things often meet.
 
+mod large;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use uuid::Uuid;
+
+pub(super) use large::Edit;
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
 /// matches in each group. What is named beyond that is not there.

@@ -1,6 +1,8 @@
 //! From one moment to the next: the same comes out as from nothing, only who is affected is compiled
 //! again, and what it costs is counted.
 
+mod large;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
