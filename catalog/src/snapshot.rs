@@ -194,7 +194,7 @@ impl Snapshot {
         snapshot.grants = if same_policy {
             self.grants.follow(&snapshot, &changed)
         } else {
-            self.grants.resolve(&snapshot)
+            self.grants.resolve(&snapshot, &changed)
         };
         let same_grants = same_policy && snapshot.grants.are_same_as(&self.grants);
         if !same_grants || snapshot.mode != self.mode {
