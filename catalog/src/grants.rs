@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use crate::endpoint::Labels;
 use crate::finding::Finding;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::policy::{Subject, TrafficTarget};
@@ -21,6 +22,9 @@ type Key = (Name, Name);
 
 /// What each identity binding comes to.
 type Bindings = BTreeMap<Key, BTreeSet<ServiceAccount>>;
+
+/// The labels at each place where a service may run, of those that bindings by labels are about.
+type Places = BTreeMap<ServiceName, Arc<[Labels]>>;
 
 /// A traffic target with its subjects resolved.
 ///
@@ -43,6 +47,8 @@ pub struct Grants {
     /// What each identity binding comes to.
     pub bindings: Arc<Bindings>,
     findings: Arc<[Finding]>,
+    /// Kept, so that only services that have changed are asked again.
+    places: Arc<Places>,
 }
 
 impl Grants {
@@ -57,16 +63,61 @@ impl Grants {
         self.findings.iter()
     }
 
-    /// What the policy of `snapshot` grants in its mesh. What came to the same before stays the same
-    /// value.
+    /// What the policy of `snapshot` grants in its mesh, of which these services are others, or have other
+    /// endpoints or proxies. What came to the same before stays the same value.
     #[must_use]
-    pub(crate) fn resolve(&self, snapshot: &Snapshot) -> Self {
+    pub(crate) fn resolve(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Self {
+        self.bind(snapshot, changed).grant(snapshot)
+    }
+
+    /// The same, where policy is as it was.
+    #[must_use]
+    pub(crate) fn follow(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Self {
+        let is_about = |namespace: &Name| changed.iter().any(|one| one.namespace == *namespace);
+        if !by_labels(snapshot).any(is_about) {
+            return self.clone();
+        }
+        let bound = self.bind(snapshot, changed);
+        if bound.bindings == self.bindings { bound } else { bound.grant(snapshot) }
+    }
+
+    /// The same grants, with what bindings come to now.
+    fn bind(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Self {
+        let places = self.places(snapshot, changed);
+        let mut findings = Vec::new();
+        let bindings = snapshot.specification.identity_bindings.iter().map(|(key, binding)| {
+            (key.clone(), binding::accounts(snapshot, binding, &places, &mut findings))
+        });
+        Self {
+            by_target: self.by_target.clone(),
+            bindings: Arc::new(bindings.collect()),
+            findings: findings.into(),
+            places: Arc::new(places),
+        }
+    }
+
+    fn places(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Places {
+        let namespaces: BTreeSet<_> = by_labels(snapshot).collect();
+        let services = snapshot.specification.services.values();
+        // The endpoints of a part are those of the whole.
+        let services = services
+            .filter(|service| namespaces.contains(&service.name.namespace) && !service.is_subset());
+        let places = services.map(|service| {
+            let name = &service.name;
+            let known = self.places.get(name).filter(|_| !changed.contains(name));
+            let labels = || snapshot.labels_at(name).into();
+            (name.clone(), known.cloned().unwrap_or_else(labels))
+        });
+        places.collect()
+    }
+
+    /// What targets come to with these bindings.
+    fn grant(self, snapshot: &Snapshot) -> Self {
         let specification = &snapshot.specification;
-        let (bindings, findings) = bind(snapshot);
         let accounts = |subject: &Subject| match subject {
             Subject::Account(account) => BTreeSet::from([account.clone()]),
             Subject::Binding(namespace, name) => {
-                bindings.get(&(namespace.clone(), name.clone())).cloned().unwrap_or_default()
+                self.bindings.get(&(namespace.clone(), name.clone())).cloned().unwrap_or_default()
             }
         };
         let mut by_target = self.by_target.clone();
@@ -84,34 +135,15 @@ impl Grants {
         for key in self.by_target.keys().filter(is_gone) {
             by_target.remove(key);
         }
-        Self { by_target, bindings: Arc::new(bindings), findings: findings.into() }
-    }
-
-    /// The same, where policy is as it was and these services have other endpoints or proxies.
-    #[must_use]
-    pub(crate) fn follow(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Self {
-        let by_labels = || {
-            let bindings = snapshot.specification.identity_bindings.values();
-            bindings.filter(|binding| binding.endpoint_labels.is_some())
-        };
-        if !by_labels().any(|binding| changed.iter().any(|s| s.namespace == binding.namespace)) {
-            return self.clone();
-        }
-        let (bindings, findings) = bind(snapshot);
-        if bindings == *self.bindings {
-            return Self { findings: findings.into(), ..self.clone() };
-        }
-        self.resolve(snapshot)
+        Self { by_target, ..self }
     }
 }
 
-fn bind(snapshot: &Snapshot) -> (Bindings, Vec<Finding>) {
-    let mut findings = Vec::new();
-    let bindings = &snapshot.specification.identity_bindings;
-    let accounts = bindings
-        .iter()
-        .map(|(key, binding)| (key.clone(), binding::accounts(snapshot, binding, &mut findings)));
-    (accounts.collect(), findings)
+/// The namespaces in which bindings select by the labels of endpoints.
+fn by_labels(snapshot: &Snapshot) -> impl Iterator<Item = &Name> {
+    let bindings = snapshot.specification.identity_bindings.values();
+    let by_labels = bindings.filter(|binding| binding.endpoint_labels.is_some());
+    by_labels.map(|binding| &binding.namespace)
 }
 
 #[cfg(test)]

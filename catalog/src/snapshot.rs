@@ -1,6 +1,8 @@
 //! The snapshot: one moment of the mesh, immutable and structurally shared. Everything that a proxy
 //! is sent is a pure function of a snapshot and of the proxy.
 
+mod in_front;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use crate::name::{Domain, ServiceAccount, ServiceName, ServicePort};
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::service::{Mode, Port, Service};
 use crate::specification::MeshSpecification;
+use in_front::InFront;
 
 /// What a mesh is called. Fixed at its first start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,7 +197,7 @@ impl Snapshot {
         snapshot.grants = if same_policy {
             self.grants.follow(&snapshot, &changed)
         } else {
-            self.grants.resolve(&snapshot)
+            self.grants.resolve(&snapshot, &changed)
         };
         let same_grants = same_policy && snapshot.grants.are_same_as(&self.grants);
         if !same_grants || snapshot.mode != self.mode {
@@ -236,11 +239,11 @@ impl Snapshot {
     pub(crate) fn labels_at(&self, service: &ServiceName) -> Vec<Labels> {
         let endpoints = self.discovered.0.get(service).map_or(&[][..], |known| known.as_slice());
         let records: Vec<_> = self.joined_as(service).cloned().collect();
+        let in_front = InFront::new(&records);
         let mut behind: BTreeMap<ProxyId, &Labels> = BTreeMap::new();
         for endpoint in endpoints {
-            behind.extend(
-                candidates(endpoint, &records).iter().map(|one| (one.id, &endpoint.labels)),
-            );
+            let candidates = in_front.candidates(endpoint).iter();
+            behind.extend(candidates.map(|one| (one.id, &endpoint.labels)));
         }
         let tells_more = |record: &&Arc<JoinRecord>| match behind.get(&record.id) {
             None => true,
@@ -291,11 +294,13 @@ impl Snapshot {
         let endpoints = self.discovered.0.get(name).cloned().unwrap_or_default();
         let served = service.served_as();
         let records: Vec<_> = self.joined_as(served).cloned().collect();
-        let revoked: Vec<_> = self.revoked.values().cloned().collect();
+        let has_stood = |record: &&Arc<JoinRecord>| record.services.contains(served);
+        let revoked: Vec<_> = self.revoked.values().filter(has_stood).cloned().collect();
+        let (in_front, revoked) = (InFront::new(&records), InFront::new(&revoked));
         let mode = self.mode_of(&service);
-        let misplaced = |endpoint| match shut_out(endpoint, served, &records, &revoked) {
+        let misplaced = |endpoint| match shut_out(endpoint, &in_front, &revoked) {
             Some(record) => Some(is_shut_out(&service, endpoint, record)),
-            None => misplaced(&service, mode, endpoint, &records),
+            None => misplaced(&service, mode, endpoint, &in_front),
         };
         // What is wrong with the endpoints of a part is told of the whole; outside there are no proxies.
         let is_told = !service.is_subset() && service.external.is_none();
@@ -304,12 +309,11 @@ impl Snapshot {
         if !findings.is_empty() {
             self.findings.insert(name.clone(), findings.into());
         }
-        let is_let_in =
-            |endpoint: &&Endpoint| shut_out(endpoint, served, &records, &revoked).is_none();
+        let is_let_in = |endpoint: &&Endpoint| shut_out(endpoint, &in_front, &revoked).is_none();
         let endpoints: Vec<_> = endpoints.iter().filter(is_let_in).cloned().collect();
         for (service_port, port) in service.service_ports() {
             let takes_plaintext = mode.lets_all_in() || service.external.is_some();
-            let at = Place { port, served_as: served, takes_plaintext, records: &records };
+            let at = Place { port, served_as: served, takes_plaintext, in_front: &in_front };
             self.place_port(&service_port, &at, &endpoints);
         }
     }
@@ -328,7 +332,7 @@ impl Snapshot {
 
     /// Places the endpoints of one service port: behind their proxies, or in plaintext.
     fn place_port(&mut self, service_port: &ServicePort, at: &Place<'_>, endpoints: &[Endpoint]) {
-        let Place { port, served_as, takes_plaintext, records } = *at;
+        let Place { port, served_as, takes_plaintext, in_front } = *at;
         let served_port = ServicePort::new(served_as.clone(), port.number);
         // Proxies that serve it, with what is behind each: port of the application → weight.
         let mut behind: BTreeMap<ProxyId, (&JoinRecord, BTreeMap<u16, u32>)> = BTreeMap::new();
@@ -336,7 +340,7 @@ impl Snapshot {
         for endpoint in endpoints {
             let target = endpoint.port.unwrap_or(port.target);
             let mut takes_part = false;
-            for record in proxies_of(endpoint, records) {
+            for record in in_front.proxies_of(endpoint) {
                 let (_, ports) = behind.entry(record.id).or_insert((record, BTreeMap::new()));
                 let weight = ports.entry(target).or_insert(0);
                 *weight = weight.saturating_add(endpoint.weight);
@@ -391,7 +395,7 @@ struct Place<'a> {
     /// Whether endpoints without a proxy are called in plaintext.
     takes_plaintext: bool,
     /// The proxies that joined as that service.
-    records: &'a [Arc<JoinRecord>],
+    in_front: &'a InFront<'a>,
 }
 
 /// What differs between two maps, by key.
@@ -420,38 +424,19 @@ fn leave(joined: &mut OrdMap<ServiceName, Records>, record: &JoinRecord) {
     }
 }
 
-/// The proxies in front of an endpoint: the one that the provider names, else those that joined with
-/// its address. Several of these are one proxy that joined again, if they agree on where they are
-/// dialled; if not, nobody can say which of them it is, and it is none.
-fn proxies_of<'a>(endpoint: &Endpoint, records: &'a [Arc<JoinRecord>]) -> Vec<&'a JoinRecord> {
-    let candidates = candidates(endpoint, records);
-    let addresses: BTreeSet<_> = candidates.iter().map(|record| record.mesh_address).collect();
-    if addresses.len() > 1 { Vec::new() } else { candidates }
-}
-
 fn has_in_force(record: &JoinRecord, port: &ServicePort) -> bool {
     record.participation.0.contains(&(port.service.clone(), port.port))
-}
-
-fn candidates<'a>(endpoint: &Endpoint, records: &'a [Arc<JoinRecord>]) -> Vec<&'a JoinRecord> {
-    let is_candidate = |record: &&JoinRecord| match endpoint.proxy {
-        Some(id) => record.id == id,
-        None => record.mesh_address.ip() == endpoint.address,
-    };
-    records.iter().map(|record| &**record).filter(is_candidate).collect()
 }
 
 /// The proxy by which an endpoint is shut out: it stood in front of it, was revoked, and no other has
 /// joined there since.
 fn shut_out<'a>(
     endpoint: &Endpoint,
-    service: &ServiceName,
-    records: &[Arc<JoinRecord>],
-    revoked: &'a [Arc<JoinRecord>],
+    in_front: &InFront<'_>,
+    revoked: &InFront<'a>,
 ) -> Option<&'a JoinRecord> {
-    let stood_there = candidates(endpoint, revoked);
-    let record = stood_there.into_iter().find(|record| record.services.contains(service))?;
-    candidates(endpoint, records).is_empty().then_some(record)
+    let record = revoked.candidates(endpoint).first()?;
+    in_front.candidates(endpoint).is_empty().then_some(record)
 }
 
 fn is_shut_out(service: &Service, endpoint: &Endpoint, record: &JoinRecord) -> Finding {
@@ -470,29 +455,29 @@ fn misplaced(
     service: &Service,
     mode: Mode,
     endpoint: &Endpoint,
-    records: &[Arc<JoinRecord>],
+    in_front: &InFront<'_>,
 ) -> Option<Finding> {
     let is_plaintext = mode.lets_all_in() && endpoint.proxy.is_none();
-    let in_front = proxies_of(endpoint, records);
+    let proxies = in_front.proxies_of(endpoint);
     let takes_part =
-        |(port, _): (ServicePort, &Port)| in_front.iter().any(|record| has_in_force(record, &port));
+        |(port, _): (ServicePort, &Port)| proxies.iter().any(|record| has_in_force(record, &port));
     // One that joined and is not there yet is no news, unless somebody is called in plaintext for it.
-    if !in_front.is_empty() && (!is_plaintext || service.service_ports().all(takes_part)) {
+    if !proxies.is_empty() && (!is_plaintext || service.service_ports().all(takes_part)) {
         return None;
     }
     let (address, name) = (endpoint.address, &service.name);
     let what = if is_plaintext { "is called in plaintext" } else { "gets no traffic" };
     let message = format!("endpoint {address} of service `{name}` {what}:");
-    let ids = |records: Vec<&JoinRecord>| {
+    let ids = |records: &[&JoinRecord]| {
         records.iter().map(|record| record.id.to_string()).collect::<Vec<_>>().join(", ")
     };
-    if !in_front.is_empty() {
+    if !proxies.is_empty() {
         let message =
-            format!("{message} proxy {} joined there and has not taken it yet", ids(in_front));
+            format!("{message} proxy {} joined there and has not taken it yet", ids(proxies));
         let help = "start its Envoy, or see in `ironmesh proxy list` what it refuses";
         return Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help));
     }
-    let candidates = candidates(endpoint, records);
+    let candidates = in_front.candidates(endpoint);
     if candidates.is_empty() {
         let message = format!("{message} no proxy joined as this service at its address");
         let help = format!(

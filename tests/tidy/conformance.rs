@@ -27,6 +27,7 @@ const PREFIXES: &[(&str, &str)] = &[
     ("cli", "tests/cli"),
     ("config", "config/src/policy/tests"),
     ("catalog", "catalog/src"),
+    ("tests", "xds/compile/src/tests"),
 ];
 
 /// How a reason begins that stands in the place of a test.

@@ -1,4 +1,4 @@
-//! `cargo xtask mutations`: breaks the xDS engine in small ways, each against one rule of the protocol,
+//! `cargo xtask mutations`: breaks the xDS engine and the compiler in small ways, each against one rule,
 //! and sees that the test of that rule fails.
 //!
 //! The mutations are in `xtask/mutations.toml`. They are made on a copy of the workspace in the target
@@ -12,18 +12,28 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use cargo_metadata::{Message, MetadataCommand};
 
-/// The crate that is mutated.
-const PACKAGE: (&str, &str) = ("ironmesh-xds-server", "xds/server");
+/// A crate that is mutated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Package {
+    name: &'static str,
+    folder: &'static str,
+}
+
+const PACKAGES: [Package; 2] = [
+    Package { name: "ironmesh-xds-server", folder: "xds/server" },
+    Package { name: "ironmesh-xds-compile", folder: "xds/compile" },
+];
 
 /// How often it is looked whether a test has ended, and how long after the last time. A unit test takes
 /// milliseconds; a mutation may make it run for ever.
 const LOOKS: (u32, Duration) = (6000, Duration::from_millis(10));
 
-/// A change of the engine that breaks a rule.
+/// A change that breaks a rule.
 struct Mutation {
     rule: String,
     /// What is broken, in words.
     breaks: String,
+    package: Package,
     file: String,
     from: String,
     to: String,
@@ -54,10 +64,16 @@ pub(crate) fn run(filter: &str) -> anyhow::Result<()> {
     set_apart(&copy)?;
 
     let mut out = io::stdout();
-    let sound = build(&copy, target)?.context("the engine as it is does not build")?;
-    for mutation in &mutations {
-        let outcome = test(&sound, &copy, &mutation.test)?;
-        ensure!(outcome == Outcome::Passed, "without a mutation: {outcome:?}: {}", mutation.test);
+    for package in PACKAGES {
+        let own: Vec<_> = mutations.iter().filter(|one| one.package == package).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let sound = build(&copy, target, package)?.context("it does not build as it is")?;
+        for Mutation { test: name, .. } in own {
+            let outcome = test(&sound, &copy.join(package.folder), name)?;
+            ensure!(outcome == Outcome::Passed, "without a mutation: {outcome:?}: {name}");
+        }
     }
     writeln!(out, "| rule | broken so that | test that failed | |\n|---|---|---|---|")?;
     let mut survivors = 0;
@@ -72,8 +88,8 @@ pub(crate) fn run(filter: &str) -> anyhow::Result<()> {
             mutation.from
         );
         fs_err::write(&path, text.replace(&mutation.from, &mutation.to))?;
-        let outcome = match build(&copy, target)? {
-            Some(tests) => test(&tests, &copy, &mutation.test)?,
+        let outcome = match build(&copy, target, mutation.package)? {
+            Some(tests) => test(&tests, &copy.join(mutation.package.folder), &mutation.test)?,
             None => bail!("{}: the mutation of {} does not build", mutation.rule, mutation.file),
         };
         fs_err::write(&path, text)?;
@@ -99,10 +115,13 @@ fn read() -> anyhow::Result<Vec<Mutation>> {
             let text = value.get(name).and_then(toml::Value::as_str);
             text.map(str::to_owned).with_context(|| format!("`{name}` is missing: {value}"))
         };
+        let file = field("file")?;
+        let package = PACKAGES.into_iter().find(|package| file.starts_with(package.folder));
         Ok(Mutation {
             rule: field("rule")?,
             breaks: field("breaks")?,
-            file: field("file")?,
+            package: package.with_context(|| format!("{file} is of no crate that is mutated"))?,
+            file,
             from: field("from")?,
             to: field("to")?,
             test: field("test")?,
@@ -142,13 +161,13 @@ fn set_apart(copy: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the unit tests of the copy, with the dependencies that are built already. `None` where they
-/// do not build.
-fn build(copy: &Path, target: &Path) -> anyhow::Result<Option<PathBuf>> {
+/// Builds the unit tests of a crate of the copy, with the dependencies that are built already. `None` where
+/// they do not build.
+fn build(copy: &Path, target: &Path, package: Package) -> anyhow::Result<Option<PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["test", "--quiet", "--offline", "--lib", "--no-run", "--message-format=json"]);
-    command.args(["--package", PACKAGE.0, "--target-dir"]).arg(target).current_dir(copy);
+    command.args(["--package", package.name, "--target-dir"]).arg(target).current_dir(copy);
     let output = command.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Ok(None);
@@ -164,14 +183,14 @@ fn build(copy: &Path, target: &Path) -> anyhow::Result<Option<PathBuf>> {
     bail!("cargo has built no tests")
 }
 
-/// Runs one test.
-fn test(tests: &Path, copy: &Path, name: &str) -> anyhow::Result<Outcome> {
+/// Runs one test of the crate in `folder`.
+fn test(tests: &Path, folder: &Path, name: &str) -> anyhow::Result<Outcome> {
     let mut command = Command::new(tests);
-    command.args(["--exact", name]).current_dir(copy.join(PACKAGE.1)).stderr(Stdio::null());
+    command.args(["--exact", name]).current_dir(folder).stderr(Stdio::null());
     let list = command.arg("--list").output()?;
     ensure!(!list.stdout.starts_with(b"0 tests"), "there is no test {name}");
     let mut command = Command::new(tests);
-    command.args(["--exact", name]).current_dir(copy.join(PACKAGE.1));
+    command.args(["--exact", name]).current_dir(folder);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     for _ in 0..LOOKS.0 {
         match child.try_wait()? {

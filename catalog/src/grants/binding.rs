@@ -1,13 +1,12 @@
 //! What one identity binding comes to in a mesh.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
+use super::Places;
 use crate::endpoint::Labels;
 use crate::finding::{Code, Finding};
 use crate::name::ServiceAccount;
 use crate::policy::{BoundIdentity, IdentityBinding};
-use crate::service::Service;
 use crate::snapshot::Snapshot;
 
 /// An identity that nobody in the mesh can show.
@@ -16,10 +15,12 @@ const STRANGE_IDENTITY: Code = Code(408);
 /// Labels that only a part of an account's endpoints has.
 const LABELS_OF_A_PART: Code = Code(409);
 
-/// The accounts that `binding` is about. What it says and is about nobody goes to `findings`.
+/// The accounts that `binding` is about, given where the services of its namespace run. What it says and is
+/// about nobody goes to `findings`.
 pub(super) fn accounts(
     snapshot: &Snapshot,
     binding: &IdentityBinding,
+    places: &Places,
     findings: &mut Vec<Finding>,
 ) -> BTreeSet<ServiceAccount> {
     let mut accounts: BTreeSet<ServiceAccount> = binding.account.iter().cloned().collect();
@@ -32,7 +33,7 @@ pub(super) fn accounts(
         }
     }
     if let Some(labels) = &binding.endpoint_labels {
-        accounts.extend(labelled(snapshot, binding, labels, findings));
+        accounts.extend(labelled(snapshot, binding, labels, places, findings));
     }
     accounts
 }
@@ -46,19 +47,17 @@ fn labelled(
     snapshot: &Snapshot,
     binding: &IdentityBinding,
     labels: &Labels,
+    places: &Places,
     findings: &mut Vec<Finding>,
 ) -> Vec<ServiceAccount> {
-    let mut by_account: BTreeMap<&ServiceAccount, Vec<&Service>> = BTreeMap::new();
-    let services = snapshot.specification.services.values();
-    let is_whole = |service: &&Arc<Service>| !service.is_subset();
-    let services = services.filter(is_whole);
-    for service in services.filter(|service| service.name.namespace == binding.namespace) {
-        by_account.entry(&service.account).or_default().push(service);
+    let mut by_account: BTreeMap<&ServiceAccount, Vec<&Labels>> = BTreeMap::new();
+    for (name, places) in places.iter().filter(|(name, _)| name.namespace == binding.namespace) {
+        if let Some(service) = snapshot.service(name) {
+            by_account.entry(&service.account).or_default().extend(&**places);
+        }
     }
     let mut bound = Vec::new();
-    for (account, services) in by_account {
-        let places: Vec<Labels> =
-            services.iter().flat_map(|service| snapshot.labels_at(&service.name)).collect();
+    for (account, places) in by_account {
         match places.iter().filter(|place| place.include(labels)).count() {
             0 => {}
             with if with == places.len() => bound.push(account.clone()),

@@ -1,6 +1,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use jiff::Timestamp;
+use proptest::collection::vec;
+use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
@@ -79,8 +81,11 @@ fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
 }
 
 /// A mesh with a target from the binding `callers` to the account `shop/till`.
+#[derive(Debug, Clone)]
 struct Place {
     binding: IdentityBinding,
+    /// That of the second of two services.
+    account: &'static str,
     destination: Subject,
     endpoints: Vec<(&'static str, Endpoint)>,
     records: Vec<Arc<JoinRecord>>,
@@ -89,7 +94,8 @@ struct Place {
 impl Place {
     fn new(binding: IdentityBinding) -> Self {
         let destination = Subject::Account("shop/till".parse().unwrap());
-        Self { binding, destination, endpoints: Vec::new(), records: Vec::new() }
+        let account = "shop/buyer";
+        Self { binding, account, destination, endpoints: Vec::new(), records: Vec::new() }
     }
 
     fn inputs(&self, specification: &Arc<MeshSpecification>) -> Inputs {
@@ -116,23 +122,25 @@ impl Place {
             namespace: name("shop"),
             name: name("t"),
             destination: self.destination.clone(),
-            sources: vec![Subject::Binding(name("shop"), self.binding.name.clone())],
+            sources: vec![Subject::Binding(
+                self.binding.namespace.clone(),
+                self.binding.name.clone(),
+            )],
             rules: Vec::new(),
             spot: spot(),
         };
         let services = [
             service("shop/v1", "shop/buyer"),
-            service("shop/v2", "shop/buyer"),
+            service("shop/v2", self.account),
             service("shop/till", "shop/till"),
             service("other/v1", "other/buyer"),
         ];
         let services = services.map(|service| (service.name.clone(), Arc::new(service)));
+        let binding = (self.binding.namespace.clone(), self.binding.name.clone());
         Arc::new(MeshSpecification {
             services: services.into_iter().collect(),
             traffic_targets: [(key("t"), Arc::new(target))].into_iter().collect(),
-            identity_bindings: [(key("callers"), Arc::new(self.binding.clone()))]
-                .into_iter()
-                .collect(),
+            identity_bindings: [(binding, Arc::new(self.binding.clone()))].into_iter().collect(),
             ..MeshSpecification::default()
         })
     }
@@ -222,4 +230,58 @@ fn grants_follow_endpoints_where_a_binding_selects_by_them_and_are_shared_otherw
     place.endpoints.push(("shop/v1", endpoint(3, &[])));
     let fourth = third.revise(place.inputs(&specification));
     assert_eq!(sources(&fourth).0, of(&[]));
+}
+
+const SERVICES: [&str; 4] = ["shop/v1", "shop/v2", "shop/till", "other/v1"];
+const LABELS: [&[(&str, &str)]; 3] = [&[], &[("role", "batch")], &[("role", "web")]];
+
+/// Few services with few endpoints and proxies, so that they often meet.
+fn place() -> impl Strategy<Value = Place> {
+    let endpoints = vec((0..SERVICES.len(), 1..4_u8, 0..LABELS.len()), 0..5);
+    let records = vec((0..SERVICES.len(), 0..LABELS.len()), 0..4);
+    (endpoints, records, 0..LABELS.len(), 0..2_usize, 0..2_usize).prop_map(
+        |(endpoints, records, bound, namespace, account)| {
+            let bound = LABELS[bound];
+            let mut place = Place::new(IdentityBinding {
+                namespace: name(["shop", "other"][namespace]),
+                endpoint_labels: (!bound.is_empty()).then(|| labels(bound)),
+                ..binding("callers")
+            });
+            place.account = ["shop/buyer", "shop/till"][account];
+            let endpoint = |(service, last, n): (usize, u8, usize)| {
+                (SERVICES[service], endpoint(last, LABELS[n]))
+            };
+            place.endpoints = endpoints.into_iter().map(endpoint).collect();
+            let record = |(last, (service, n)): (u8, (usize, usize))| {
+                record(last, SERVICES[service], LABELS[n])
+            };
+            place.records = (1..).zip(records).map(record).collect();
+            place
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn grants_that_follow_are_as_from_nothing(first in place(), steps in vec((place(), 0..4_u8), 1..6)) {
+        let mut place = first;
+        let mut specification = place.specification();
+        let mut snapshot = place.snapshot();
+        for (other, part) in steps {
+            match part {
+                0 => place.endpoints = other.endpoints,
+                1 => place.records = other.records,
+                2 => place.binding = other.binding,
+                _ => place.account = other.account,
+            }
+            if part > 1 {
+                specification = place.specification();
+            }
+            snapshot = snapshot.revise(place.inputs(&specification));
+            let scratch = place.snapshot();
+            prop_assert!(snapshot.grants.are_same_as(&scratch.grants));
+            prop_assert_eq!(&snapshot.grants.bindings, &scratch.grants.bindings);
+            prop_assert!(snapshot.findings().eq(scratch.findings()));
+        }
+    }
 }

@@ -79,6 +79,14 @@ impl PolicyIndex {
         self.services.get(account).into_iter().flatten()
     }
 
+    /// These services, and those that splits link with them ([`SplitIndex::linked`]).
+    pub(crate) fn linked<'a>(
+        &'a self,
+        services: impl IntoIterator<Item = &'a ServiceName>,
+    ) -> BTreeSet<&'a ServiceName> {
+        self.splits.linked(services)
+    }
+
     /// Where calls of a service port go.
     pub(crate) fn destination(&self, port: &ServicePort) -> Arc<Destination> {
         self.splits.destination(port)

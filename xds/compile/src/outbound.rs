@@ -218,11 +218,13 @@ fn is_of_the_mesh(snapshot: &Snapshot, host: &str) -> bool {
     let domain = snapshot.mesh.domain.as_str();
     let is_below =
         name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    let service = name.split_once('.').and_then(|(name, namespace)| {
-        Some(ServiceName::new(Name::new(namespace).ok()?, Name::new(name).ok()?))
-    });
-    let is_short = service.is_some_and(|name| snapshot.specification.services.contains_key(&name));
-    is_below || is_short
+    is_below || short_name(name).is_some_and(|name| snapshot.service(&name).is_some())
+}
+
+/// The service of the mesh that is called so, if there is one of that name.
+pub(crate) fn short_name(hostname: &str) -> Option<ServiceName> {
+    let (name, namespace) = hostname.split_once('.')?;
+    Some(ServiceName::new(Name::new(namespace).ok()?, Name::new(name).ok()?))
 }
 
 fn is_http(service: &Service, number: u16) -> bool {

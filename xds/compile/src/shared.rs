@@ -3,6 +3,7 @@
 //! From one moment of the mesh to the next only what may have changed is compiled again, and what comes
 //! out the same stays the same value: so the sets of all proxies go on sharing it.
 
+mod touched;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +90,7 @@ impl Shared {
         if let Some(scope) = self.scopes.get(account) {
             return Arc::clone(scope);
         }
-        let scope = Arc::new(self.compile_scope(account));
+        let scope = Arc::new(self.compile_scope(account, |_| None));
         self.scopes.insert(account.clone(), Arc::clone(&scope));
         scope
     }
@@ -98,7 +99,12 @@ impl Shared {
         self.scopes.get(account).map(|scope| scope.resources.of(ResourceType::Endpoint))
     }
 
-    fn compile_scope(&mut self, account: &ServiceAccount) -> Scope {
+    /// `known` are the clusters that are as they were.
+    fn compile_scope(
+        &mut self,
+        account: &ServiceAccount,
+        known: impl Fn(&ServicePort) -> Option<Arc<Resource>>,
+    ) -> Scope {
         let mut resources = ResourceSet::default();
         let snapshot = Arc::clone(&self.snapshot);
         let callable: BTreeMap<_, _> = self
@@ -126,11 +132,14 @@ impl Shared {
             else {
                 continue;
             };
-            let cluster = match &service.external {
-                None => outbound::cluster(&snapshot, account, service, port),
-                Some(external) => external::cluster(service, external, port),
-            };
-            resources.insert(self.encoder.encode(&cluster));
+            let cluster = known(service_port).unwrap_or_else(|| {
+                let cluster = match &service.external {
+                    None => outbound::cluster(&snapshot, account, service, port),
+                    Some(external) => external::cluster(service, external, port),
+                };
+                self.encoder.encode(&cluster)
+            });
+            resources.insert(cluster);
             // Of what proxies look up themselves there are no endpoints to tell.
             if service.endpoints != EndpointSource::Hostname {
                 resources.insert(self.endpoints(service_port));

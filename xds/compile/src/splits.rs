@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::splits::Splits;
-use ironmesh_catalog::{MeshSpecification, Service, ServicePort};
+use ironmesh_catalog::{MeshSpecification, Service, ServiceName, ServicePort};
 
 use crate::destination::Destination;
 
@@ -15,7 +15,13 @@ pub(crate) struct SplitIndex {
     destinations: BTreeMap<ServicePort, Arc<Destination>>,
     /// The ports of the apexes in front of a backend's.
     apexes: BTreeMap<ServicePort, Vec<ServicePort>>,
+    /// Of each backend the services that have it, whatever their ports; and the other way round.
+    in_front: Links,
+    behind: Links,
+    has_circles: bool,
 }
+
+type Links = BTreeMap<ServiceName, BTreeSet<ServiceName>>;
 
 impl SplitIndex {
     pub(crate) fn new(specification: &MeshSpecification) -> Self {
@@ -43,7 +49,27 @@ impl SplitIndex {
                 }
             }
         }
-        Self { destinations: destinations.collect(), apexes }
+        let (mut in_front, mut behind) = (Links::new(), Links::new());
+        for split in specification.traffic_splits.values() {
+            for backend in split.backends.iter().map(|backend| &backend.service) {
+                in_front.entry(backend.clone()).or_default().insert(split.service.clone());
+                behind.entry(split.service.clone()).or_default().insert(backend.clone());
+            }
+        }
+        let has_circles = !splits.circles().is_empty();
+        Self { destinations: destinations.collect(), apexes, in_front, behind, has_circles }
+    }
+
+    /// These services, those in front of them, and all that is behind any of these. Whom a split lets know
+    /// of one of these services may call one of the linked by itself.
+    pub(crate) fn linked<'a>(
+        &'a self,
+        services: impl IntoIterator<Item = &'a ServiceName>,
+    ) -> BTreeSet<&'a ServiceName> {
+        let in_front = reached(services, &self.in_front);
+        // The loader refuses circles. Where one is cut depends on all splits.
+        let all = self.behind.keys().filter(|_| self.has_circles);
+        reached(in_front.into_iter().chain(all), &self.behind)
     }
 
     /// Where calls of a service port go: to itself, where it has no split.
@@ -63,4 +89,18 @@ impl SplitIndex {
             }
         }
     }
+}
+
+fn reached<'a>(
+    from: impl IntoIterator<Item = &'a ServiceName>,
+    links: &'a Links,
+) -> BTreeSet<&'a ServiceName> {
+    let mut to_follow: Vec<_> = from.into_iter().collect();
+    let mut reached = BTreeSet::new();
+    while let Some(service) = to_follow.pop() {
+        if reached.insert(service) {
+            to_follow.extend(links.get(service).into_iter().flatten());
+        }
+    }
+    reached
 }

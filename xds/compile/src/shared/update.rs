@@ -1,16 +1,16 @@
 //! From one moment of the mesh to the next: what is compiled again, and whom that affects.
 //!
-//! Endpoints take a short path, also those of lists in policy: a new assignment of one service port is encoded once, and put into the
-//! scopes that have it. A change of policy compiles again what proxies share, which is as much as there
-//! is policy and not as there are proxies, and compares: who shares nothing that differs is not affected.
+//! Endpoints take a short path, also those of lists in policy: a new assignment of one service port is
+//! encoded once, and put into the scopes that have it. A change of policy compiles again what it touches
+//! ([`Touched`]), and compares: who shares nothing that differs is not affected.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use imbl::ordmap::DiffItem;
-use ironmesh_catalog::{ProxyId, ServiceAccount, ServiceName, Snapshot};
-use ironmesh_xds_wire::Resource;
+use ironmesh_catalog::{ProxyId, ServiceAccount, ServiceName, ServicePort, Snapshot};
+use ironmesh_xds_wire::{Resource, ResourceType};
 
+use super::touched::{Differences, Touched, keys};
 use super::{Scope, Shared};
 use crate::index::PolicyIndex;
 use crate::secret;
@@ -40,48 +40,46 @@ impl Shared {
         let old = std::mem::replace(&mut self.snapshot, snapshot);
         let new = Arc::clone(&self.snapshot);
         let mut changes = Changes::default();
-        let local = old.local_endpoints.diff(&new.local_endpoints);
-        changes.proxies.extend(local.map(|item| key(&item).0));
+        let local = keys(&old.local_endpoints, &new.local_endpoints);
+        changes.proxies.extend(local.into_iter().map(|(proxy, _)| proxy));
 
+        let touched = self.update_policy(&old);
+        changes.services.extend(touched.services.iter().cloned());
         let same_trust = old.trust_bundle == new.trust_bundle;
-        let same_policy = old.mode == new.mode
-            && (Arc::ptr_eq(&old.specification, &new.specification)
-                || old.specification.differs_in_endpoints_only(&new.specification))
-            && old.grants.are_same_as(&new.grants);
-        if same_policy {
-            self.index.follow(&new.specification);
-        } else {
-            self.index = PolicyIndex::new(&new);
-            let (old, new) = (&old.specification.services, &new.specification.services);
-            changes.services.extend(old.diff(new).map(|item| key(&item)));
-        }
         if !same_trust {
             self.trust_bundle = self.encoder.encode(&secret::trust_bundle(&new.trust_bundle));
             changes.everybody = true;
         }
-        if !same_trust || !same_policy {
-            self.update_tcp_authorizations(&old, same_trust, &mut changes);
-        }
-        let certificates: Vec<_> =
-            old.certificates.diff(&new.certificates).map(|item| key(&item)).collect();
+        self.update_tcp_authorizations(&old, same_trust, &mut changes);
+        let certificates = keys(&old.certificates, &new.certificates);
         for account in &certificates {
             self.certificates.remove(account);
             changes.services.extend(self.index.services_of(account).cloned());
         }
         self.update_endpoints(&old, &mut changes);
-        if !same_policy {
-            self.update_inbound_routes(&mut changes);
-        }
-        let stale: Vec<_> = if same_policy && same_trust {
-            certificates.into_iter().filter(|account| self.scopes.contains_key(account)).collect()
-        } else {
-            self.scopes.keys().cloned().collect()
+        self.update_inbound_routes(&touched, &mut changes);
+        let is_stale = |account: &&ServiceAccount| {
+            !same_trust
+                || certificates.contains(*account)
+                || touched.is_caller(account)
+                || self.index.services_of(account).next().is_none()
         };
-        self.update_scopes(stale, &mut changes);
-        if !same_policy {
-            self.update_upstream_routes(&mut changes);
-        }
+        let stale: Vec<_> = self.scopes.keys().filter(is_stale).cloned().collect();
+        self.update_scopes(stale, &touched, &mut changes);
+        self.update_upstream_routes(&touched, &mut changes);
         changes
+    }
+
+    /// Moves the index on, and says what differs in policy.
+    fn update_policy(&mut self, old: &Snapshot) -> Touched {
+        let new = &*self.snapshot;
+        let differences = Differences::between(old, new);
+        if differences.are_none() {
+            self.index.follow(&new.specification);
+            return Touched::default();
+        }
+        let before = std::mem::replace(&mut self.index, PolicyIndex::new(new));
+        differences.touch([(old, &before), (new, &self.index)])
     }
 
     fn update_tcp_authorizations(
@@ -91,8 +89,7 @@ impl Shared {
         changes: &mut Changes,
     ) {
         let new = &self.snapshot.tcp_accesses.ports;
-        for item in old.tcp_accesses.ports.diff(new) {
-            let port = key(&item);
+        for port in keys(&old.tcp_accesses.ports, new) {
             self.tcp_authorizations.remove(&port);
             changes.services.insert(port.service);
         }
@@ -104,8 +101,7 @@ impl Shared {
     /// Encodes the endpoints again that are of other content, and puts them where they are told.
     fn update_endpoints(&mut self, old: &Snapshot, changes: &mut Changes) {
         let new = Arc::clone(&self.snapshot);
-        for item in old.endpoints.diff(&new.endpoints) {
-            let port = key(&item);
+        for port in keys(&old.endpoints, &new.endpoints) {
             let Some(known) = self.endpoints.remove(&port) else { continue };
             if !new.endpoints.contains_key(&port) {
                 continue;
@@ -125,8 +121,11 @@ impl Shared {
         }
     }
 
-    fn update_inbound_routes(&mut self, changes: &mut Changes) {
-        for (port, known) in std::mem::take(&mut self.inbound_routes) {
+    fn update_inbound_routes(&mut self, touched: &Touched, changes: &mut Changes) {
+        let is_stale = |port: &&ServicePort| touched.served.contains(&port.service);
+        let stale: Vec<_> = self.inbound_routes.keys().filter(is_stale).cloned().collect();
+        for port in stale {
+            let Some(known) = self.inbound_routes.remove(&port) else { continue };
             let Some(service) = self.snapshot.service(&port.service).cloned() else { continue };
             if !service.port(port.port).is_some_and(|port| port.protocol.is_http()) {
                 continue;
@@ -141,17 +140,29 @@ impl Shared {
     }
 
     /// Compiles these scopes again. What has not changed in them stays the same value.
-    fn update_scopes(&mut self, accounts: Vec<ServiceAccount>, changes: &mut Changes) {
+    fn update_scopes(
+        &mut self,
+        accounts: Vec<ServiceAccount>,
+        touched: &Touched,
+        changes: &mut Changes,
+    ) {
         for account in accounts {
             let Some(known) = self.scopes.remove(&account) else { continue };
-            for told in self.told.values_mut() {
-                told.remove(&account);
+            let destinations = known.callable.values();
+            for port in destinations.flat_map(|destination| destination.service_ports()) {
+                if let Some(told) = self.told.get_mut(port) {
+                    told.remove(&account);
+                }
             }
             if self.index.services_of(&account).next().is_none() {
                 // Nobody runs as this account any more: who did is affected by the service's going.
                 continue;
             }
-            let compiled = self.compile_scope(&account);
+            let clusters = known.resources.of(ResourceType::Cluster);
+            let compiled = self.compile_scope(&account, |port| {
+                let is_touched = touched.services.contains(&port.service);
+                if is_touched { None } else { clusters.get(port.to_string().as_str()).cloned() }
+            });
             let is_same = compiled.resources.is_same_as(&known.resources)
                 && compiled.callable == known.callable
                 && compiled.by_host == known.by_host;
@@ -168,8 +179,16 @@ impl Shared {
     }
 
     /// The routes of declared upstreams follow from scopes and services.
-    fn update_upstream_routes(&mut self, changes: &mut Changes) {
-        for ((account, port), known) in std::mem::take(&mut self.upstream_routes) {
+    fn update_upstream_routes(&mut self, touched: &Touched, changes: &mut Changes) {
+        let is_stale = |(account, port): &&(ServiceAccount, ServicePort)| {
+            touched.is_caller(account)
+                || touched.services.contains(&port.service)
+                || !self.scopes.contains_key(account)
+        };
+        let stale: Vec<_> = self.upstream_routes.keys().filter(is_stale).cloned().collect();
+        for key in stale {
+            let Some(known) = self.upstream_routes.remove(&key) else { continue };
+            let (account, port) = key;
             let service = self.snapshot.service(&port.service).cloned();
             let (Some(service), Some(scope)) = (service, self.scopes.get(&account).cloned()) else {
                 continue;
@@ -181,14 +200,5 @@ impl Shared {
                 changes.accounts.insert(account);
             }
         }
-    }
-}
-
-/// The key of what differs between two maps.
-fn key<K: Clone, V>(item: &DiffItem<'_, '_, K, V>) -> K {
-    match item {
-        DiffItem::Add(key, _)
-        | DiffItem::Remove(key, _)
-        | DiffItem::Update { new: (key, _), .. } => (*key).clone(),
     }
 }

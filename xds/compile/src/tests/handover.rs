@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::compile;
-use super::mesh::{Order, shape};
+use super::mesh::{Order, shape, step};
 use crate::handover::{INBOUND_LISTENER, still_serving};
 
 /// The filter chains of a listener by their names, and the rest of it.
@@ -34,7 +34,7 @@ proptest! {
     fn of_the_old_listener_the_chains_of_dropped_ports_stay_and_nothing_else(
         before in shape(),
         other in shape(),
-        parts_of_other: u8,
+        parts_of_other in step(),
     ) {
         let after = before.with_parts_of(&other, parts_of_other);
         let (old_mesh, proxies) = before.build(Order::default());

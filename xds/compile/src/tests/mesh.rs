@@ -1,22 +1,27 @@
 //! Small meshes by chance: everything is a number of a few, so that things often meet.
 
+mod large;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    BoundIdentity, Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, HttpMatch,
-    HttpRouteGroup, IdentityBinding, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method,
-    Mode, Name, Participation, PathRegex, PolicyRevision, Port, Protocol, Proxy, ProxyId,
-    ProxyStatement, Records, RouteRule, Secret, Service, ServiceAccount, ServiceCertificate,
-    ServiceName, Snapshot, SpiffeId, SplitBackend, SplitMatch, Spot, Subject, TcpAccesses,
-    TcpRoute, TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
+    BoundIdentity, Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, External,
+    Hostname, HttpMatch, HttpRouteGroup, IdentityBinding, Inputs, JoinRecord, Labels, Mesh,
+    MeshSpecification, Method, Mode, Name, Namespace, Participation, PathRegex, PolicyRevision,
+    Port, Protocol, Proxy, ProxyId, ProxyStatement, Records, Resolution, RouteRule, Secret,
+    Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot, SpiffeId, SplitBackend,
+    SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget, TrustBundle,
+    TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use uuid::Uuid;
+
+pub(super) use large::Edit;
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
 /// matches in each group. What is named beyond that is not there.
@@ -26,6 +31,13 @@ const SERVICES: usize = 5;
 const GROUPS: usize = 2;
 const MATCHES: usize = 3;
 const ROUTES: usize = 2;
+
+/// How many kinds of things there are that may become other from one moment to the next.
+const PARTS: u16 = 11;
+
+/// What services are called outside; some as if they were the mesh's.
+const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
+
 const PORTS: [(u16, Protocol); 5] = [
     (80, Protocol::Http),
     (9000, Protocol::Grpc),
@@ -37,13 +49,18 @@ const PORTS: [(u16, Protocol); 5] = [
 /// A mesh in numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
+    mode: Mode,
+    /// The mode of each namespace.
+    namespaces: Vec<Option<Mode>>,
     services: Vec<ServiceShape>,
-    /// How many matches each group has.
-    groups: BTreeMap<(usize, usize), usize>,
+    /// Of which kind the matches of each group are.
+    groups: BTreeMap<(usize, usize), Vec<usize>>,
     /// The ports that each TCP route names.
     routes: BTreeMap<(usize, usize), Option<Vec<usize>>>,
     targets: Vec<TargetShape>,
     splits: Vec<SplitShape>,
+    /// Whether bindings of one account are those of the next.
+    has_other_bindings: bool,
     proxies: Vec<ProxyShape>,
 }
 
@@ -58,6 +75,8 @@ struct ServiceShape {
     escaped_slashes: EscapedSlashes,
     /// Whether a part of it has a name of its own.
     has_part: bool,
+    /// How it is found outside of the mesh, and by which hostname; none of the mesh's own.
+    outside: Option<(Resolution, usize)>,
 }
 
 #[derive(Debug, Clone)]
@@ -127,14 +146,20 @@ impl Order {
 pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let ports =
         btree_set(0..PORTS.len(), 0..=PORTS.len()).prop_map(|set| set.into_iter().collect());
-    let mode = prop_oneof![
-        4 => Just(None),
-        1 => Just(Some(Mode::Permissive)),
-        1 => Just(Some(Mode::Audit)),
-        1 => Just(Some(Mode::Strict)),
-    ];
-    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode, any::<[bool; 4]>());
-    let service = service.prop_map(|(namespace, account, ports, mode, flags)| {
+    let mode = || {
+        prop_oneof![
+            4 => Just(None),
+            1 => Just(Some(Mode::Permissive)),
+            1 => Just(Some(Mode::Audit)),
+            1 => Just(Some(Mode::Strict)),
+        ]
+    };
+    let resolution =
+        prop_oneof![Just(Resolution::Static), Just(Resolution::Dns), Just(Resolution::Passthrough)];
+    let outside =
+        prop_oneof![4 => Just(None), 1 => (resolution, 0..HOSTNAMES.len()).prop_map(Some)];
+    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode(), any::<[bool; 4]>(), outside);
+    let service = service.prop_map(|(namespace, account, ports, mode, flags, outside)| {
         let [is_listed, is_private, has_part, keeps] = flags;
         ServiceShape {
             namespace,
@@ -145,6 +170,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
             is_private,
             escaped_slashes: if keeps { EscapedSlashes::Keep } else { EscapedSlashes::Reject },
             has_part,
+            outside,
         }
     });
     let sources = vec((0..NAMESPACES, 0..ACCOUNTS, way()), 0..3);
@@ -174,7 +200,11 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         participates,
         is_on_loopback,
     });
-    let groups = btree_map((0..NAMESPACES, 0..GROUPS), 0..=MATCHES, 0..=NAMESPACES * GROUPS);
+    let groups = btree_map(
+        (0..NAMESPACES, 0..GROUPS),
+        vec(0..MATCHES, 0..=MATCHES),
+        0..=NAMESPACES * GROUPS,
+    );
     let splits = vec(split, 0..5);
     let routes = btree_map(
         (0..NAMESPACES, 0..ROUTES),
@@ -182,16 +212,29 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         0..=NAMESPACES * ROUTES,
     );
     let ways = (groups, routes);
-    (vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
-        |(services, (groups, routes), targets, splits, proxies)| Shape {
-            services,
-            groups,
-            routes,
-            targets,
-            splits,
-            proxies,
+    let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>());
+    (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
+        |(modes, services, (groups, routes), targets, splits, proxies)| {
+            let (mode, namespaces, has_other_bindings) = modes;
+            Shape {
+                mode: mode.unwrap_or(Mode::Strict),
+                namespaces,
+                services,
+                groups,
+                routes,
+                targets,
+                splits,
+                has_other_bindings,
+                proxies,
+            }
         },
     )
+}
+
+/// What becomes other at the next moment: the kinds of things, as bits, and of several things all or one.
+pub(super) fn step() -> impl Strategy<Value = (u16, Option<usize>)> {
+    let parts = prop_oneof![1 => 0..1_u16 << PARTS, 2 => (0..PARTS).prop_map(|part| 1 << part)];
+    (parts, option::of(0..8_usize))
 }
 
 impl Shape {
@@ -207,6 +250,7 @@ impl Shape {
             is_private: false,
             escaped_slashes: EscapedSlashes::Reject,
             has_part: false,
+            outside: None,
         };
         let proxy = |service, participates| ProxyShape {
             services: vec![service],
@@ -216,8 +260,10 @@ impl Shape {
         };
         let others = |service| std::iter::repeat_with(move || proxy(service, false)).take(callers);
         Self {
+            mode: Mode::Strict,
+            namespaces: Vec::new(),
             services: vec![service(0, &[0]), service(1, &[]), service(2, &[])],
-            groups: [((0, 0), 1)].into(),
+            groups: [((0, 0), vec![0])].into(),
             routes: BTreeMap::new(),
             targets: vec![TargetShape {
                 namespace: 0,
@@ -226,6 +272,7 @@ impl Shape {
                 rules: vec![RuleShape::Http(0, None)],
             }],
             splits: Vec::new(),
+            has_other_bindings: false,
             proxies: [proxy(0, participates)]
                 .into_iter()
                 .chain(others(1))
@@ -237,7 +284,7 @@ impl Shape {
     /// This fleet with a split of its service, for requests that one of the matches matches, over two more
     /// services. One caller has it as an upstream.
     pub(super) fn with_split(mut self, weights: [u32; 2], a_match: usize) -> Self {
-        self.groups = [((0, 0), MATCHES)].into();
+        self.groups = [((0, 0), (0..MATCHES).collect())].into();
         let behind = self.services.len()..;
         for _ in weights {
             self.services.extend(self.services.first().cloned());
@@ -253,27 +300,25 @@ impl Shape {
         self
     }
 
-    /// This shape with some parts of another: the next moment of the mesh.
-    pub(super) fn with_parts_of(&self, other: &Self, parts: u8) -> Self {
-        let takes = |part: u32| parts & (1 << part) != 0;
+    /// This shape with some parts of another, of several things `only` one or all: the next moment of the
+    /// mesh.
+    pub(super) fn with_parts_of(&self, other: &Self, (parts, only): (u16, Option<usize>)) -> Self {
+        let takes = |part: u16| parts & (1 << part) != 0;
         let mut next = self.clone();
         if takes(0) {
-            next.groups.clone_from(&other.groups);
+            next.groups = some_of(&self.groups, &other.groups, only);
         }
         if takes(1) {
-            next.routes.clone_from(&other.routes);
+            next.routes = some_of(&self.routes, &other.routes, only);
         }
         if takes(2) {
-            next.targets.truncate(1);
-            next.targets.extend(other.targets.iter().cloned());
+            take_over(&mut next.targets, &other.targets, only);
         }
         if takes(3) {
-            next.splits.clone_from(&other.splits);
+            take_over(&mut next.splits, &other.splits, only);
         }
         if takes(4) {
-            for (service, other) in next.services.iter_mut().zip(&other.services).skip(2) {
-                *service = other.clone();
-            }
+            each_of(&mut next.services[2..], &other.services[2..], only, Clone::clone_from);
         }
         if takes(5) {
             for (proxy, other) in next.proxies.iter_mut().zip(&other.proxies) {
@@ -285,11 +330,23 @@ impl Shape {
             next.proxies.extend(other.proxies.iter().skip(2).cloned());
         }
         if takes(7) {
-            for (service, other) in next.services.iter_mut().zip(&other.services) {
+            each_of(&mut next.services, &other.services, only, |service, other| {
                 (service.mode, service.is_listed) = (other.mode, other.is_listed);
+            });
+        }
+        if takes(8) {
+            each_of(&mut next.services, &other.services, only, |service, other| {
                 (service.is_private, service.has_part) = (other.is_private, other.has_part);
                 service.escaped_slashes = other.escaped_slashes;
-            }
+                (service.ports, service.outside) = (other.ports.clone(), other.outside);
+            });
+        }
+        if takes(9) {
+            each_of(&mut next.namespaces, &other.namespaces, only, Clone::clone_from);
+        }
+        if takes(10) {
+            next.mode = other.mode;
+            next.has_other_bindings = other.has_other_bindings;
         }
         next
     }
@@ -332,7 +389,7 @@ impl Shape {
         let domain = Domain::default();
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
-            mode: Mode::Strict,
+            mode: self.mode,
             specification,
             discovered: Discovered(discovered.collect()),
             records,
@@ -348,9 +405,9 @@ impl Shape {
     fn specification(&self, order: Order) -> MeshSpecification {
         let wholes = self.services.iter().enumerate().map(|(n, s)| self.service(n, s));
         let services = order.of(wholes.flat_map(|whole| with_parts(&whole)));
-        let groups = order.of(&self.groups).into_iter().map(|((namespace, n), size)| {
+        let groups = order.of(&self.groups).into_iter().map(|((namespace, n), kinds)| {
             let (namespace, name) = (name("n", *namespace), name("g", *n));
-            let matches = (0..*size).map(http_match).collect();
+            let matches = kinds.iter().enumerate().map(|(n, kind)| http_match(n, *kind)).collect();
             let key = (namespace.clone(), name.clone());
             (key, Arc::new(HttpRouteGroup { namespace, name, matches, spot: spot() }))
         });
@@ -364,19 +421,30 @@ impl Shape {
         let targets = targets
             .into_iter()
             .map(|target| ((target.namespace.clone(), target.name.clone()), Arc::new(target)));
-        let splits = order.of(self.splits.iter().enumerate().map(|(n, s)| self.split(n, s)));
+        // The loader refuses splits of external services.
+        let is_outside =
+            |n: &usize| self.services.get(*n).is_some_and(|service| service.outside.is_some());
+        let is_inside = |(_, split): &(usize, &SplitShape)| {
+            !is_outside(&split.apex) && !split.backends.keys().any(is_outside)
+        };
+        let splits = self.splits.iter().enumerate().filter(is_inside);
+        let splits = order.of(splits.map(|(n, shape)| self.split(n, shape)));
         let splits = splits
             .into_iter()
             .map(|split| ((split.namespace.clone(), split.name.clone()), Arc::new(split)));
+        let namespaces = self.namespaces.iter().enumerate().map(|(n, mode)| {
+            let name = name("n", n);
+            (name.clone(), Arc::new(Namespace { name, mode: *mode, spot: spot() }))
+        });
         MeshSpecification {
+            namespaces: namespaces.collect(),
             revision: PolicyRevision::default(),
             services: services.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),
             traffic_targets: targets.collect(),
             http_route_groups: groups.collect(),
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
-            identity_bindings: order.of(bindings()).into_iter().collect(),
-            ..MeshSpecification::default()
+            identity_bindings: order.of(self.bindings()).into_iter().collect(),
         }
     }
 
@@ -418,15 +486,15 @@ impl Shape {
             name: self.service_name(n),
             account: account(shape.namespace, shape.account),
             ports: shape.ports.iter().map(port).collect(),
-            endpoints: if shape.is_listed {
-                EndpointSource::Static(Vec::new())
-            } else {
-                EndpointSource::Registered
+            endpoints: match shape.outside {
+                Some((Resolution::Dns | Resolution::Passthrough, _)) => EndpointSource::Hostname,
+                None if !shape.is_listed => EndpointSource::Registered,
+                None | Some((Resolution::Static, _)) => EndpointSource::Static(Vec::new()),
             },
             mode: shape.mode,
             visibility: if shape.is_private { Visibility::Private } else { Visibility::Public },
             escaped_slashes: shape.escaped_slashes,
-            external: None,
+            external: shape.outside.map(|(resolution, n)| external(resolution, n)),
             subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
             spot: spot(),
         }
@@ -460,6 +528,36 @@ impl Shape {
                 revoked: None,
             },
         }
+    }
+}
+
+impl Shape {
+    /// Two identity bindings for each account: one names it, the other its SPIFFE ID beside a strange one.
+    fn bindings(&self) -> Vec<((Name, Name), Arc<IdentityBinding>)> {
+        let trust_domain = TrustDomain::new(Domain::default());
+        let accounts = (0..NAMESPACES).flat_map(|space| (0..ACCOUNTS).map(move |n| (space, n)));
+        let both = accounts.flat_map(|(space, n)| {
+            let identity = |id| BoundIdentity { id, spot: spot() };
+            let bound = account(space, (n + usize::from(self.has_other_bindings)) % ACCOUNTS);
+            let known = trust_domain.workload(&bound);
+            let strange = SpiffeId::new(&format!("elsewhere.example/ns/n{space}/sa/a{n}")).unwrap();
+            let named = IdentityBinding {
+                namespace: name("n", space),
+                name: name("b", n),
+                account: Some(bound),
+                identities: Vec::new(),
+                endpoint_labels: None,
+                spot: spot(),
+            };
+            let shown = IdentityBinding {
+                name: name("i", n),
+                account: None,
+                identities: vec![identity(known), identity(strange)],
+                ..named.clone()
+            };
+            [named, shown]
+        });
+        both.map(|one| ((one.namespace.clone(), one.name.clone()), Arc::new(one))).collect()
     }
 }
 
@@ -513,36 +611,57 @@ fn subject(namespace: usize, n: usize, way: Way) -> Subject {
     }
 }
 
-/// Two identity bindings for each account: one names it, the other its SPIFFE ID beside a strange one.
-fn bindings() -> Vec<((Name, Name), Arc<IdentityBinding>)> {
-    let trust_domain = TrustDomain::new(Domain::default());
-    let accounts = (0..NAMESPACES).flat_map(|space| (0..ACCOUNTS).map(move |n| (space, n)));
-    let both = accounts.flat_map(|(space, n)| {
-        let identity = |id| BoundIdentity { id, spot: spot() };
-        let known = trust_domain.workload(&account(space, n));
-        let strange = SpiffeId::new(&format!("elsewhere.example/ns/n{space}/sa/a{n}")).unwrap();
-        let named = IdentityBinding {
-            namespace: name("n", space),
-            name: name("b", n),
-            account: Some(account(space, n)),
-            identities: Vec::new(),
-            endpoint_labels: None,
-            spot: spot(),
-        };
-        let shown = IdentityBinding {
-            name: name("i", n),
-            account: None,
-            identities: vec![identity(known), identity(strange)],
-            ..named.clone()
-        };
-        [named, shown]
-    });
-    both.map(|one| ((one.namespace.clone(), one.name.clone()), Arc::new(one))).collect()
+/// What a service is outside of the mesh.
+fn external(resolution: Resolution, n: usize) -> External {
+    let wildcard = if resolution == Resolution::Passthrough { "*." } else { "" };
+    let hostname = Hostname::new(&format!("{wildcard}{}", HOSTNAMES[n])).unwrap();
+    External { hostname: Some(hostname), resolution }
 }
 
-/// One match of each kind.
-fn http_match(n: usize) -> HttpMatch {
-    let only = |kind: usize| n == kind;
+/// Does `take` with what is at the same place in both lists: with all, or at one place `only`.
+fn each_of<T>(list: &mut [T], other: &[T], only: Option<usize>, take: impl Fn(&mut T, &T)) {
+    let both = list.len().min(other.len());
+    let is_taken = |n: usize| only.is_none_or(|only| only.checked_rem(both) == Some(n));
+    for (n, (one, other)) in list.iter_mut().zip(other).enumerate() {
+        if is_taken(n) {
+            take(one, other);
+        }
+    }
+}
+
+/// Makes of a list the other: all of it, or what is at one place `only`, and one at the end.
+fn take_over<T: Clone>(list: &mut Vec<T>, other: &[T], only: Option<usize>) {
+    each_of(list, other, only, Clone::clone_from);
+    match only {
+        None => {
+            list.truncate(other.len());
+            list.extend(other.iter().skip(list.len()).cloned().collect::<Vec<_>>());
+        }
+        Some(n) if n % 2 == 0 => list.extend(other.get(list.len()).cloned()),
+        Some(_) => list.truncate(other.len().max(list.len().saturating_sub(1))),
+    }
+}
+
+/// The same of maps, by key.
+fn some_of<K: Ord + Clone, T: Clone>(
+    map: &BTreeMap<K, T>,
+    other: &BTreeMap<K, T>,
+    only: Option<usize>,
+) -> BTreeMap<K, T> {
+    let Some(only) = only else { return other.clone() };
+    let mut map = map.clone();
+    if let Some(key) = map.keys().chain(other.keys()).nth(only).cloned() {
+        match other.get(&key) {
+            Some(other) => map.insert(key, other.clone()),
+            None => map.remove(&key),
+        };
+    }
+    map
+}
+
+/// A match of each kind.
+fn http_match(n: usize, kind: usize) -> HttpMatch {
+    let only = |one: usize| kind == one;
     let header = ("x-tier".into(), "gold".into());
     HttpMatch {
         name: name("m", n),

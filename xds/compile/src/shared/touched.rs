@@ -1,0 +1,217 @@
+//! What a change of policy touches: of all that proxies share, what may come out otherwise.
+//!
+//! First what policy says otherwise is found, which costs as much as it is; then, in the moment before
+//! and in the one after, whom that is about. What comes out of neither is as it was, since it follows from
+//! things that are said as before.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+use ironmesh_catalog::{
+    Name, RouteRule, Service, ServiceAccount, ServiceName, Snapshot, TrafficSplit, TrafficTarget,
+    Visibility,
+};
+
+use crate::index::PolicyIndex;
+use crate::outbound;
+
+/// Namespace and name of an object of policy.
+type Key = (Name, Name);
+
+/// What policy says otherwise at another moment, the modes of services included.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Differences {
+    /// What can be told of these services, by those who call them, serve them or are told of them.
+    services: BTreeSet<ServiceName>,
+    /// Targets that grant something else.
+    targets: BTreeSet<Key>,
+    groups: BTreeSet<Key>,
+    tcp_routes: BTreeSet<Key>,
+    /// The services whose splits differ.
+    split: BTreeSet<ServiceName>,
+}
+
+/// What may be compiled to something else.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    /// Services that are not what they were: their clusters, and what is a proxy's own that serves them or
+    /// has them as an upstream.
+    pub(super) services: BTreeSet<ServiceName>,
+    /// Whose inbound routes.
+    pub(super) served: BTreeSet<ServiceName>,
+    callers: BTreeSet<ServiceAccount>,
+    /// All callers of these namespaces.
+    namespaces: BTreeSet<Name>,
+    all_callers: bool,
+}
+
+impl Differences {
+    pub(super) fn between(old: &Snapshot, new: &Snapshot) -> Self {
+        let (before, after) = (&old.specification, &new.specification);
+        let splits = before.traffic_splits.diff(&after.traffic_splits);
+        let splits = splits.flat_map(|item| sides(&item)).flatten();
+        Self {
+            services: services(old, new),
+            targets: keys(&old.grants.by_target, &new.grants.by_target),
+            groups: keys(&before.http_route_groups, &after.http_route_groups),
+            tcp_routes: keys(&before.tcp_routes, &after.tcp_routes),
+            split: splits.map(|split| split.service.clone()).collect(),
+        }
+    }
+
+    /// Whether both moments have the same policy, but for where endpoints are and where it is written.
+    pub(super) fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What that touches, given both moments with their indexes.
+    pub(super) fn touch(self, moments: [(&Snapshot, &PolicyIndex); 2]) -> Touched {
+        let mut touched = Touched { served: self.services.clone(), ..Touched::default() };
+        for (snapshot, index) in moments {
+            self.touch_by_targets(snapshot, index, &mut touched);
+            self.touch_by_services(snapshot, index, &mut touched);
+        }
+        Touched { services: self.services, ..touched }
+    }
+
+    /// A grant is about the inbound routes of those who may be called, and about what callers may.
+    fn touch_by_targets(&self, snapshot: &Snapshot, index: &PolicyIndex, touched: &mut Touched) {
+        for (key, grant) in &snapshot.grants.by_target {
+            let is_other = self.targets.contains(key) || self.have_tcp_route_of(&grant.target);
+            let is_about_other_requests = self.have_group_of(&grant.target);
+            if !is_other && !is_about_other_requests {
+                continue;
+            }
+            let services = || grant.destinations.iter().flat_map(|one| index.services_of(one));
+            touched.served.extend(services().cloned());
+            // What requests a grant is about, callers need to know of external services alone.
+            let is_outside =
+                |name| snapshot.service(name).is_some_and(|one| one.external.is_some());
+            if is_other || services().any(is_outside) {
+                touched.callers.extend(grant.sources.iter().cloned());
+            }
+        }
+    }
+
+    /// A service is known to those who may call it, or one that it is linked with by splits.
+    fn touch_by_services(&self, snapshot: &Snapshot, index: &PolicyIndex, touched: &mut Touched) {
+        let splits = snapshot.specification.traffic_splits.values();
+        let by_groups = splits.filter(|split| self.have_group_of_split(split));
+        let by_groups = by_groups.map(|split| &split.service);
+        let linked = index.linked(self.services.iter().chain(&self.split).chain(by_groups));
+        for service in linked.into_iter().filter_map(|name| snapshot.service(name)) {
+            let grants = index.grants_on(&service.account).iter();
+            touched.callers.extend(grants.flat_map(|grant| &grant.sources).cloned());
+            if !snapshot.mode_of(service).lets_all_in() {
+                continue;
+            }
+            match service.visibility {
+                Visibility::Public => touched.all_callers = true,
+                Visibility::Private => {
+                    touched.namespaces.insert(service.name.namespace.clone());
+                }
+            }
+        }
+    }
+
+    fn have_tcp_route_of(&self, target: &TrafficTarget) -> bool {
+        let is_one = |rule: &RouteRule| match rule {
+            RouteRule::Http { .. } => false,
+            RouteRule::Tcp { route, .. } => has(&self.tcp_routes, &target.namespace, route),
+        };
+        target.rules.iter().any(is_one)
+    }
+
+    fn have_group_of(&self, target: &TrafficTarget) -> bool {
+        let is_one = |rule: &RouteRule| match rule {
+            RouteRule::Http { group, .. } => has(&self.groups, &target.namespace, group),
+            RouteRule::Tcp { .. } => false,
+        };
+        target.rules.iter().any(is_one)
+    }
+
+    fn have_group_of_split(&self, split: &TrafficSplit) -> bool {
+        split.matches.iter().any(|named| has(&self.groups, &split.namespace, &named.group))
+    }
+}
+
+impl Touched {
+    /// Whether what `account` needs to call others may be another.
+    pub(super) fn is_caller(&self, account: &ServiceAccount) -> bool {
+        self.all_callers
+            || self.callers.contains(account)
+            || self.namespaces.contains(&account.namespace)
+    }
+}
+
+/// The services of which something else can be told.
+fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
+    let (before, after) = (&old.specification, &new.specification);
+    let mut services = BTreeSet::new();
+    let mut come_or_gone = BTreeSet::new();
+    for item in before.services.diff(&after.services) {
+        let DiffItem::Update { old: (name, before), new: (_, after) } = item else {
+            let known = sides(&item).into_iter().flatten();
+            come_or_gone.extend(known.map(|service| service.name.clone()));
+            continue;
+        };
+        if !before.differs_in_endpoints_only(after) {
+            services.insert(name.clone());
+        }
+    }
+    if old.mode != new.mode || before.namespaces != after.namespaces {
+        let has_other_mode = |service: &&Arc<Service>| {
+            let known = old.service(&service.name);
+            known.is_some_and(|known| old.mode_of(known) != new.mode_of(service))
+        };
+        let others = after.services.values().filter(has_other_mode);
+        services.extend(others.map(|service| service.name.clone()));
+    }
+    if !come_or_gone.is_empty() {
+        // An external service is called by no name that one of the mesh has.
+        let is_called_so = |service: &&Arc<Service>| {
+            let hostname = service.external.as_ref().and_then(|one| one.hostname.as_ref());
+            let name = hostname.and_then(|hostname| outbound::short_name(hostname.as_str()));
+            name.is_some_and(|name| come_or_gone.contains(&name))
+        };
+        let called_so = after.services.values().filter(is_called_so);
+        services.extend(called_so.map(|service| service.name.clone()));
+    }
+    services.append(&mut come_or_gone);
+    // A part is called in plaintext where the whole may be.
+    let subsets = |name| {
+        let known = [old.service(name), new.service(name)].into_iter().flatten();
+        known.flat_map(|service| &service.subsets)
+    };
+    let parts: Vec<_> = services.iter().flat_map(subsets).cloned().collect();
+    services.extend(parts);
+    services
+}
+
+fn has(keys: &BTreeSet<Key>, namespace: &Name, name: &Name) -> bool {
+    !keys.is_empty() && keys.contains(&(namespace.clone(), name.clone()))
+}
+
+/// The keys of what differs between two maps.
+pub(super) fn keys<K: Ord + Clone, V: PartialEq>(
+    old: &OrdMap<K, V>,
+    new: &OrdMap<K, V>,
+) -> BTreeSet<K> {
+    let key = |item| match item {
+        DiffItem::Add(key, _)
+        | DiffItem::Remove(key, _)
+        | DiffItem::Update { new: (key, _), .. } => K::clone(key),
+    };
+    old.diff(new).map(key).collect()
+}
+
+/// What two maps have at one key.
+fn sides<'a, K, V>(item: &DiffItem<'a, 'a, K, V>) -> [Option<&'a V>; 2] {
+    match *item {
+        DiffItem::Add(_, new) => [None, Some(new)],
+        DiffItem::Remove(_, old) => [Some(old), None],
+        DiffItem::Update { old: (_, old), new: (_, new) } => [Some(old), Some(new)],
+    }
+}

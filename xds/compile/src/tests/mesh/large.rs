@@ -1,0 +1,181 @@
+//! A large mesh of teams that have little to do with one another, and single edits of its policy.
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::{EscapedSlashes, Mode, Resolution};
+
+use super::{ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, Way};
+
+/// Ports, by their places in the list of all.
+const HTTP: usize = 0;
+const GRPC: usize = 1;
+const TCP: usize = 3;
+
+/// The services of the first team, and those of the next that are named here.
+const SERVER: usize = 0;
+const SECOND_VERSION: usize = 1;
+const CLIENT: usize = 2;
+const NEIGHBOUR: usize = 3;
+
+/// The place of what the neighbour is called in the list of hostnames.
+const LIKE_NEIGHBOUR: usize = 2;
+
+/// An edit of policy, of what the first team has unless it says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tests) enum Edit {
+    /// The target of the server allows no connections any more.
+    Rule,
+    /// The server has no target any more.
+    NoTarget,
+    /// The client may call the second version by itself.
+    NewTarget,
+    /// The conditions of a match, which a target and a split name.
+    Match,
+    /// The ports of a TCP route.
+    TcpRoute,
+    /// The weights of a split.
+    Weight,
+    /// A port more of the second version.
+    Port,
+    /// A port less, to which the split leads.
+    LessPorts,
+    /// The second version runs as the server's account.
+    Account,
+    /// The second version lets all in that know of it.
+    Permissive,
+    /// The server lets all in.
+    Open,
+    /// The mode of the namespace.
+    Namespace,
+    /// That of the mesh.
+    Mesh,
+    /// The server is private.
+    Private,
+    /// A part of the server has a name of its own.
+    Part,
+    /// The endpoints of the server are a list.
+    Listed,
+    /// The second version is outside of the mesh, and called there as the neighbour is here.
+    Outside,
+    /// The server is outside of the mesh, at many hosts.
+    Anywhere,
+    /// A service of which nobody knows.
+    NewService,
+    /// The neighbour is gone.
+    Gone,
+    /// No splits at all.
+    NoSplits,
+    /// Splits lead from the second version to the client and, in part, back; and from the neighbour there.
+    Circle,
+    /// Another leads there as well, which comes first.
+    IntoCircle,
+}
+
+impl Shape {
+    /// So many teams, each in a namespace of its own with a server that a split leads to and to its second
+    /// version, which is private, and a client, which has the server as an upstream; and one client of all
+    /// servers. Each has a proxy.
+    pub(in crate::tests) fn teams(number: usize) -> Self {
+        let service = |namespace, account, ports: &[usize]| ServiceShape {
+            namespace,
+            account,
+            ports: ports.to_vec(),
+            mode: None,
+            is_listed: false,
+            is_private: account == SECOND_VERSION,
+            escaped_slashes: EscapedSlashes::Reject,
+            has_part: false,
+            outside: None,
+        };
+        let of_team = |team| {
+            let ports = [HTTP, TCP];
+            [service(team, 0, &ports), service(team, 1, &ports), service(team, 2, &[])]
+        };
+        let services: Vec<_> =
+            (0..number).flat_map(of_team).chain([service(number, 0, &[])]).collect();
+        let proxy = |n: usize| ProxyShape {
+            services: vec![n],
+            upstreams: if n % 3 == CLIENT { vec![(n - CLIENT, Some(HTTP), 15079)] } else { vec![] },
+            participates: true,
+            is_on_loopback: false,
+        };
+        let target = |team| TargetShape {
+            namespace: team,
+            destination: (SERVER, Way::Account),
+            sources: vec![(team, CLIENT, Way::Account), (number, 0, Way::Account)],
+            rules: vec![RuleShape::Http(0, None), RuleShape::Tcp(0)],
+        };
+        let split = |team: usize| SplitShape {
+            apex: 3 * team,
+            matches: vec![(0, None)],
+            backends: [(3 * team + SERVER, 9), (3 * team + SECOND_VERSION, 1)].into(),
+        };
+        Self {
+            mode: Mode::Strict,
+            namespaces: vec![None],
+            proxies: (0..services.len()).map(proxy).collect(),
+            services,
+            groups: (0..number).map(|team| ((team, 0), vec![1])).collect(),
+            routes: (0..number).map(|team| ((team, 0), Some(vec![TCP]))).collect(),
+            targets: (0..number).map(target).collect(),
+            splits: (0..number).map(split).collect(),
+            has_other_bindings: false,
+        }
+    }
+
+    /// The same after these edits. Proxies stay.
+    pub(in crate::tests) fn with(self, edits: &[Edit]) -> Self {
+        edits.iter().fold(self, |shape, edit| shape.with_one(*edit))
+    }
+
+    fn with_one(mut self, edit: Edit) -> Self {
+        match edit {
+            Edit::Rule => self.targets[0].rules.truncate(1),
+            Edit::NoTarget => self.targets[0].sources.clear(),
+            Edit::NewTarget => self.targets.push(TargetShape {
+                namespace: 0,
+                destination: (SECOND_VERSION, Way::Account),
+                sources: vec![(0, CLIENT, Way::Account)],
+                rules: vec![RuleShape::Http(0, None)],
+            }),
+            Edit::Match => self.groups.extend([((0, 0), vec![2])]),
+            Edit::TcpRoute => self.routes.extend([((0, 0), Some(vec![HTTP]))]),
+            Edit::Weight => self.splits[0].backends.extend([(SECOND_VERSION, 2)]),
+            Edit::Port => self.services[SECOND_VERSION].ports.push(GRPC),
+            Edit::LessPorts => self.services[SECOND_VERSION].ports = vec![TCP],
+            Edit::Account => self.services[SECOND_VERSION].account = SERVER,
+            Edit::Permissive => self.services[SECOND_VERSION].mode = Some(Mode::Permissive),
+            Edit::Open => self.services[SERVER].mode = Some(Mode::Permissive),
+            Edit::Namespace => self.namespaces[0] = Some(Mode::Audit),
+            Edit::Mesh => self.mode = Mode::Permissive,
+            Edit::Private => self.services[SERVER].is_private = true,
+            Edit::Part => self.services[SERVER].has_part = true,
+            Edit::Listed => self.services[SERVER].is_listed = true,
+            Edit::Outside => {
+                self.services[SECOND_VERSION].outside = Some((Resolution::Dns, LIKE_NEIGHBOUR));
+            }
+            Edit::Anywhere => self.services[SERVER].outside = Some((Resolution::Passthrough, 0)),
+            Edit::NewService => {
+                let new = ServiceShape { account: 3, ..self.services[SERVER].clone() };
+                self.services.push(new);
+            }
+            // (What it is instead is where nobody has to do with it.)
+            Edit::Gone => self.services[NEIGHBOUR].namespace = 1000,
+            Edit::NoSplits => self.splits.clear(),
+            Edit::Circle => {
+                self.services[CLIENT].ports = vec![HTTP, TCP];
+                self.splits[0] = leads(SECOND_VERSION, &[CLIENT]);
+                self.splits.push(leads(CLIENT, &[SECOND_VERSION, CLIENT]));
+                self.splits[1].backends.extend([(SECOND_VERSION, 1)]);
+            }
+            Edit::IntoCircle => self.splits.push(leads(SERVER, &[CLIENT])),
+        }
+        self
+    }
+}
+
+/// A split of all calls.
+fn leads(apex: usize, to: &[usize]) -> SplitShape {
+    let backends: BTreeMap<_, _> = to.iter().map(|backend| (*backend, 1)).collect();
+    SplitShape { apex, matches: Vec::new(), backends }
+}

@@ -1,0 +1,104 @@
+//! What the edit of one thing comes to in a large policy, and what it costs.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{Snapshot, TcpAccesses};
+
+use super::super::mesh::{Edit, Order, Shape};
+use super::super::{compile, versions};
+use super::{by_id, follow};
+use crate::Compiler;
+
+/// Makes an edit in a mesh of so many teams, in which others were made before, and sees that what comes out
+/// is what comes out of nothing. Tells how many resources that proxies share are encoded then, how many with
+/// the proxies' own, and how many proxies are sent something.
+fn make(teams: usize, before: &[Edit], edit: Edit) -> (u64, u64, usize) {
+    let shape = Shape::teams(teams).with(before);
+    let (inputs, proxies) = shape.inputs(Order::default());
+    let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+    let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
+    let compiled: Vec<_> =
+        proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
+    let encoded = compiler.encoded();
+    let next = snapshot.revise(shape.with(&[edit]).inputs(Order::default()).0);
+    let changes = compiler.update(Arc::new(next.clone()));
+    let shared = compiler.encoded() - encoded;
+    let after = follow(&mut compiler, &changes, &by_id(&compiled), &proxies);
+    let all = compiler.encoded() - encoded;
+
+    let (before, after) = (versions(&compiled), versions(&after));
+    let reached = before.iter().filter(|(id, set)| after[*id] != **set).count();
+    assert_eq!(after, versions(&compile(next, &proxies)), "{edit:?} after {before:?}");
+    (shared, all, reached)
+}
+
+#[test]
+fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
+    // By both clients that may call the server: a table of routes each, the upstream's of one of them, and
+    // the clusters that are new to them; by the server, its inbound routes.
+    let expected = [
+        (Edit::Rule, (4, 11, 3)),
+        (Edit::NoTarget, (4, 11, 3)),
+        (Edit::NewTarget, (3, 8, 2)),
+        (Edit::Match, (4, 11, 3)),
+        (Edit::TcpRoute, (4, 11, 3)),
+        (Edit::Weight, (3, 5, 1)),
+        (Edit::Port, (5, 10, 1)),
+        (Edit::LessPorts, (3, 6, 2)),
+        (Edit::Account, (7, 14, 2)),
+        // All of the namespace may call it, and those who run as three accounts of it.
+        (Edit::Permissive, (15, 26, 3)),
+        (Edit::Private, (6, 14, 2)),
+        (Edit::Part, (14, 21, 2)),
+        (Edit::NewService, (0, 0, 0)),
+        (Edit::Gone, (2, 4, 3)),
+    ];
+    for teams in [2, 20] {
+        for (edit, cost) in expected {
+            assert_eq!(make(teams, &[], edit), cost, "{edit:?} where there are {teams} teams");
+        }
+    }
+}
+
+/// One edit by itself for each reason why something may be another.
+#[test]
+fn whatever_one_edit_touches_is_as_from_nothing() {
+    let edits: [(&[Edit], Edit); _] = [
+        (&[], Edit::Rule),
+        (&[], Edit::NoTarget),
+        (&[], Edit::NewTarget),
+        (&[], Edit::Match),
+        (&[], Edit::TcpRoute),
+        (&[], Edit::Weight),
+        (&[], Edit::Port),
+        (&[], Edit::LessPorts),
+        (&[], Edit::Account),
+        (&[], Edit::Permissive),
+        (&[], Edit::Open),
+        (&[], Edit::Namespace),
+        (&[], Edit::Mesh),
+        (&[], Edit::Private),
+        (&[], Edit::Part),
+        (&[], Edit::Gone),
+        (&[], Edit::NoSplits),
+        (&[Edit::NoSplits], Edit::Gone),
+        // Who serves TCP alone tells of its connections then, and all else is as it was.
+        (&[Edit::LessPorts, Edit::Mesh], Edit::Namespace),
+        // Who may call the second version knows of the server in front of it.
+        (&[Edit::NewTarget, Edit::NoTarget], Edit::Weight),
+        // A part of a permissive service may be called in plaintext where the whole has a list.
+        (&[Edit::Part, Edit::Open], Edit::Listed),
+        // What callers may ask of an external service is in their own routes.
+        (&[Edit::Outside, Edit::NewTarget], Edit::Match),
+        // It has its hostname where no service of the mesh has it.
+        (&[Edit::Outside, Edit::NewTarget], Edit::Gone),
+        // Also who may not call it says so at the hosts of the service.
+        (&[Edit::NoTarget], Edit::Anywhere),
+        // Where the circle is cut is another place for all who come there.
+        (&[Edit::Circle], Edit::IntoCircle),
+    ];
+    for (before, edit) in edits {
+        let (_, _, reached) = make(2, before, edit);
+        assert!(reached > 0, "{edit:?} after {before:?} is no edit");
+    }
+}
