@@ -51,6 +51,8 @@ pub(in crate::tests) enum Edit {
     Mesh,
     /// The server is private.
     Private,
+    /// The server keeps escaped slashes.
+    Slashes,
     /// A part of the server has a name of its own.
     Part,
     /// The endpoints of the server are a list.
@@ -149,6 +151,7 @@ impl Shape {
             Edit::Namespace => self.namespaces[0] = Some(Mode::Audit),
             Edit::Mesh => self.mode = Mode::Permissive,
             Edit::Private => self.services[SERVER].is_private = true,
+            Edit::Slashes => self.services[SERVER].escaped_slashes = EscapedSlashes::Keep,
             Edit::Part => self.services[SERVER].has_part = true,
             Edit::Listed => self.services[SERVER].is_listed = true,
             Edit::Outside => {

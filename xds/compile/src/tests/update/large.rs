@@ -78,6 +78,7 @@ fn whatever_one_edit_touches_is_as_from_nothing() {
         (&[], Edit::Namespace),
         (&[], Edit::Mesh),
         (&[], Edit::Private),
+        (&[], Edit::Slashes),
         (&[], Edit::Part),
         (&[], Edit::Gone),
         (&[], Edit::NoSplits),
