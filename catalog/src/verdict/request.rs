@@ -1,6 +1,8 @@
 //! A request as it is asked about, and as it arrives where it is judged.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,14 +35,29 @@ impl Request {
 }
 
 /// A request as a sidecar compares it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) method: String,
     /// Without its query.
     pub(super) path: String,
     pub(super) host: String,
     /// By lower-case name. Several values of one name are compared each by itself.
-    headers: BTreeMap<String, Vec<String>>,
+    headers: Arc<BTreeMap<String, Vec<String>>>,
+    /// What has been compared, so that it is compared once.
+    known: RefCell<BTreeMap<Comparison, bool>>,
+}
+
+/// A part of a request, and the expression of a rule that is about it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Comparison {
+    /// The path.
+    Path(Arc<str>),
+    /// The path, with what some servers read as another one.
+    Disguise,
+    /// The host.
+    Host(Arc<str>),
+    /// The values of a header: name and expression.
+    Header(Arc<str>, Arc<str>),
 }
 
 impl Arrival {
@@ -59,7 +76,17 @@ impl Arrival {
     /// it does with escaped slashes is for it to say.
     pub(super) fn at_server(&self) -> Result<Self, Rejected> {
         let path = path::normalized(&self.path, EscapedSlashes::Keep)?;
-        Ok(Self { path, ..self.clone() })
+        Ok(self.otherwise(path, self.host.clone()))
+    }
+
+    /// The same with another host.
+    pub(super) fn to_host(&self, host: &str) -> Self {
+        self.otherwise(self.path.clone(), host.to_owned())
+    }
+
+    fn otherwise(&self, path: String, host: String) -> Self {
+        let (method, headers) = (self.method.clone(), Arc::clone(&self.headers));
+        Self { method, path, host, headers, known: RefCell::default() }
     }
 
     /// Whether `service` answers it with 400, before it asks who calls.
@@ -75,7 +102,23 @@ impl Arrival {
         }
         headers.remove("host");
         let host = request.host().unwrap_or(host_of_service).to_owned();
-        Self { method: request.method.clone(), path, host, headers }
+        let (method, headers) = (request.method.clone(), Arc::new(headers));
+        Self { method, path, host, headers, known: RefCell::default() }
+    }
+
+    /// Whether the request meets an expression, which is asked of `meets` once.
+    pub(super) fn once(&self, comparison: Comparison, meets: impl FnOnce() -> bool) -> bool {
+        let known = self.known.borrow().get(&comparison).copied();
+        known.unwrap_or_else(|| {
+            let meets = meets();
+            self.known.borrow_mut().insert(comparison, meets);
+            meets
+        })
+    }
+
+    /// Whether an expression on the host has been compared.
+    pub(super) fn has_compared_host(&self) -> bool {
+        self.known.borrow().keys().any(|one| matches!(one, Comparison::Host(_)))
     }
 
     /// The values of a header, in order.

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use ironmesh_catalog::routing::Branch;
 use ironmesh_catalog::verdict::{
-    Answer, Destination, Enforcement, Gets, Judgement, Mismatch, Miss, Outside, Permit,
+    Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
+    Outside, Permit,
 };
 use ironmesh_catalog::{MeshEndpoint, Name, Resolution, Transport, Verdict};
 
@@ -20,6 +21,9 @@ pub(super) fn verdict(verdict: &Verdict) -> String {
     };
     if let Some(path) = &verdict.compared_path {
         line(format!("the path is compared as `{path}`"));
+    }
+    if let Some(host) = &verdict.compared_host {
+        line(compared_host(verdict, host));
     }
     if !verdict.caller_runs {
         line(format!("no service runs as {}: no proxy calls as it", verdict.caller));
@@ -43,6 +47,29 @@ pub(super) fn verdict(verdict: &Verdict) -> String {
         text.push_str(&destination(verdict, one, &share(verdict, one)));
     }
     text
+}
+
+/// What a rule about the host compares, and what else it may be.
+fn compared_host(verdict: &Verdict, compared: &ComparedHost) -> String {
+    let ComparedHost { host, at_upstream } = compared;
+    let headers = verdict.request.iter().flat_map(|request| &request.headers);
+    let is_written = headers.into_iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
+    match at_upstream {
+        Some(AtUpstream { host: other, answer }) => {
+            let answer = match answer {
+                Answer::Allowed => "allowed",
+                Answer::InPart => "allowed in part",
+                Answer::Denied | Answer::Nowhere | Answer::Rejected(_) => "denied",
+            };
+            format!(
+                "the host is compared as `{host}`, by `Host`; at a declared upstream it is `{other}`: {answer}"
+            )
+        }
+        None if is_written => format!("the host is compared as `{host}`"),
+        None => format!(
+            "the host is compared as `{host}`, as at a declared upstream; by `Host` it is as the caller writes it"
+        ),
+    }
 }
 
 /// Where calls go: of a request the condition that it meets, else all branches.
