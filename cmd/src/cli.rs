@@ -114,7 +114,9 @@ pub(crate) enum PolicyCommand {
     /// Tell whether a call would be let through, by which rule; and if not, what is missing
     ///
     /// Without --method, --path and --header: in which ways the caller may call at all.
-    /// Exits with 0 if it is allowed, and with 1 if it is not.
+    /// Exits with 0 if it is allowed, with 1 if it is not, and otherwise if there is no answer: with 2 for a
+    /// question or a policy that cannot be read, with 3 for a policy with errors, and with 4 where no control
+    /// plane answers.
     Explain(PolicyExplainArguments),
     /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
     ///

@@ -280,3 +280,93 @@ fn machines_get_the_verdict_as_data() {
         (&"a.toml".into(), &40.into())
     );
 }
+
+const BY_HOST: &str = r#"
+[[http_route_group]]
+name = "hosts"
+[[http_route_group.matches]]
+name = "other"
+headers = { host = "other\\.example" }
+[[http_route_group.matches]]
+name = "short"
+headers = { host = "store-v2" }
+
+[[traffic_target]]
+name = "hosts"
+destination = { name = "store-v2" }
+sources = [{ name = "thief" }]
+rules = [{ kind = "HTTPRouteGroup", name = "hosts" }]
+"#;
+
+#[test]
+fn a_host_that_is_not_the_services_is_no_question_about_it() {
+    let Some(place) = Place::open() else { return };
+    place.write("policy/b.toml", BY_HOST);
+    let to = ["--from", "thief", "--to", "store-v2"];
+    let run = explain(&place, &[&to[..], &["--header", "host=other.example"]].concat());
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    for host in ["store-v2, ", "store-v2.default.mesh.internal:80", "declared upstream"] {
+        assert!(run.stderr.contains(host), "no {host} in {}", run.stderr);
+    }
+    // What differs at a declared upstream is told.
+    let run = explain(&place, &[&to[..], &["--header", "host=store-v2"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let words = "  the host is compared as `store-v2`, by `Host`; at a declared upstream it is `store-v2.default.mesh.internal:80`: denied\n";
+    assert!(run.stdout.contains(words), "{}", run.stdout);
+    let run = explain(&place, &[&to[..], &["--path", "/"]].concat());
+    assert_eq!(run.code, 1, "{run:?}");
+    let words = "  the host is compared as `store-v2.default.mesh.internal:80`, as at a declared upstream; by `Host` it is as the caller writes it\n";
+    assert!(run.stdout.contains(words), "{}", run.stdout);
+}
+
+#[test]
+fn what_is_no_verdict_does_not_exit_as_a_denial() {
+    let Some(place) = Place::open() else { return };
+    place.write("policy/a.toml", POLICY);
+    place.write("bad.toml", "mode = 1\n");
+    place.write("broken/a.toml", "[[service]]\nnam = 1\n");
+    let about = ["policy", "explain", "--from", "thief", "--to", "store-v1", "--path", "/books/1"];
+    let explain = |more: &[&str]| place.run(&[&about[..], more].concat());
+    assert_eq!(explain(&["--offline", "policy"]).code, 1, "this is a denial");
+    for (code, words, more) in [
+        (2, "`polcy`", ["--offline", "polcy"].as_slice()),
+        (2, "no.toml", &["--config", "no.toml", "--offline", "policy"]),
+        (2, "no.toml", &["--config", "no.toml"]),
+        (3, "the settings are refused", &["--config", "bad.toml", "--offline", "policy"]),
+        (3, "`broken`", &["--offline", "broken"]),
+        (4, "ironmesh serve", &[]),
+    ] {
+        let run = explain(more);
+        assert_eq!(run.code, code, "{more:?}: {run:?}");
+        assert!(run.stderr.contains(words), "{more:?}: no {words} in {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_control_plane_that_does_not_answer_is_one_that_was_not_reached() {
+    let Some(place) = Place::open() else { return };
+    let state = place.path().join("home/ironmesh");
+    fs_err::create_dir_all(&state).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(state.join("admin.sock")).unwrap();
+    let answers: [&[u8]; 2] = [
+        // It breaks off.
+        b"",
+        // It has no policy yet, say.
+        b"HTTP/1.1 503 x\r\nContent-Length: 29\r\n\r\n{\"error\": \"no policy, as yet\"}",
+    ];
+    let server = std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = [0; 1 << 16];
+            let _ = stream.read(&mut asked).unwrap();
+            stream.write_all(answer).unwrap();
+        }
+    });
+    for words in ["did not answer", "no policy, as yet"] {
+        let run = place.run(&["policy", "explain", "--from", "thief", "--to", "store"]);
+        assert_eq!(run.code, 4, "{run:?}");
+        assert!(run.stderr.contains(words), "no {words} in {run:?}");
+    }
+    server.join().unwrap();
+}

@@ -175,7 +175,7 @@ impl Trial {
                 let about = || self.about(&request, &verdict);
                 assert_eq!(told, status, "Envoy says otherwise: {}", about());
                 if status != 400 {
-                    let name = format!("inbound|default/s{service}|80");
+                    let name = format!("inbound|default/{service}|80");
                     let routes = &self.compiled.resources.of(ResourceType::Route)[&*name];
                     let plain = || request.path.split('?').next().unwrap().to_owned();
                     let path = verdict.compared_path.clone().unwrap_or_else(plain);

@@ -9,7 +9,7 @@ use ironmesh_config::closest;
 
 use super::offline;
 use crate::cli::{Output, PolicyExplainArguments};
-use crate::exit::{DENIED, Usage};
+use crate::exit::{DENIED, Unanswered, Usage};
 use crate::places::Places;
 
 /// Tells whether a call would be let through. To be asked about one that is not allowed is no failure, but
@@ -19,6 +19,16 @@ pub(crate) async fn explain(
     arguments: PolicyExplainArguments,
     output: Output,
 ) -> anyhow::Result<()> {
+    let (verdict, told) = answer(arguments, output).await.map_err(Unanswered)?;
+    print!("{told}");
+    if verdict.answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
+}
+
+/// The verdict, and what is said of it.
+async fn answer(
+    arguments: PolicyExplainArguments,
+    output: Output,
+) -> anyhow::Result<(Verdict, String)> {
     let places = Places::find(&arguments.config)?;
     let offline = arguments.offline.clone();
     let question = question(arguments);
@@ -34,11 +44,11 @@ pub(crate) async fn explain(
             answered => answered?,
         },
     };
-    match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&verdict)?),
-        Output::Text => print!("{}", words::verdict(&verdict)),
-    }
-    if verdict.answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
+    let told = match output {
+        Output::Json => format!("{}\n", serde_json::to_string_pretty(&verdict)?),
+        Output::Text => words::verdict(&verdict),
+    };
+    Ok((verdict, told))
 }
 
 fn question(arguments: PolicyExplainArguments) -> Question {
