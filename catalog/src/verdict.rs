@@ -170,7 +170,7 @@ pub fn verdict(
 ) -> Result<Verdict, QuestionError> {
     let (service, port) = question.find(snapshot)?;
     let asked = ServicePort::new(service.name.clone(), port.number);
-    let routing = Routing::of(&snapshot.specification);
+    let routing = Routing::from(&snapshot.specification, &asked.service);
     let services = snapshot.specification.services.values();
     let is_visible = service.is_visible_in(&question.caller.namespace);
     let mut verdict = Verdict {

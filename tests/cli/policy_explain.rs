@@ -1,6 +1,7 @@
 //! `ironmesh policy explain`, of policy alone.
 
 use crate::command::{Place, Run};
+use crate::server::Server;
 
 const POLICY: &str = r#"
 [[service]]
@@ -369,4 +370,26 @@ fn a_control_plane_that_does_not_answer_is_one_that_was_not_reached() {
         assert!(run.stderr.contains(words), "no {words} in {run:?}");
     }
     server.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_control_plane_is_asked_at_any_length() {
+    let Some(server) = Server::open("") else { return };
+    let mut child = server.start().await;
+    let tier = format!("x-tier={}", "\"".repeat(600));
+    let question = |headers: usize| {
+        let more = ["--header", &tier].repeat(headers);
+        let about = ["policy", "explain", "--from", "buyer", "--to", "store-v1"];
+        server.run(&[&about[..], &["--path", "/books/1"], &more].concat())
+    };
+    let run = question(1);
+    assert_eq!(run.code, 4, "there is no policy yet: {run:?}");
+    assert!(run.stderr.contains("no policy in force yet"), "{}", run.stderr);
+    server.place.write("policy/a.toml", POLICY);
+    server.ready().await;
+    assert_eq!(question(100).code, 0, "60 KB, and thrice that in a query");
+    let run = question(101);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    assert!(run.stderr.contains("the request has 101 headers and "), "{}", run.stderr);
+    assert!(child.terminate().await.success());
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::host;
 use super::request::Request;
-use super::{host, path};
 use crate::name::{ServiceAccount, ServiceName};
 use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
@@ -72,10 +72,8 @@ impl Question {
                 "port {} of `{}` is not HTTP, so no request can be told from another: leave out the method, the path and headers",
                 port.number, service.name
             ))),
-            Some(request) => match path::problem(&request.path) {
-                Some(problem) => {
-                    Err(QuestionError::Request(format!("the path `{}` {problem}", request.path)))
-                }
+            Some(request) => match request.problem() {
+                Some(problem) => Err(QuestionError::Request(problem)),
                 None => match host::problem(snapshot, &self.caller, service, port, request) {
                     Some(problem) => Err(QuestionError::Request(problem)),
                     None => Ok((service, port)),

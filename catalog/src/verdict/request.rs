@@ -20,6 +20,15 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
 }
 
+/// The header in which the server's sidecar tells who calls.
+const CLIENT_CERTIFICATE: &str = "x-forwarded-client-cert";
+
+/// Whether a text is a token (RFC 9110, section 5.6.2), as methods and names of headers are.
+fn is_token(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_part)
+}
+
 impl Default for Request {
     fn default() -> Self {
         Self { method: "GET".to_owned(), path: "/".to_owned(), headers: Vec::new() }
@@ -27,6 +36,50 @@ impl Default for Request {
 }
 
 impl Request {
+    /// The most headers that it may have: Envoy answers one with more by 431.
+    pub const MOST_HEADERS: usize = 100;
+
+    /// The most bytes that its method, its path and its headers may have together: the same.
+    pub const MOST_BYTES: usize = 60 << 10;
+
+    /// Why nobody can make this request, whoever is called; or no sidecar would take it.
+    pub fn problem(&self) -> Option<String> {
+        let headers = self.headers.iter();
+        let sizes = headers.map(|(name, value)| name.len().saturating_add(value.len()));
+        let bytes = sizes.fold(self.method.len() + self.path.len(), usize::saturating_add);
+        if self.headers.len() > Self::MOST_HEADERS || bytes > Self::MOST_BYTES {
+            return Some(format!(
+                "the request has {} headers and {bytes} bytes; Envoy takes {} headers and {} bytes at most",
+                self.headers.len(),
+                Self::MOST_HEADERS,
+                Self::MOST_BYTES,
+            ));
+        }
+        if !is_token(&self.method) {
+            return Some(format!("`{}` is no method: it is one word, such as GET", self.method));
+        }
+        if let Some(problem) = path::problem(&self.path) {
+            return Some(format!("the path `{}` {problem}", self.path));
+        }
+        if self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("host")).count() > 1 {
+            return Some("the request has two hosts: give one".to_owned());
+        }
+        self.headers.iter().find_map(|(name, value)| {
+            if !is_token(name) {
+                return Some(format!("`{name}` is no name of a header: it is one word, such as x-tier"));
+            }
+            if value.contains(|c: char| c.is_ascii_control() && c != '\t') {
+                return Some(format!("the header {name} has a value that is not one line"));
+            }
+            let is_certificate = name.eq_ignore_ascii_case(CLIENT_CERTIFICATE);
+            is_certificate.then(|| {
+                format!(
+                    "the header {CLIENT_CERTIFICATE} is set by the server's sidecar, whatever the caller sends: leave it out"
+                )
+            })
+        })
+    }
+
     /// The host that it says it is for.
     pub(super) fn host(&self) -> Option<&str> {
         let host = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));

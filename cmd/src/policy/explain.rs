@@ -32,6 +32,10 @@ async fn answer(
     let places = Places::find(&arguments.config)?;
     let offline = arguments.offline.clone();
     let question = question(arguments);
+    // Of a request that nobody can make there is nothing to ask, however long it is.
+    if let Some(problem) = question.request.as_ref().and_then(Request::problem) {
+        return Err(Usage(problem).into());
+    }
     let verdict: Verdict = match &offline {
         Some(folder) => {
             let (_, specification) = offline::load(folder, output)?;
