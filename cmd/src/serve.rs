@@ -111,7 +111,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         audit: Arc::clone(&audit),
         xds_address: xds_listener.local_addr()?,
         advertise: settings.advertise.clone(),
-        planning: Mutex::new(()),
+        planning: Default::default(),
     });
 
     let shutdown = CancellationToken::new();

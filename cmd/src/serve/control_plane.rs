@@ -1,6 +1,6 @@
 //! The running control plane, as the admin API sees it.
 
-mod foresight;
+pub(super) mod foresight;
 mod proxies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,7 @@ use super::policy_source::{PolicyState, Rollbacks};
 use super::reconciler::Outlook;
 use super::register::Register;
 use crate::exit::chain;
+use foresight::Planning;
 
 #[derive(Debug)]
 pub(crate) struct RunningControlPlane {
@@ -47,8 +48,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) xds_address: SocketAddr,
     /// Where proxies are told to find it; empty = derived from the above.
     pub(crate) advertise: Vec<(String, u16)>,
-    /// Held by whoever makes a plan: one at a time, since each compiles all proxies twice.
-    pub(crate) planning: Mutex<()>,
+    pub(crate) planning: Planning,
 }
 
 impl ControlPlane for RunningControlPlane {

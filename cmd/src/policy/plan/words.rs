@@ -63,18 +63,17 @@ fn access(text: &mut String, changes: &[AccessChange]) {
     }
     for (port, changes) in by_port {
         let _ = writeln!(text, "  {}, port {}", port.service, port.port);
-        for AccessChange { who, turn, way, by, .. } in changes {
+        for AccessChange { who, turn, way, by, mode, .. } in changes {
             let verb = match turn {
                 Turn::Gained => "+ {} gains",
                 Turn::Kept => "  {} keeps",
                 Turn::Lost => "- {} loses",
             };
             let verb = verb.replace("{}", &who.to_string());
-            let by: Vec<_> = by.iter().map(ToString::to_string).collect();
-            let by = match &by[..] {
-                [] => "permissive mode".to_owned(),
-                some => some.join(", "),
-            };
+            let targets = by.iter().map(ToString::to_string);
+            let by: Vec<_> =
+                mode.iter().map(|mode| format!("{mode} mode")).chain(targets).collect();
+            let by = by.join(", ");
             let _ = writeln!(text, "    {verb} {way}: {by}");
         }
     }

@@ -7,11 +7,36 @@ use ironmesh_admin::{Plan, PlanRequest, Refusal};
 use ironmesh_catalog::verdict::{Sight, verdict};
 use ironmesh_catalog::{Proxy, Question, Snapshot, Verdict};
 use ironmesh_config::{Document, load_documents, render};
+use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::RunningControlPlane;
 use crate::policy::advice;
 use crate::policy::forecast::{Known, add_findings, forecast};
 use crate::serve::admission::statement;
+
+/// Who makes a plan: one at a time, since each compiles all proxies twice.
+#[derive(Debug, Default)]
+pub(crate) struct Planning {
+    /// Held for as long as a plan is made, also where nobody waits for it any more.
+    turn: Mutex<()>,
+    /// When the last one was begun.
+    begun: Mutex<Option<Timestamp>>,
+}
+
+impl Planning {
+    fn begin(&self) -> Result<MutexGuard<'_, ()>, Refusal> {
+        let Some(turn) = self.turn.try_lock() else {
+            let since = self.begun.lock().map(|begun| format!(", since {begun:.0}"));
+            return Err(Refusal::Busy(format!(
+                "another plan is being made{}, which ends by itself also if nobody waits for it: try again then",
+                since.unwrap_or_default()
+            )));
+        };
+        *self.begun.lock() = Some(Timestamp::now());
+        Ok(turn)
+    }
+}
 
 impl RunningControlPlane {
     pub(super) fn verdict(&self, question: &Question) -> Result<Verdict, Refusal> {
@@ -20,9 +45,7 @@ impl RunningControlPlane {
     }
 
     pub(super) fn foresee(&self, request: &PlanRequest) -> Result<Plan, Refusal> {
-        let Some(_only) = self.planning.try_lock() else {
-            return Err(Refusal::Busy("another plan is being made: try again".to_owned()));
-        };
+        let _turn = self.planning.begin()?;
         let documents = request.documents.iter();
         let loaded = load_documents(documents.map(|(path, text)| Document::new(&**path, &**text)));
         let Some(specification) = loaded.specification else {
@@ -61,5 +84,21 @@ impl RunningControlPlane {
             }
         };
         snapshot.inputs().records.values().map(|record| known(record)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_plan_is_made_at_a_time_and_others_are_told_since_when() {
+        let planning = Planning::default();
+        let turn = planning.begin().unwrap();
+        let begun = planning.begun.lock().unwrap();
+        let busy = planning.begin().unwrap_err().to_string();
+        assert!(busy.contains(&format!("being made, since {begun:.0}, which ends")), "{busy}");
+        drop(turn);
+        assert!(planning.begin().is_ok());
     }
 }
