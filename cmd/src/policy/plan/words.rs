@@ -24,6 +24,7 @@ pub(super) fn plan(plan: &Plan, color: bool) -> String {
     splits(&mut text, plan);
     findings(&mut text, "found wrong from then on", '+', &plan.findings_new);
     findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
+    findings(&mut text, "found wrong of others or more or fewer", '~', &plan.findings_changed);
     proxies(&mut text, plan);
     if color { colored(&text) } else { text }
 }
