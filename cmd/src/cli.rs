@@ -215,7 +215,7 @@ pub(crate) struct PolicyExplainArguments {
     #[arg(long)]
     pub(crate) path: Option<String>,
     /// A header of it; may be given several times [default for host: the service's own name]
-    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = label)]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     pub(crate) headers: Vec<(String, String)>,
     /// Ask a policy folder, and not a control plane: endpoints are not known then
     #[arg(long, value_name = "PATH")]
@@ -384,6 +384,14 @@ fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, word)) if !name.is_empty() => Ok((name.to_owned(), word.to_owned())),
         _ => Err("expected a name and a value, as in `NAME=WORD`".to_owned()),
+    }
+}
+
+/// Reads `NAME=VALUE` of a header, where the value may be empty.
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected a name and a value, as in `NAME=VALUE`".to_owned()),
     }
 }
 

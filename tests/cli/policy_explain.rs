@@ -69,6 +69,7 @@ fn a_request_that_is_allowed_names_its_rule_and_exits_with_0() {
         run.stdout,
         "\
 allowed: default/buyer may GET `/x/../books/1` of default/store-v1 (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
   the path is compared as `/books/1`
 
 default/store-v1, as account default/store-v1, strict:
@@ -91,6 +92,7 @@ fn a_request_that_is_denied_says_what_is_missing_and_exits_with_1() {
         run.stdout,
         "\
 denied: default/buyer may not PUT `/shelf` of default/store-v1 (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
 
 default/store-v1, as account default/store-v1, strict:
   not by match `buy` of route group `default/store` (a.toml:32:8), which traffic target `default/buyers` (a.toml:40:8) names
@@ -176,6 +178,7 @@ fn where_calls_go_is_told_through_conditions_and_splits_behind_splits() {
         run.stdout,
         "\
 denied: default/buyer may not GET `/books/1` of default/books (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
   the calls are split by traffic split `default/readers` (more.toml:7:8), traffic split `default/rest` (more.toml:13:8), traffic split `default/versions` (a.toml:25:8)
   and this one is GET on `/books/.*` (match `buy` (a.toml:32:8))
 
@@ -206,6 +209,7 @@ fn what_is_private_or_outside_says_so() {
         run.stdout,
         "\
 denied: office/auditor may not call default/safe-new (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
 
 default/safe-new, a part of default/safe, as account default/safe, permissive:
   the service is private: accounts of namespace default alone may know of it, whatever targets say
@@ -221,6 +225,7 @@ default/safe-new, a part of default/safe, as account default/safe, permissive:
         run.stdout,
         "\
 denied: default/buyer may not GET `/shelf` of default/pay (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
 
 default/pay, outside of the mesh, as account default/pay, strict:
   not by match `buy` of route group `default/store` (a.toml:32:8), which traffic target `default/payers` (more.toml:35:8) names
@@ -375,6 +380,7 @@ fn a_control_plane_that_does_not_answer_is_one_that_was_not_reached() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_control_plane_is_asked_at_any_length() {
     let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", "[[service]]\nnam = 'x'\n");
     let mut child = server.start().await;
     let tier = format!("x-tier={}", "\"".repeat(600));
     let question = |headers: usize| {
@@ -392,4 +398,48 @@ async fn a_running_control_plane_is_asked_at_any_length() {
     assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
     assert!(run.stderr.contains("the request has 101 headers and "), "{}", run.stderr);
     assert!(child.terminate().await.success());
+}
+
+#[test]
+fn what_policy_does_not_say_is_taken_from_the_settings_and_told() {
+    let Some(place) = Place::open() else { return };
+    place.write(
+        "mesh.toml",
+        "mode = \"audit\"\ndomain = \"a.example\"\ntrust_domain = \"b.example\"\n",
+    );
+    let about = ["--from", "thief", "--to", "store-v1", "--config", "mesh.toml"];
+    let run = explain(&place, &about);
+    assert_eq!(run.code, 0, "{run:?}");
+    let assumed =
+        "  of policy alone: mode audit, domain a.example, trust domain b.example, by `mesh.toml`";
+    assert_eq!(run.stdout.lines().nth(1), Some(assumed), "{}", run.stdout);
+}
+
+#[test]
+fn what_is_easily_mistaken_is_told() {
+    let Some(place) = Place::open() else { return };
+    let about = ["--from", "buyer", "--to", "store-v1", "--path", "/books/1"];
+    let with = |more: &[&str]| explain(&place, &[&about[..], more].concat());
+    let run = with(&["--method", "get"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    let words = "the method get is none of: GET; GET is another one, since methods are compared as they are written";
+    assert!(run.stdout.contains(words), "{}", run.stdout);
+    for (words, more) in [
+        ("`NAME=VALUE`", ["--header", "x-tier:gold"]),
+        ("`G T` is no method", ["--method", "G T"]),
+        ("`X Tier` is no name", ["--header", "X Tier=gold"]),
+        ("set by the server's sidecar", ["--header", "x-forwarded-client-cert=By=a"]),
+    ] {
+        let run = with(&more);
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+        assert!(run.stderr.contains(words), "no {words} in {}", run.stderr);
+    }
+    let certificate = r#"path_regex = "/books/.*"
+headers = { x-forwarded-client-cert = "By=.*" }"#;
+    place.write("other/a.toml", &POLICY.replace(r#"path_regex = "/books/.*""#, certificate));
+    let run = place.run(&[&["policy", "explain", "--offline", "other"], &about[..]].concat());
+    assert_eq!(run.code, 1, "{run:?}");
+    let words =
+        "the header x-forwarded-client-cert is not known here, since the server's sidecar sets it";
+    assert!(run.stdout.contains(words), "{}", run.stdout);
 }

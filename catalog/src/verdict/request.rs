@@ -20,9 +20,6 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
 }
 
-/// The header in which the server's sidecar tells who calls.
-const CLIENT_CERTIFICATE: &str = "x-forwarded-client-cert";
-
 /// Whether a text is a token (RFC 9110, section 5.6.2), as methods and names of headers are.
 fn is_token(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -36,6 +33,9 @@ impl Default for Request {
 }
 
 impl Request {
+    /// The header in which the server's sidecar tells the application who calls. It takes none from callers.
+    pub const CLIENT_CERTIFICATE: &str = "x-forwarded-client-cert";
+
     /// The most headers that it may have: Envoy answers one with more by 431.
     pub const MOST_HEADERS: usize = 100;
 
@@ -71,10 +71,10 @@ impl Request {
             if value.contains(|c: char| c.is_ascii_control() && c != '\t') {
                 return Some(format!("the header {name} has a value that is not one line"));
             }
-            let is_certificate = name.eq_ignore_ascii_case(CLIENT_CERTIFICATE);
+            let is_certificate = name.eq_ignore_ascii_case(Self::CLIENT_CERTIFICATE);
             is_certificate.then(|| {
                 format!(
-                    "the header {CLIENT_CERTIFICATE} is set by the server's sidecar, whatever the caller sends: leave it out"
+                    "the header {name} is set by the server's sidecar, whatever the caller sends: leave it out"
                 )
             })
         })

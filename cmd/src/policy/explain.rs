@@ -50,7 +50,10 @@ async fn answer(
     };
     let told = match output {
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&verdict)?),
-        Output::Text => words::verdict(&verdict),
+        Output::Text => {
+            let assumed = offline.map(|_| offline::assumed(&places));
+            words::verdict(&verdict, assumed.as_deref())
+        }
     };
     Ok((verdict, told))
 }

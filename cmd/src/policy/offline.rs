@@ -17,9 +17,11 @@ use uuid::Uuid;
 use super::check;
 use super::forecast::{Known, to_be_issued};
 use crate::cli::Output;
+use crate::places::Places;
 
 /// Reads a policy folder that must pass the check. If it does not, what is wrong is told as by
-/// `policy check`.
+/// `policy check`, and which folder it is.
+#[expect(clippy::print_stdout, reason = "findings are a result")]
 pub(crate) fn load(
     folder: &Path,
     output: Output,
@@ -28,8 +30,20 @@ pub(crate) fn load(
     if let Some(specification) = loaded.specification.clone() {
         return Ok((loaded, specification));
     }
+    if output == Output::Text {
+        println!("`{}` is refused:\n", folder.display());
+    }
     check::tell(&loaded, output);
     Err(check::refusal(&loaded, &format!("`{}`", folder.display())).into())
+}
+
+/// What is taken for granted of a mesh that is not asked, and who says so.
+pub(crate) fn assumed(places: &Places) -> String {
+    let Settings { mode, domain, trust_domain, .. } = &places.settings;
+    let file = places.file.display();
+    let by =
+        if places.is_read { format!("by `{file}`") } else { format!("as `{file}` is not there") };
+    format!("of policy alone: mode {mode}, domain {domain}, trust domain {trust_domain}, {by}")
 }
 
 /// The mesh of a policy into which these have joined, and nobody else.

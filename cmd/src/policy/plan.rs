@@ -43,7 +43,8 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         Output::Json => println!("{}", serde_json::to_string_pretty(&plan)?),
         Output::Text => {
             let color = std::io::stdout().is_terminal();
-            print!("{}", words::plan(&plan, color));
+            let assumed = arguments.offline.as_ref().map(|_| offline::assumed(&places));
+            print!("{}", words::plan(&plan, assumed.as_deref(), color));
         }
     }
     if arguments.detailed_exitcode && !plan.is_empty() {

@@ -7,18 +7,21 @@ use ironmesh_catalog::verdict::{
     Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
     Outside, Permit,
 };
-use ironmesh_catalog::{MeshEndpoint, Name, Resolution, Transport, Verdict};
+use ironmesh_catalog::{MeshEndpoint, Name, Request, Resolution, Transport, Verdict};
 
 /// How many endpoints are told of each destination.
 const ENDPOINTS: usize = 5;
 
-/// A verdict as text.
-pub(super) fn verdict(verdict: &Verdict) -> String {
+/// A verdict as text; with what was assumed, where it is of policy alone.
+pub(super) fn verdict(verdict: &Verdict, assumed: Option<&str>) -> String {
     let mut text = headline(verdict);
     let mut line = |words: String| {
         // (Writing to a string does not fail.)
         let _ = writeln!(text, "  {words}");
     };
+    if let Some(assumed) = assumed {
+        line(assumed.to_owned());
+    }
     if let Some(path) = &verdict.compared_path {
         line(format!("the path is compared as `{path}`"));
     }
@@ -206,11 +209,21 @@ fn missed(verdict: &Verdict, miss: &Miss) -> Vec<String> {
     };
     lines.extend(miss.mismatches.iter().map(|one| match one {
         Mismatch::Method { allowed } => {
-            format!("  the method {method} is none of: {}", allowed.join(", "))
+            let upper = method.to_ascii_uppercase();
+            let is_lower = upper != method && allowed.iter().any(|allowed| **allowed == *upper);
+            let hint = if is_lower {
+                format!("; {upper} is another one, since methods are compared as they are written")
+            } else {
+                String::new()
+            };
+            format!("  the method {method} is none of: {}{hint}", allowed.join(", "))
         }
         Mismatch::Path { expression } => format!("  the path `{path}` does not match `{expression}`"),
         Mismatch::DisguisedPath => {
             format!("  the path `{path}` has a segment that some servers read as `..`: no rule covers it")
+        }
+        Mismatch::Header { name, expression, .. } if **name == *Request::CLIENT_CERTIFICATE => {
+            format!("  the header {name} is not known here, since the server's sidecar sets it, whatever the caller sends; whether it matches `{expression}` shows there alone")
         }
         Mismatch::Header { name, expression, values } if values.is_empty() => {
             format!("  the header {name} is missing, which must match `{expression}`")

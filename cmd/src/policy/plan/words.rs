@@ -11,14 +11,17 @@ use ironmesh_catalog::routing::Branch;
 /// How many proxies of a group are named.
 const NAMED: usize = 3;
 
-/// A plan as text.
-pub(super) fn plan(plan: &Plan, color: bool) -> String {
+/// A plan as text; with what was assumed, where it is of policy alone.
+pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     let mut text = String::new();
+    let what = if plan.is_empty() { "no changes: " } else { "" };
+    let _ = writeln!(text, "{what}{} → {}", plan.from, plan.to);
+    if let Some(assumed) = assumed {
+        let _ = writeln!(text, "{assumed}");
+    }
     if plan.is_empty() {
-        let _ = writeln!(text, "no changes: {} → {}", plan.from, plan.to);
         return text;
     }
-    let _ = writeln!(text, "{} → {}", plan.from, plan.to);
     services(&mut text, plan);
     access(&mut text, &plan.difference.access);
     splits(&mut text, plan);
