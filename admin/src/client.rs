@@ -24,7 +24,7 @@ use crate::plan::{Plan, PlanRequest};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a plan may take, for which all proxies are compiled twice or three times.
-const PLAN_PATIENCE: Duration = Duration::from_mins(10);
+const PLAN_PATIENCE: Duration = Duration::from_secs(600);
 
 /// A client of the admin socket.
 #[derive(Debug, Clone)]

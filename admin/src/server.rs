@@ -5,7 +5,7 @@ mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use axum::extract::{DefaultBodyLimit, Extension, Path as Parameter, Query, State};
 use axum::http::{StatusCode, header};
@@ -45,8 +45,8 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn explain(&self, question: &Question) -> Result<Verdict, Refusal>;
 
     /// What would change if other documents were the policy. It changes nothing. Takes as long as compiling
-    /// all proxies twice does.
-    fn plan(&self, request: &PlanRequest) -> Result<Plan, Refusal>;
+    /// all proxies twice does, and is given up once nobody waits for it.
+    fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal>;
 
     /// The policies that can be rolled back to. May block on the store.
     fn policy_revisions(&self) -> Result<RevisionList, Refusal>;
@@ -62,6 +62,17 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Lets proxies in, all or none. May block on the store.
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal>;
+}
+
+/// Whether the client still waits for what it has asked for.
+#[derive(Debug)]
+pub struct Waits(Weak<()>);
+
+impl Waits {
+    /// Whether it does.
+    pub fn still(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 /// Why something is not done.
@@ -289,7 +300,12 @@ async fn plan(
     State(control_plane): State<Shared>,
     Json(request): Json<PlanRequest>,
 ) -> Result<Json<Plan>, Refusal> {
-    blocking(move || control_plane.plan(&request)).await
+    let client = Arc::new(());
+    let waits = Waits(Arc::downgrade(&client));
+    let planned = blocking(move || control_plane.plan(&request, &waits)).await;
+    // Gone before that, where this is not waited for to its end.
+    drop(client);
+    planned
 }
 
 /// Lets what takes its time take it where others do not wait for it.

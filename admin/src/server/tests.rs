@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::*;
 
@@ -81,8 +82,15 @@ impl ControlPlane for Slow {
         Err(Refusal::Unknown("nobody knows".to_owned()))
     }
 
-    fn plan(&self, _: &PlanRequest) -> Result<Plan, Refusal> {
-        unreachable!()
+    fn plan(&self, _: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
+        self.has_begun.notify_one();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while waits.still() {
+            assert!(Instant::now() < deadline, "nobody is told that the client has gone");
+            std::thread::yield_now();
+        }
+        self.has_begun.notify_one();
+        Err(Refusal::Busy("nobody waits".to_owned()))
     }
 
     fn policy_revisions(&self) -> Result<RevisionList, Refusal> {
@@ -167,4 +175,26 @@ async fn however_many_questions_are_asked_few_are_answered_at_once() {
     }
     let most = questions.state.lock().unwrap().most_at_once;
     assert!((1..=QUESTIONS_AT_ONCE).contains(&most), "{most} at once");
+}
+
+#[tokio::test]
+async fn a_plan_is_given_up_when_its_client_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let listener = bind_socket(&path).unwrap();
+    let (has_begun, (_go, let_go)) = (Arc::<Notify>::default(), mpsc::channel());
+    let slow = Slow {
+        has_begun: Arc::clone(&has_begun),
+        let_go: Mutex::new(let_go),
+        questions: Arc::default(),
+    };
+    tokio::spawn(serve_socket(listener, Arc::new(slow)));
+    let request = PlanRequest { documents: Vec::new(), resources: false };
+    let client = crate::Client::new(&path);
+    tokio::select! {
+        planned = client.plan(&request) => panic!("it is not given up yet: {planned:?}"),
+        () = has_begun.notified() => {}
+    }
+    // The client is gone with that.
+    has_begun.notified().await;
 }

@@ -29,30 +29,43 @@ pub(crate) struct Known {
     pub(crate) connected: bool,
 }
 
+/// Nobody waits for the forecast any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the plan was given up, since nobody waits for it")]
+pub(crate) struct Unwanted;
+
 /// What would change for the mesh of `before` and for these proxies if `specification` were the policy.
 ///
 /// What is compared with is the mesh when all has settled: those who are connected have taken what they are
 /// given. (A port that a proxy did not have in force before, it is not taken to have then.) Where there is
-/// policy alone, the proxies are examples, and nothing is wrong with them.
+/// policy alone, the proxies are examples, and nothing is wrong with them. Whether it is still wanted is
+/// asked before each proxy.
 pub(crate) fn forecast(
     before: &Arc<Snapshot>,
     specification: &Arc<MeshSpecification>,
     proxies: &[Known],
     sight: Sight,
     with_fields: bool,
-) -> Plan {
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<Plan, Unwanted> {
+    let compiled = |compiler: &mut Compiler| -> Result<Vec<_>, Unwanted> {
+        let compiled = proxies.iter().map(|known| {
+            if is_wanted() { Ok(compiler.compile(&known.proxy)) } else { Err(Unwanted) }
+        });
+        compiled.collect()
+    };
     let mut compiler = Compiler::new(Arc::clone(before));
-    let old: Vec<_> = proxies.iter().map(|known| compiler.compile(&known.proxy)).collect();
+    let old = compiled(&mut compiler)?;
     drop(compiler);
 
     let inputs = with_policy(before.inputs(), specification);
     let mut compiler = Compiler::new(Arc::new(before.revise(inputs.clone())));
-    let mut new: Vec<_> = proxies.iter().map(|known| compiler.compile(&known.proxy)).collect();
+    let mut new = compiled(&mut compiler)?;
     if let Some(records) = settled(&inputs.records, proxies, &old, &new) {
         let discovered = discover(specification, &records);
         let settled = compiler.snapshot().revise(Inputs { records, discovered, ..inputs });
         compiler.update(Arc::new(settled));
-        new = proxies.iter().map(|known| compiler.compile(&known.proxy)).collect();
+        new = compiled(&mut compiler)?;
     }
     let after = compiler.snapshot();
 
@@ -64,7 +77,7 @@ pub(crate) fn forecast(
     let found = findings::differing(&findings(before, &old), &findings(after, &new));
     let groups = groups(proxies, &old, &new, sight, with_fields);
     let affected: usize = groups.iter().map(|group| group.proxies.len()).sum();
-    Plan {
+    Ok(Plan {
         from: before.specification.revision.to_string(),
         to: specification.revision.to_string(),
         difference: Difference::between(before, after),
@@ -73,7 +86,7 @@ pub(crate) fn forecast(
         findings_new: found.new,
         findings_gone: found.gone,
         findings_changed: found.changed,
-    }
+    })
 }
 
 /// Adds what is found in the documents themselves, before and after.

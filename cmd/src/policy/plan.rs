@@ -27,7 +27,8 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         let records = offline::records(&proxies);
         let before = Arc::new(offline::snapshot(&places.settings, &before, records));
         let sight = Sight::PolicyAlone;
-        let mut plan = forecast(&before, &specification, &proxies, sight, arguments.resources);
+        let with_fields = arguments.resources;
+        let mut plan = forecast(&before, &specification, &proxies, sight, with_fields, &|| true)?;
         let views =
             |loaded: &Loaded| -> Vec<_> { loaded.findings.iter().map(Into::into).collect() };
         add_findings(&mut plan, &views(&old), &views(&loaded));

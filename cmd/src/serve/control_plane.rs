@@ -1,6 +1,6 @@
 //! The running control plane, as the admin API sees it.
 
-pub(super) mod foresight;
+mod foresight;
 mod proxies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use ironmesh_admin::{
     AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined,
     MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, Refusal, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
-    RolledBack,
+    RolledBack, Waits,
 };
 use ironmesh_catalog::{
     JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, Verdict,
@@ -31,7 +31,7 @@ use super::policy_source::{PolicyState, Rollbacks};
 use super::reconciler::Outlook;
 use super::register::Register;
 use crate::exit::chain;
-use foresight::Planning;
+pub(super) use foresight::Planning;
 
 #[derive(Debug)]
 pub(crate) struct RunningControlPlane {
@@ -88,8 +88,8 @@ impl ControlPlane for RunningControlPlane {
         self.verdict(question)
     }
 
-    fn plan(&self, request: &PlanRequest) -> Result<Plan, Refusal> {
-        self.foresee(request)
+    fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
+        self.foresee(request, waits)
     }
 
     fn policy_revisions(&self) -> Result<RevisionList, Refusal> {

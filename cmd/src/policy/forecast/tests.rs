@@ -59,9 +59,25 @@ fn proxies_that_are_bound_elsewhere_and_sent_the_same_are_one_group() {
     let settings = load_settings("", "ironmesh.toml").unwrap();
     let before = Arc::new(offline::snapshot(&settings, &before, offline::records(&proxies)));
     let groups = |with_fields| {
-        let plan = forecast(&before, &after, &proxies, Sight::Mesh, with_fields);
+        let plan = forecast(&before, &after, &proxies, Sight::Mesh, with_fields, &|| true).unwrap();
         plan.proxies.iter().map(|group| group.proxies.len()).collect::<Vec<_>>()
     };
     assert_eq!(groups(false), [4]);
     assert_eq!(groups(true), [1; 4], "what differs inside is not the same");
+}
+
+#[test]
+fn a_plan_that_nobody_wants_is_given_up_before_the_next_proxy() {
+    let policy = specification(POLICY);
+    let proxies = offline::one_proxy_each(&policy, &policy);
+    let settings = load_settings("", "ironmesh.toml").unwrap();
+    let before = Arc::new(offline::snapshot(&settings, &policy, offline::records(&proxies)));
+    let asked = std::cell::Cell::new(0);
+    let is_wanted = || {
+        asked.set(asked.get() + 1);
+        asked.get() < 2
+    };
+    let plan = forecast(&before, &policy, &proxies, Sight::Mesh, false, &is_wanted);
+    assert!(plan.is_err());
+    assert_eq!(asked.get(), 2, "of four times");
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_admin::{Plan, PlanRequest, Refusal};
+use ironmesh_admin::{Plan, PlanRequest, Refusal, Waits};
 use ironmesh_catalog::verdict::{Sight, verdict};
 use ironmesh_catalog::{Proxy, Question, Snapshot, Verdict};
 use ironmesh_config::{Document, load_documents, render};
@@ -18,7 +18,7 @@ use crate::serve::admission::statement;
 /// Who makes a plan: one at a time, since each compiles all proxies twice.
 #[derive(Debug, Default)]
 pub(crate) struct Planning {
-    /// Held for as long as a plan is made, also where nobody waits for it any more.
+    /// Held for as long as a plan is made.
     turn: Mutex<()>,
     /// When the last one was begun.
     begun: Mutex<Option<Timestamp>>,
@@ -29,7 +29,7 @@ impl Planning {
         let Some(turn) = self.turn.try_lock() else {
             let since = self.begun.lock().map(|begun| format!(", since {begun:.0}"));
             return Err(Refusal::Busy(format!(
-                "another plan is being made{}, which ends by itself also if nobody waits for it: try again then",
+                "another plan is being made{}: try again when it is done",
                 since.unwrap_or_default()
             )));
         };
@@ -44,7 +44,7 @@ impl RunningControlPlane {
         verdict.map_err(|error| Refusal::Request(advice(&error)))
     }
 
-    pub(super) fn foresee(&self, request: &PlanRequest) -> Result<Plan, Refusal> {
+    pub(super) fn foresee(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
         let _turn = self.planning.begin()?;
         let documents = request.documents.iter();
         let loaded = load_documents(documents.map(|(path, text)| Document::new(&**path, &**text)));
@@ -55,7 +55,10 @@ impl RunningControlPlane {
         let snapshot = self.newest()?;
         let proxies = self.proxies_of(&snapshot);
         let sight = Sight::Mesh;
-        let mut plan = forecast(&snapshot, &specification, &proxies, sight, request.resources);
+        let is_wanted = || waits.still();
+        let with_fields = request.resources;
+        let plan = forecast(&snapshot, &specification, &proxies, sight, with_fields, &is_wanted);
+        let mut plan = plan.map_err(|error| Refusal::Busy(error.to_string()))?;
         let view = self.policy.borrow().view.clone();
         // If the source holds something else than what is in force, its findings are about that.
         if view.stale_since.is_none() {
@@ -97,7 +100,7 @@ mod tests {
         let turn = planning.begin().unwrap();
         let begun = planning.begun.lock().unwrap();
         let busy = planning.begin().unwrap_err().to_string();
-        assert!(busy.contains(&format!("being made, since {begun:.0}, which ends")), "{busy}");
+        assert!(busy.contains(&format!("being made, since {begun:.0}: try")), "{busy}");
         drop(turn);
         assert!(planning.begin().is_ok());
     }
