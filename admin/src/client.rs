@@ -1,6 +1,5 @@
 //! The calling side: what the commands use to speak to a running control plane.
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +22,9 @@ use crate::plan::{Plan, PlanRequest};
 
 /// How long an answer may take. Issuing takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a plan may take, for which all proxies are compiled twice or three times.
+const PLAN_PATIENCE: Duration = Duration::from_secs(600);
 
 /// A client of the admin socket.
 #[derive(Debug, Clone)]
@@ -65,7 +67,7 @@ impl Client {
     /// Whether the control plane serves, and what is wrong with its policy and its mesh.
     pub async fn readiness(&self) -> Result<Readiness, ClientError> {
         // It says so also where it is not ready, and then not by a success.
-        let (_, body) = self.exchange::<()>(Method::GET, "/readyz", None).await?;
+        let (_, body) = self.exchange::<()>(Method::GET, "/readyz", None, PATIENCE).await?;
         serde_json::from_slice(&body).map_err(broken)
     }
 
@@ -91,14 +93,12 @@ impl Client {
 
     /// Whether a call would be let through, and why.
     pub async fn explain(&self, question: &Question) -> Result<Verdict, ClientError> {
-        let question = serde_json::to_string(question).map_err(broken)?;
-        let query = form_urlencoded(&question);
-        self.call::<(), _>(Method::GET, &format!("/v1/explain?question={query}"), None).await
+        self.call(Method::POST, "/v1/explain", Some(question)).await
     }
 
     /// What would change if other documents were the policy.
     pub async fn plan(&self, request: &PlanRequest) -> Result<Plan, ClientError> {
-        self.call(Method::POST, "/v1/plan", Some(request)).await
+        answer(self.exchange(Method::POST, "/v1/plan", Some(request), PLAN_PATIENCE).await?)
     }
 
     /// Shuts a proxy out, for good.
@@ -134,19 +134,7 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<A, ClientError> {
-        let (status, body) = self.exchange(method, path, body).await?;
-        if status.is_success() {
-            return serde_json::from_slice(&body).map_err(broken);
-        }
-        let error = serde_json::from_slice(&body).map_or_else(
-            |_| format!("{status}: {}", String::from_utf8_lossy(&body)),
-            |body: ErrorBody| body.error,
-        );
-        Err(if status.is_server_error() {
-            ClientError::Failed(error)
-        } else {
-            ClientError::Refused(error)
-        })
+        answer(self.exchange(method, path, body, PATIENCE).await?)
     }
 
     /// Asks, and reads the answer to its end.
@@ -155,6 +143,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&B>,
+        patience: Duration,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let stream = UnixStream::connect(&self.socket)
             .await
@@ -176,24 +165,50 @@ impl Client {
             Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
         };
         let both = async { tokio::join!(exchange, connection).0 };
-        let exchanged = timeout(PATIENCE, both).await.map_err(broken)?;
+        let exchanged = timeout(patience, both).await.map_err(broken)?;
         exchanged.map_err(broken)
     }
 }
 
-/// A text as a value of a query.
-fn form_urlencoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut encoded, byte| {
-        if byte.is_ascii_alphanumeric() {
-            encoded.push(byte.into());
-        } else {
-            // (Writing to a string does not fail.)
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-        encoded
+/// What was answered, or why nothing was.
+fn answer<A: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<A, ClientError> {
+    if status.is_success() {
+        return serde_json::from_slice(&body).map_err(broken);
+    }
+    let error = serde_json::from_slice(&body).map_or_else(
+        |_| format!("{status}: {}", String::from_utf8_lossy(&body)),
+        |body: ErrorBody| body.error,
+    );
+    Err(if status.is_server_error() {
+        ClientError::Failed(error)
+    } else {
+        ClientError::Refused(error)
     })
 }
 
 fn broken(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {
     ClientError::Broken(error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    // Time is virtual, and moves on where everybody waits.
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_for_a_plan_waits_longer_than_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("admin.sock");
+        let _silent = UnixListener::bind(&socket).unwrap();
+        let client = Client::new(&socket);
+        let question = r#"{"caller":"a","service":"b","port":null,"request":null}"#;
+        let question = serde_json::from_str(question).unwrap();
+        let given_up = timeout(PATIENCE * 2, client.explain(&question)).await;
+        assert!(matches!(given_up, Ok(Err(ClientError::Broken(_)))), "{given_up:?}");
+        let request = PlanRequest { documents: Vec::new(), resources: false };
+        let planning = timeout(PATIENCE * 10, client.plan(&request)).await;
+        assert!(planning.is_err(), "it has given up: {planning:?}");
+    }
 }

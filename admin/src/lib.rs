@@ -21,4 +21,4 @@ pub use client::{Client, ClientError};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };
-pub use server::{BindError, ControlPlane, Refusal, bind_socket, serve_reads, serve_socket};
+pub use server::{BindError, ControlPlane, Refusal, Waits, bind_socket, serve_reads, serve_socket};

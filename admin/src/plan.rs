@@ -35,6 +35,9 @@ pub struct Plan {
     pub findings_new: Vec<FindingView>,
     /// What is found wrong, and would not be any more.
     pub findings_gone: Vec<FindingView>,
+    /// What is found wrong with several together, and would be with others of them, as it would be told.
+    #[serde(default)]
+    pub findings_changed: Vec<FindingView>,
 }
 
 /// Proxies that would be sent the same.
@@ -91,5 +94,6 @@ impl Plan {
             && self.proxies.is_empty()
             && self.findings_new.is_empty()
             && self.findings_gone.is_empty()
+            && self.findings_changed.is_empty()
     }
 }

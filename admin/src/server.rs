@@ -1,10 +1,13 @@
 //! The serving side.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use axum::extract::{DefaultBodyLimit, Path as Parameter, Query, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path as Parameter, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -12,6 +15,7 @@ use axum::{Json, Router};
 use ironmesh_catalog::{Question, Verdict};
 use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
 
 use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
@@ -41,8 +45,8 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn explain(&self, question: &Question) -> Result<Verdict, Refusal>;
 
     /// What would change if other documents were the policy. It changes nothing. Takes as long as compiling
-    /// all proxies twice does.
-    fn plan(&self, request: &PlanRequest) -> Result<Plan, Refusal>;
+    /// all proxies twice does, and is given up once nobody waits for it.
+    fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal>;
 
     /// The policies that can be rolled back to. May block on the store.
     fn policy_revisions(&self) -> Result<RevisionList, Refusal>;
@@ -58,6 +62,17 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Lets proxies in, all or none. May block on the store.
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal>;
+}
+
+/// Whether the client still waits for what it has asked for.
+#[derive(Debug)]
+pub struct Waits(Weak<()>);
+
+impl Waits {
+    /// Whether it does.
+    pub fn still(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 /// Why something is not done.
@@ -90,6 +105,51 @@ impl IntoResponse for Refusal {
 }
 
 type Shared = Arc<dyn ControlPlane>;
+
+/// The most bytes that a [`Question`] may have, as JSON: what [`ironmesh_catalog::Request::MOST_BYTES`] come to where all of
+/// them are escaped.
+const MAX_QUESTION: usize = 512 << 10;
+
+/// How many questions are answered at once. Each may take a thread for as long as comparing with all of
+/// policy does, and anybody on the machine may ask; issuing and revoking find threads all the same.
+const QUESTIONS_AT_ONCE: usize = 4;
+
+/// How many questions are answered or wait for that.
+const QUESTIONS: usize = 64;
+
+/// Those who ask questions of one listener, in a line.
+#[derive(Debug, Clone)]
+struct Questions {
+    places: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Questions {
+    fn default() -> Self {
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Self { places: semaphore(QUESTIONS), turns: semaphore(QUESTIONS_AT_ONCE) }
+    }
+}
+
+impl Questions {
+    /// Answers a question when it is its turn, unless the line is too long.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<Json<T>, Refusal> {
+        let busy = |_| Refusal::Busy(format!("{QUESTIONS} questions are being asked: ask again"));
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let turn = turn.map_err(|error| Refusal::Failure(error.to_string()))?;
+        // Both are taken as long as the thread is, even if nobody waits for the answer any more.
+        blocking(move || {
+            let answer = question();
+            drop((place, turn));
+            answer
+        })
+        .await
+    }
+}
 
 /// Serves what may be read, until the task is dropped.
 pub async fn serve_reads(listener: TcpListener, control_plane: Shared) -> io::Result<()> {
@@ -133,16 +193,20 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
 }
 
 fn reads() -> Router<Shared> {
+    let questions = Router::new()
+        .route("/v1/explain", get(explain).post(explain_at_length))
+        .layer(Extension(Questions::default()))
+        .layer(DefaultBodyLimit::max(MAX_QUESTION));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .route("/v1/explain", get(explain))
         .route("/v1/policy/revisions", get(policy_revisions))
         .route("/v1/audit", get(audit))
         .route("/v1/proxies", get(proxies))
         .route("/v1/proxies/{id}", get(proxy))
         .route("/v1/proxies/{id}/config", get(proxy_config))
+        .merge(questions)
 }
 
 async fn metrics(State(control_plane): State<Shared>) -> impl IntoResponse {
@@ -215,18 +279,33 @@ struct Asked {
 
 async fn explain(
     State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
     Query(Asked { question }): Query<Asked>,
 ) -> Result<Json<Verdict>, Refusal> {
     let question: Question = serde_json::from_str(&question)
         .map_err(|error| Refusal::Request(format!("`question` is none: {error}")))?;
-    blocking(move || control_plane.explain(&question)).await
+    questions.ask(move || control_plane.explain(&question)).await
+}
+
+/// The same for questions that are too long for a query.
+async fn explain_at_length(
+    State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
+    Json(question): Json<Question>,
+) -> Result<Json<Verdict>, Refusal> {
+    questions.ask(move || control_plane.explain(&question)).await
 }
 
 async fn plan(
     State(control_plane): State<Shared>,
     Json(request): Json<PlanRequest>,
 ) -> Result<Json<Plan>, Refusal> {
-    blocking(move || control_plane.plan(&request)).await
+    let client = Arc::new(());
+    let waits = Waits(Arc::downgrade(&client));
+    let planned = blocking(move || control_plane.plan(&request, &waits)).await;
+    // Gone before that, where this is not waited for to its end.
+    drop(client);
+    planned
 }
 
 /// Lets what takes its time take it where others do not wait for it.
@@ -235,102 +314,4 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<Json<T>, Refusal> {
     let done = tokio::task::spawn_blocking(task).await;
     done.map_err(|error| Refusal::Failure(error.to_string()))?.map(Json)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Mutex, mpsc};
-    use std::time::Duration;
-
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpStream;
-    use tokio::sync::Notify;
-
-    use super::*;
-
-    /// Looks at a proxy until it is let go.
-    struct Slow {
-        has_begun: Arc<Notify>,
-        let_go: Mutex<mpsc::Receiver<()>>,
-    }
-
-    impl ControlPlane for Slow {
-        fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal> {
-            self.has_begun.notify_one();
-            let waited = self.let_go.lock().unwrap().recv_timeout(Duration::from_secs(30));
-            let failed = waited.map_err(|error| Refusal::Failure(error.to_string()));
-            failed.and_then(|()| Err(Refusal::Unknown(format!("there is no {id}"))))
-        }
-
-        fn readiness(&self) -> Readiness {
-            unreachable!()
-        }
-
-        fn proxies(&self) -> Vec<ProxyView> {
-            unreachable!()
-        }
-
-        fn proxy_config(&self, _: &str) -> Result<ProxyConfig, Refusal> {
-            unreachable!()
-        }
-
-        fn revoke(&self, _: &str, _: &RevokeRequest) -> Result<Revoked, Refusal> {
-            unreachable!()
-        }
-
-        fn audit(&self) -> AuditView {
-            unreachable!()
-        }
-
-        fn explain(&self, _: &Question) -> Result<Verdict, Refusal> {
-            unreachable!()
-        }
-
-        fn plan(&self, _: &PlanRequest) -> Result<Plan, Refusal> {
-            unreachable!()
-        }
-
-        fn policy_revisions(&self) -> Result<RevisionList, Refusal> {
-            unreachable!()
-        }
-
-        fn roll_back(&self, _: RollbackRequest) -> Result<RolledBack, Refusal> {
-            unreachable!()
-        }
-
-        fn metrics(&self) -> String {
-            unreachable!()
-        }
-
-        fn bootstrap(&self, _: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
-            unreachable!()
-        }
-    }
-
-    // All runs on one thread here.
-    #[tokio::test]
-    async fn who_asks_for_all_of_a_proxy_has_nobody_wait() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (has_begun, (go, let_go)) = (Arc::<Notify>::default(), mpsc::channel());
-        let slow = Slow { has_begun: Arc::clone(&has_begun), let_go: Mutex::new(let_go) };
-        tokio::spawn(serve_reads(listener, Arc::new(slow)));
-        let get = async |path: &str| {
-            let mut io = TcpStream::connect(address).await.unwrap();
-            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-            io.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            io.read_to_string(&mut answer).await.unwrap();
-            answer
-        };
-        let others = async {
-            has_begun.notified().await;
-            let answer = get("/healthz").await;
-            go.send(()).unwrap();
-            answer
-        };
-        let (slow, healthy) = tokio::join!(get("/v1/proxies/x"), others);
-        assert!(healthy.starts_with("HTTP/1.1 200"), "{healthy}");
-        assert!(slow.starts_with("HTTP/1.1 404"), "it did not wait in vain: {slow}");
-    }
 }

@@ -13,6 +13,7 @@ pub mod difference;
 pub mod endpoint;
 pub mod finding;
 pub mod grants;
+pub mod hosts;
 pub mod identity;
 pub mod name;
 pub mod policy;

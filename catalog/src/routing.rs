@@ -97,7 +97,7 @@ impl fmt::Display for Branch {
     }
 }
 
-/// All branches of a mesh.
+/// The branches of a mesh.
 #[derive(Debug)]
 pub(crate) struct Routing<'a> {
     splits: Splits<'a>,
@@ -110,13 +110,19 @@ impl<'a> Routing<'a> {
         Self { ways: splits.ways(), splits }
     }
 
-    /// The service ports that have splits.
+    /// Of one service, and of those that its calls are led to, alone.
+    pub(crate) fn from(specification: &'a MeshSpecification, service: &ServiceName) -> Self {
+        let splits = Splits::of_specification(specification);
+        Self { ways: splits.ways_from(service), splits }
+    }
+
+    /// The service ports that have splits, of those that it is about.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &ServicePort> {
         self.ways.keys()
     }
 
     /// The ways of a service port, as the caller's sidecar has them: all to itself, where it has no
-    /// split. None where there is no such port.
+    /// split. None where there is no such port. (It must be one that this is about.)
     pub(crate) fn ways(&self, port: &ServicePort) -> Vec<splits::Way<'a>> {
         let nowhere = || splits::Way { conditions: Vec::new(), backends: Vec::new() };
         match self.ways.get(port) {

@@ -121,8 +121,30 @@ impl<'a> Splits<'a> {
 
     /// The ways of each port of each service that has splits.
     pub fn ways(&self) -> BTreeMap<ServicePort, Result<Vec<Way<'a>>, TooManyWays>> {
+        self.ways_of_these(self.order.iter().copied())
+    }
+
+    /// The same of one service, and of those that its calls are led to in turn.
+    pub fn ways_from(
+        &self,
+        service: &ServiceName,
+    ) -> BTreeMap<ServicePort, Result<Vec<Way<'a>>, TooManyWays>> {
+        let mut reached = BTreeSet::from([service]);
+        let mut next = vec![service];
+        while let Some(service) = next.pop() {
+            let backends = self.of(service).iter().flat_map(|split| &split.backends);
+            next.extend(backends.map(|one| &one.service).filter(|one| reached.insert(*one)));
+        }
+        self.ways_of_these(self.order.iter().copied().filter(|one| reached.contains(*one)))
+    }
+
+    /// The same of these, each behind those that it leads to.
+    fn ways_of_these(
+        &self,
+        services: impl Iterator<Item = &'a ServiceName>,
+    ) -> BTreeMap<ServicePort, Result<Vec<Way<'a>>, TooManyWays>> {
         let mut known = Known::new();
-        for service in &self.order {
+        for service in services {
             for (service_port, port) in
                 self.service(service).into_iter().flat_map(Service::service_ports)
             {

@@ -3,6 +3,7 @@
 //! of the same moment.
 
 mod destination;
+mod host;
 mod judgement;
 mod matching;
 mod path;
@@ -22,6 +23,7 @@ use crate::service::{EndpointSource, External, Port, Service};
 use crate::snapshot::Snapshot;
 use crate::way::Cited;
 use destination::{branches, is_known, leave_out};
+pub use host::{AtUpstream, ComparedHost};
 use judgement::judge;
 pub use judgement::{Judgement, Miss, Permit};
 pub use matching::Mismatch;
@@ -55,6 +57,8 @@ pub struct Verdict {
     pub request: Option<Request>,
     /// The path as it is compared, where it is not the one that was asked about.
     pub compared_path: Option<String>,
+    /// The host of the request, where a rule has compared it.
+    pub compared_host: Option<ComparedHost>,
     /// Whether policy lets it through.
     pub answer: Answer,
     /// Whether the caller's proxies are told of the service port at all.
@@ -166,7 +170,7 @@ pub fn verdict(
 ) -> Result<Verdict, QuestionError> {
     let (service, port) = question.find(snapshot)?;
     let asked = ServicePort::new(service.name.clone(), port.number);
-    let routing = Routing::of(&snapshot.specification);
+    let routing = Routing::from(&snapshot.specification, &asked.service);
     let services = snapshot.specification.services.values();
     let is_visible = service.is_visible_in(&question.caller.namespace);
     let mut verdict = Verdict {
@@ -178,6 +182,7 @@ pub fn verdict(
         is_http: port.protocol.is_http(),
         request: question.request.clone(),
         compared_path: None,
+        compared_host: None,
         answer: Answer::Nowhere,
         splits: routing.splits_of(&asked),
         branches: Vec::new(),
@@ -206,6 +211,13 @@ pub fn verdict(
     }
     let shares = verdict.branches.iter().flat_map(|branch| &branch.shares);
     let mut told = BTreeSet::new();
+    // Another one than the server sees of calls of a declared upstream. (Calls to the outside are judged
+    // before their host is rewritten.)
+    let is_other_host = |arrival: &&Arrival| {
+        service.external.is_none() && !arrival.host.eq_ignore_ascii_case(&host)
+    };
+    let at_upstream = at_server.filter(is_other_host).map(|arrival| arrival.to_host(&host));
+    let mut allowed_at_upstream = 0;
     for leaf in shares.map(|share| &share.service).filter(|leaf| told.insert(*leaf)) {
         let found = snapshot.service(leaf);
         let found = found.and_then(|service| Some((service, service.port(verdict.asked.port)?)));
@@ -213,19 +225,32 @@ pub fn verdict(
         // To call a part of a service is to call the service.
         let whole = snapshot.service(service.served_as()).unwrap_or(service);
         let judgement = judge(snapshot, &verdict.caller, whole, port, judged);
+        if let Some(at_upstream) = &at_upstream {
+            let judgement = judge(snapshot, &verdict.caller, whole, port, Some(at_upstream));
+            allowed_at_upstream += usize::from(judgement.allowed);
+        }
         let judged = Judged { service, port, judgement, known: verdict.known };
         verdict.destinations.push(judged.destination(snapshot, sight));
     }
-    verdict.answer = verdict.answered();
+    let allowed = verdict.destinations.iter().filter(|one| one.judgement.allowed).count();
+    verdict.answer = verdict.answered(allowed);
+    let has_compared = |one: &&Arrival| one.has_compared_host();
+    let compared = [at_caller, at_server].into_iter().flatten().find(has_compared);
+    verdict.compared_host = compared.map(|arrival| ComparedHost {
+        host: arrival.host.clone(),
+        at_upstream: at_upstream
+            .map(|_| AtUpstream { answer: verdict.answered(allowed_at_upstream), host })
+            .filter(|at_upstream| at_upstream.answer != verdict.answer),
+    });
     Ok(verdict)
 }
 
 impl Verdict {
-    /// The answer, where destinations are known.
-    fn answered(&self) -> Answer {
+    /// The answer, where destinations are known, and this many of them let the call through.
+    fn answered(&self, allowed: usize) -> Answer {
         let ends_nowhere = self.branches.iter().any(|branch| branch.shares.is_empty());
         let all = self.destinations.len();
-        match self.destinations.iter().filter(|one| one.judgement.allowed).count() {
+        match allowed {
             _ if !self.known => Answer::Denied,
             0 if all == 0 => Answer::Nowhere,
             0 => Answer::Denied,

@@ -67,6 +67,40 @@ impl Way {
         }
     }
 
+    /// All ways that [include](Self::includes) this one, itself among them, if there are no more than `most`:
+    /// they have some of its conditions each. It must be of one method, or of any.
+    pub(crate) fn wider(&self, most: usize) -> Option<Vec<Self>> {
+        let Self::Requests { methods, path, headers } = self else {
+            return Some(vec![self.clone()]);
+        };
+        // Each of these is there or not.
+        let conditions = [!methods.is_empty(), path.is_some()].into_iter().filter(|is| *is).count();
+        let conditions = u32::try_from(conditions + headers.len()).ok()?;
+        1_usize.checked_shl(conditions).filter(|all| *all <= most)?;
+        let mut all = vec![BTreeMap::new()];
+        for (name, expression) in headers {
+            let mut with = all.clone();
+            for headers in &mut with {
+                headers.insert(Arc::clone(name), Arc::clone(expression));
+            }
+            all.append(&mut with);
+        }
+        let (mut wider, any) = (Vec::new(), Self::EveryRequest);
+        for headers in all {
+            for methods in [Vec::new(), methods.clone()].into_iter().skip(methods.is_empty().into())
+            {
+                for path in [None, path.clone()].into_iter().skip(path.is_none().into()) {
+                    let headers = headers.clone();
+                    let is_any = methods.is_empty() && path.is_none() && headers.is_empty();
+                    let methods = methods.clone();
+                    let some = || Self::Requests { methods, path, headers };
+                    wider.push(if is_any { any.clone() } else { some() });
+                }
+            }
+        }
+        Some(wider)
+    }
+
     /// The same as ways of one method each, or of any.
     pub(crate) fn by_method(self) -> Vec<Self> {
         match self {
@@ -227,6 +261,29 @@ mod tests {
             assert!(!other.includes(&narrow), "{other}");
         }
         assert!(!way(&["GET"], None, None).includes(&way(&[], None, None)));
+    }
+
+    #[test]
+    fn the_wider_ways_are_those_that_include_it() {
+        let mut all = vec![Way::EveryRequest, Way::Connections];
+        for methods in [&[][..], &["GET"], &["PUT"]] {
+            for path in [None, Some("/a"), Some("/b")] {
+                for tier in [None, Some("gold"), Some("lead")] {
+                    if !methods.is_empty() || path.is_some() || tier.is_some() {
+                        all.push(way(methods, path, tier));
+                    }
+                }
+            }
+        }
+        for narrow in &all {
+            let wider = narrow.wider(8).unwrap();
+            for wide in &all {
+                assert_eq!(wider.contains(wide), wide.includes(narrow), "{wide} of {narrow}");
+            }
+        }
+        let narrowest = way(&["GET"], Some("/a"), Some("gold"));
+        assert_eq!(narrowest.wider(8).unwrap().len(), 8, "few to look for, however many there are");
+        assert_eq!(narrowest.wider(7), None);
     }
 
     #[test]

@@ -114,7 +114,9 @@ pub(crate) enum PolicyCommand {
     /// Tell whether a call would be let through, by which rule; and if not, what is missing
     ///
     /// Without --method, --path and --header: in which ways the caller may call at all.
-    /// Exits with 0 if it is allowed, and with 1 if it is not.
+    /// Exits with 0 if it is allowed, with 1 if it is not, and otherwise if there is no answer: with 2 for a
+    /// question or a policy that cannot be read, with 3 for a policy with errors, and with 4 where no control
+    /// plane answers.
     Explain(PolicyExplainArguments),
     /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
     ///
@@ -218,7 +220,7 @@ pub(crate) struct PolicyExplainArguments {
     #[arg(long)]
     pub(crate) path: Option<String>,
     /// A header of it; may be given several times [default for host: the service's own name]
-    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = label)]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     pub(crate) headers: Vec<(String, String)>,
     /// Ask a policy folder, and not a control plane: endpoints are not known then
     #[arg(long, value_name = "PATH")]
@@ -387,6 +389,14 @@ fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, word)) if !name.is_empty() => Ok((name.to_owned(), word.to_owned())),
         _ => Err("expected a name and a value, as in `NAME=WORD`".to_owned()),
+    }
+}
+
+/// Reads `NAME=VALUE` of a header, where the value may be empty.
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected a name and a value, as in `NAME=VALUE`".to_owned()),
     }
 }
 

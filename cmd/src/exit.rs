@@ -21,6 +21,12 @@ pub(crate) struct Usage(pub(crate) String);
 #[error("the exit code is {0}")]
 pub(crate) struct Answered(pub(crate) u8);
 
+/// A question that has no answer, for a reason of its own. Where scripts tell answers by the exit code, 1 is
+/// one of them; so this ends with 2, or with 4 where the control plane did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(crate) struct Unanswered(pub(crate) anyhow::Error);
+
 /// A call that was asked about is not allowed.
 pub(crate) const DENIED: Answered = Answered(1);
 
@@ -31,19 +37,26 @@ pub(crate) const CHANGES: Answered = Answered(5);
 #[expect(clippy::print_stderr, reason = "this is where failures are told")]
 pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    if let Some(Answered(code)) = error.downcast_ref() {
-        return ExitCode::from(*code);
+    if !error.is::<Answered>() {
+        eprintln!("ironmesh: {}", chain(error.as_ref()));
     }
-    eprintln!("ironmesh: {}", chain(error.as_ref()));
-    if error.is::<Found>() {
-        return ExitCode::from(3);
+    ExitCode::from(number(&error))
+}
+
+fn number(error: &anyhow::Error) -> u8 {
+    if let Some(Unanswered(error)) = error.downcast_ref() {
+        return match (number(error), error.downcast_ref()) {
+            (1, Some(ClientError::Broken(_) | ClientError::Failed(_))) => 4,
+            (1, _) => 2,
+            (code, _) => code,
+        };
     }
-    if error.is::<Usage>() {
-        return ExitCode::from(2);
-    }
-    match error.downcast_ref() {
-        Some(ClientError::Unreachable { .. }) => ExitCode::from(4),
-        _ => ExitCode::FAILURE,
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(Answered(code)), _) => *code,
+        (_, Some(ClientError::Unreachable { .. })) => 4,
+        _ if error.is::<Found>() => 3,
+        _ if error.is::<Usage>() => 2,
+        _ => 1,
     }
 }
 
@@ -57,4 +70,30 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_question_without_an_answer_never_ends_as_an_answer_does() {
+        let failed = ClientError::Failed("there is no policy in force yet".to_owned());
+        let slow = ClientError::Broken("deadline has elapsed".into());
+        let missing = anyhow::Error::from(std::io::Error::from(std::io::ErrorKind::NotFound));
+        for (as_ever, unanswered, error) in [
+            (1, 4, failed.into()),
+            (1, 4, slow.into()),
+            (1, 2, missing.context("cannot read the settings")),
+            (1, 2, anyhow!("anything else")),
+            (2, 2, Usage("no such service".to_owned()).into()),
+            (3, 3, Found("two findings".to_owned()).into()),
+        ] {
+            let words = error.to_string();
+            assert_eq!(number(&error), as_ever, "{words}");
+            assert_eq!(number(&Unanswered(error).into()), unanswered, "{words}");
+        }
+    }
 }

@@ -19,6 +19,10 @@ const POLICY: &str = "/etc/ironmesh/policy";
 #[derive(Debug)]
 pub(crate) struct Places {
     pub(crate) settings: Settings,
+    /// The settings file.
+    pub(crate) file: PathBuf,
+    /// Whether it is there. Only the one that is not named may be missing.
+    pub(crate) is_read: bool,
     pub(crate) state: PathBuf,
     pub(crate) policy: PolicyPlace,
     pub(crate) key_encryption_key: PathBuf,
@@ -27,10 +31,10 @@ pub(crate) struct Places {
 impl Places {
     pub(crate) fn find(config: &ConfigArgument) -> anyhow::Result<Self> {
         let path = config.config.as_deref().unwrap_or_else(|| Path::new(SETTINGS));
-        let text = match fs_err::read_to_string(path) {
-            Ok(text) => text,
+        let (text, is_read) = match fs_err::read_to_string(path) {
+            Ok(text) => (text, true),
             Err(error) if error.kind() == ErrorKind::NotFound && config.config.is_none() => {
-                String::new()
+                (String::new(), false)
             }
             Err(error) => return Err(error).context("cannot read the settings"),
         };
@@ -53,6 +57,8 @@ impl Places {
                 .unwrap_or_else(|| state.join("kek")),
             state,
             settings,
+            file: path.to_owned(),
+            is_read,
         })
     }
 

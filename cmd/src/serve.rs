@@ -38,7 +38,7 @@ use crate::places::Places;
 pub(crate) use admission::OLDEST_ENVOY;
 use admission::ProxyAdmission;
 use audit::Audit;
-use control_plane::RunningControlPlane;
+use control_plane::{Planning, RunningControlPlane};
 use policy_source::{PolicySource, Source};
 use reconciler::Reconciler;
 use register::Register;
@@ -111,7 +111,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         audit: Arc::clone(&audit),
         xds_address: xds_listener.local_addr()?,
         advertise: settings.advertise.clone(),
-        planning: Mutex::new(()),
+        planning: Planning::default(),
     });
 
     let shutdown = CancellationToken::new();

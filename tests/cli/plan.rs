@@ -84,7 +84,9 @@ fn who_gains_and_loses_what_is_told_in_words_and_exits_with_5_if_wanted() {
     assert!(revisions.contains(" → "), "{revisions}");
     assert_eq!(
         rest,
-        "
+        "\
+of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+
 access
   default/ledger, port 3306
     - default/store-v2 loses connections: traffic target `default/book-keeping` (a.toml:37:8)
@@ -169,7 +171,9 @@ ports = [{{ name = "web", port = 80, protocol = "http" }}]
     let (_, words) = words.split_once('\n').unwrap();
     assert_eq!(
         words,
-        "
+        "\
+of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+
 services
   + default/pay (a.toml:64:8)
       account default/pay
@@ -210,6 +214,11 @@ fn what_is_refused_is_drawn_and_exits_with_3() {
     let run = plan(&place, &BEFORE.replace("weight = 9", "wight = 9"), &[]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(format!("{}{}", run.stdout, run.stderr).contains("did you mean `weight`?"), "{run:?}");
+    assert!(run.stdout.starts_with("`after` is refused:\n"), "{}", run.stdout);
+    place.write("broken/a.toml", "[[service]]\nnam = 1\n");
+    let run = place.run(&["policy", "plan", "before", "--offline", "broken"]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(run.stdout.starts_with("`broken` is refused:\n"), "{}", run.stdout);
     let run = place.run(&["policy", "plan", "before"]);
     assert_eq!(run.code, 4, "no control plane runs: {run:?}");
 }
@@ -284,4 +293,23 @@ fn an_envoy_reads_what_the_plan_is_about_first() {
     assert!(run.stderr.contains("`after` is refused: "), "{}", run.stderr);
     let run = plan(&place, BEFORE, &["--envoy", "/bin/true"]);
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+}
+
+#[test]
+fn audit_is_told_as_audit_and_a_longer_list_as_the_same_finding() {
+    let Some(place) = Place::open() else { return };
+    // Nobody may call `store-v2`, nor then the third.
+    let third = "[[service]]\nname = 'third'\nports = [{ port = 80, protocol = 'http' }]\n";
+    let audited = BEFORE.replacen("[[service]]", "[[service]]\nmode = \"audit\"", 1);
+    place.write("one/a.toml", &format!("{BEFORE}\n{}", third.replace("third", "second")));
+    place.write("two/a.toml", &format!("{audited}\n{third}{}", third.replace("third", "second")));
+    let run = place.run(&["policy", "plan", "two", "--offline", "one"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    for words in [
+        "every account of the mesh gains every request: audit mode\n",
+        "\nfound wrong of others or more or fewer\n  ~ warning[IM0308]: nobody may call services `default/",
+    ] {
+        assert!(run.stdout.contains(words), "no {words:?} in\n{}", run.stdout);
+    }
+    assert!(!run.stdout.contains("no more"), "{}", run.stdout);
 }

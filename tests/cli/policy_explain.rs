@@ -1,6 +1,7 @@
 //! `ironmesh policy explain`, of policy alone.
 
 use crate::command::{Place, Run};
+use crate::server::Server;
 
 const POLICY: &str = r#"
 [[service]]
@@ -68,6 +69,7 @@ fn a_request_that_is_allowed_names_its_rule_and_exits_with_0() {
         run.stdout,
         "\
 allowed: default/buyer may GET `/x/../books/1` of default/store-v1 (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
   the path is compared as `/books/1`
 
 default/store-v1, as account default/store-v1, strict:
@@ -90,6 +92,7 @@ fn a_request_that_is_denied_says_what_is_missing_and_exits_with_1() {
         run.stdout,
         "\
 denied: default/buyer may not PUT `/shelf` of default/store-v1 (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
 
 default/store-v1, as account default/store-v1, strict:
   not by match `buy` of route group `default/store` (a.toml:32:8), which traffic target `default/buyers` (a.toml:40:8) names
@@ -175,6 +178,7 @@ fn where_calls_go_is_told_through_conditions_and_splits_behind_splits() {
         run.stdout,
         "\
 denied: default/buyer may not GET `/books/1` of default/books (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
   the calls are split by traffic split `default/readers` (more.toml:7:8), traffic split `default/rest` (more.toml:13:8), traffic split `default/versions` (a.toml:25:8)
   and this one is GET on `/books/.*` (match `buy` (a.toml:32:8))
 
@@ -205,6 +209,7 @@ fn what_is_private_or_outside_says_so() {
         run.stdout,
         "\
 denied: office/auditor may not call default/safe-new (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
 
 default/safe-new, a part of default/safe, as account default/safe, permissive:
   the service is private: accounts of namespace default alone may know of it, whatever targets say
@@ -220,6 +225,7 @@ default/safe-new, a part of default/safe, as account default/safe, permissive:
         run.stdout,
         "\
 denied: default/buyer may not GET `/shelf` of default/pay (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
 
 default/pay, outside of the mesh, as account default/pay, strict:
   not by match `buy` of route group `default/store` (a.toml:32:8), which traffic target `default/payers` (more.toml:35:8) names
@@ -279,4 +285,161 @@ fn machines_get_the_verdict_as_data() {
         (&permit["target"]["spot"]["file"], &permit["target"]["spot"]["line"]),
         (&"a.toml".into(), &40.into())
     );
+}
+
+const BY_HOST: &str = r#"
+[[http_route_group]]
+name = "hosts"
+[[http_route_group.matches]]
+name = "other"
+headers = { host = "other\\.example" }
+[[http_route_group.matches]]
+name = "short"
+headers = { host = "store-v2" }
+
+[[traffic_target]]
+name = "hosts"
+destination = { name = "store-v2" }
+sources = [{ name = "thief" }]
+rules = [{ kind = "HTTPRouteGroup", name = "hosts" }]
+"#;
+
+#[test]
+fn a_host_that_is_not_the_services_is_no_question_about_it() {
+    let Some(place) = Place::open() else { return };
+    place.write("policy/b.toml", BY_HOST);
+    let to = ["--from", "thief", "--to", "store-v2"];
+    let run = explain(&place, &[&to[..], &["--header", "host=other.example"]].concat());
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    for host in ["store-v2, ", "store-v2.default.mesh.internal:80", "declared upstream"] {
+        assert!(run.stderr.contains(host), "no {host} in {}", run.stderr);
+    }
+    // What differs at a declared upstream is told.
+    let run = explain(&place, &[&to[..], &["--header", "host=store-v2"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let words = "  the host is compared as `store-v2`, by `Host`; at a declared upstream it is `store-v2.default.mesh.internal:80`: denied\n";
+    assert!(run.stdout.contains(words), "{}", run.stdout);
+    let run = explain(&place, &[&to[..], &["--path", "/"]].concat());
+    assert_eq!(run.code, 1, "{run:?}");
+    let words = "  the host is compared as `store-v2.default.mesh.internal:80`, as at a declared upstream; by `Host` it is as the caller writes it\n";
+    assert!(run.stdout.contains(words), "{}", run.stdout);
+}
+
+#[test]
+fn what_is_no_verdict_does_not_exit_as_a_denial() {
+    let Some(place) = Place::open() else { return };
+    place.write("policy/a.toml", POLICY);
+    place.write("bad.toml", "mode = 1\n");
+    place.write("broken/a.toml", "[[service]]\nnam = 1\n");
+    let about = ["policy", "explain", "--from", "thief", "--to", "store-v1", "--path", "/books/1"];
+    let explain = |more: &[&str]| place.run(&[&about[..], more].concat());
+    assert_eq!(explain(&["--offline", "policy"]).code, 1, "this is a denial");
+    for (code, words, more) in [
+        (2, "`polcy`", ["--offline", "polcy"].as_slice()),
+        (2, "no.toml", &["--config", "no.toml", "--offline", "policy"]),
+        (2, "no.toml", &["--config", "no.toml"]),
+        (3, "the settings are refused", &["--config", "bad.toml", "--offline", "policy"]),
+        (3, "`broken`", &["--offline", "broken"]),
+        (4, "ironmesh serve", &[]),
+    ] {
+        let run = explain(more);
+        assert_eq!(run.code, code, "{more:?}: {run:?}");
+        assert!(run.stderr.contains(words), "{more:?}: no {words} in {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_control_plane_that_does_not_answer_is_one_that_was_not_reached() {
+    let Some(place) = Place::open() else { return };
+    let state = place.path().join("home/ironmesh");
+    fs_err::create_dir_all(&state).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(state.join("admin.sock")).unwrap();
+    let answers: [&[u8]; 2] = [
+        // It breaks off.
+        b"",
+        // It has no policy yet, say.
+        b"HTTP/1.1 503 x\r\nContent-Length: 29\r\n\r\n{\"error\": \"no policy, as yet\"}",
+    ];
+    let server = std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = [0; 1 << 12];
+            let _ = stream.read(&mut asked).unwrap();
+            stream.write_all(answer).unwrap();
+        }
+    });
+    for words in ["did not answer", "no policy, as yet"] {
+        let run = place.run(&["policy", "explain", "--from", "thief", "--to", "store"]);
+        assert_eq!(run.code, 4, "{run:?}");
+        assert!(run.stderr.contains(words), "no {words} in {run:?}");
+    }
+    server.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_control_plane_is_asked_at_any_length() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", "[[service]]\nnam = 'x'\n");
+    let mut child = server.start().await;
+    let tier = format!("x-tier={}", "\"".repeat(600));
+    let question = |headers: usize| {
+        let more = ["--header", &tier].repeat(headers);
+        let about = ["policy", "explain", "--from", "buyer", "--to", "store-v1"];
+        server.run(&[&about[..], &["--path", "/books/1"], &more].concat())
+    };
+    let run = question(1);
+    assert_eq!(run.code, 4, "there is no policy yet: {run:?}");
+    assert!(run.stderr.contains("no policy in force yet"), "{}", run.stderr);
+    server.place.write("policy/a.toml", POLICY);
+    server.ready().await;
+    assert_eq!(question(100).code, 0, "60 KB, and thrice that in a query");
+    let run = question(101);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    assert!(run.stderr.contains("the request has 101 headers and "), "{}", run.stderr);
+    assert!(child.terminate().await.success());
+}
+
+#[test]
+fn what_policy_does_not_say_is_taken_from_the_settings_and_told() {
+    let Some(place) = Place::open() else { return };
+    place.write(
+        "mesh.toml",
+        "mode = \"audit\"\ndomain = \"a.example\"\ntrust_domain = \"b.example\"\n",
+    );
+    let about = ["--from", "thief", "--to", "store-v1", "--config", "mesh.toml"];
+    let run = explain(&place, &about);
+    assert_eq!(run.code, 0, "{run:?}");
+    let assumed =
+        "  of policy alone: mode audit, domain a.example, trust domain b.example, by `mesh.toml`";
+    assert_eq!(run.stdout.lines().nth(1), Some(assumed), "{}", run.stdout);
+}
+
+#[test]
+fn what_is_easily_mistaken_is_told() {
+    let Some(place) = Place::open() else { return };
+    let about = ["--from", "buyer", "--to", "store-v1", "--path", "/books/1"];
+    let with = |more: &[&str]| explain(&place, &[&about[..], more].concat());
+    let run = with(&["--method", "get"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    let words = "the method get is none of: GET; GET is another one, since methods are compared as they are written";
+    assert!(run.stdout.contains(words), "{}", run.stdout);
+    for (words, more) in [
+        ("`NAME=VALUE`", ["--header", "x-tier:gold"]),
+        ("`G T` is no method", ["--method", "G T"]),
+        ("`X Tier` is no name", ["--header", "X Tier=gold"]),
+        ("set by the server's sidecar", ["--header", "x-forwarded-client-cert=By=a"]),
+    ] {
+        let run = with(&more);
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+        assert!(run.stderr.contains(words), "no {words} in {}", run.stderr);
+    }
+    let certificate = r#"path_regex = "/books/.*"
+headers = { x-forwarded-client-cert = "By=.*" }"#;
+    place.write("other/a.toml", &POLICY.replace(r#"path_regex = "/books/.*""#, certificate));
+    let run = place.run(&[&["policy", "explain", "--offline", "other"], &about[..]].concat());
+    assert_eq!(run.code, 1, "{run:?}");
+    let words =
+        "the header x-forwarded-client-cert is not known here, since the server's sidecar sets it";
+    assert!(run.stdout.contains(words), "{}", run.stdout);
 }

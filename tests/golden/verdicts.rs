@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use fs_err as fs;
-use ironmesh_catalog::verdict::{Answer, Gets, Sight, Verdict, verdict};
+use ironmesh_catalog::verdict::{Answer, Gets, QuestionError, Sight, Verdict, verdict};
 use ironmesh_catalog::{Mode, Question, Request, ServiceAccount, Snapshot};
 use ironmesh_tests::programs::require_envoy;
 use ironmesh_tests::tls::connect_mesh;
@@ -47,18 +47,26 @@ async fn a_verdict_is_what_the_rbac_says_and_what_envoy_does() {
     }
     // Guards the test itself: each kind of answer must have been seen, or nothing was compared.
     for status in [200, 400, 403, 404, 503] {
-        let seen = tally.0.get(&status).copied().unwrap_or_default();
+        let seen = tally.statuses.get(&status).copied().unwrap_or_default();
         assert!(seen >= 20, "{status} was seen {seen} times: {tally:?}");
     }
+    assert!(tally.foreign_hosts >= 20 && tally.otherwise_at_upstreams > 0, "{tally:?}");
 }
 
 fn rand_seed() -> u64 {
     u64::from_le_bytes(uuid::Uuid::new_v4().as_bytes()[..8].try_into().unwrap())
 }
 
-/// How often Envoy gave each status.
+/// What was seen, and how often.
 #[derive(Debug, Default)]
-struct Tally(BTreeMap<u16, usize>);
+struct Tally {
+    /// By what Envoy answered.
+    statuses: BTreeMap<u16, usize>,
+    /// Calls by a host that is not the service's.
+    foreign_hosts: usize,
+    /// Calls that come to something else at a declared upstream.
+    otherwise_at_upstreams: usize,
+}
 
 /// One policy by chance, and all that calls under it.
 struct Trial {
@@ -138,24 +146,36 @@ impl Trial {
             };
             let mut connection = connect().await;
             for _ in 0..REQUESTS {
-                let host = format!("s{service}.default.mesh.internal:80");
+                let service = format!("s{service}");
+                let host = random::host(&mut self.chance, &service);
                 let request = random::request(&mut self.chance, &host, false);
-                let verdict = self.verdict(account, &format!("s{service}"), &request);
+                // (No sidecar lets a call by another host come here.)
+                let Ok(verdict) = self.verdict(account, &service, &request) else { continue };
                 let status = send(&mut connection, &request).await;
                 if status == 400 {
                     // Envoy closes it behind that.
                     connection = connect().await;
                 }
-                *tally.0.entry(status).or_default() += 1;
+                *tally.statuses.entry(status).or_default() += 1;
                 let told = match &verdict.answer {
                     Answer::Rejected(_) => 400,
                     _ if verdict.destinations[0].judgement.allowed => 200,
                     _ => 403,
                 };
+                let compared = verdict.compared_host.as_ref();
+                if let Some(other) = compared.and_then(|host| host.at_upstream.as_ref()) {
+                    let mut rewritten = request.clone();
+                    rewritten.headers[0].1.clone_from(&other.host);
+                    let told = if other.answer == Answer::Allowed { 200 } else { 403 };
+                    let status = send(&mut connection, &rewritten).await;
+                    let about = || self.about(&rewritten, &verdict);
+                    assert_eq!(told, status, "it is otherwise at an upstream: {}", about());
+                    tally.otherwise_at_upstreams += 1;
+                }
                 let about = || self.about(&request, &verdict);
                 assert_eq!(told, status, "Envoy says otherwise: {}", about());
                 if status != 400 {
-                    let name = format!("inbound|default/s{service}|80");
+                    let name = format!("inbound|default/{service}|80");
                     let routes = &self.compiled.resources.of(ResourceType::Route)[&*name];
                     let plain = || request.path.split('?').next().unwrap().to_owned();
                     let path = verdict.compared_path.clone().unwrap_or_else(plain);
@@ -192,14 +212,25 @@ impl Trial {
         for (service, requests) in services.chain(others.map(|(name, n)| (name.to_owned(), n))) {
             let mut connection = Http1Connection::connect(envoy.socket(15080)).await.unwrap();
             for _ in 0..requests {
-                let host = format!("{service}.default");
+                let host = random::host(&mut self.chance, &service);
                 let request = random::request(&mut self.chance, &host, true);
                 let verdict = self.verdict(&caller, &service, &request);
                 let status = send(&mut connection, &request).await;
                 if status == 400 {
                     connection = Http1Connection::connect(envoy.socket(15080)).await.unwrap();
                 }
-                *tally.0.entry(status).or_default() += 1;
+                *tally.statuses.entry(status).or_default() += 1;
+                let verdict = match verdict {
+                    Ok(verdict) => verdict,
+                    Err(error) => {
+                        // Whether escaped slashes are kept there depends on what else it may call.
+                        let is_unknown =
+                            status == 404 || status == 400 && has_escaped_slash(&request);
+                        assert!(is_unknown, "seed {}: {request:?}: {status}: {error}", self.seed);
+                        tally.foreign_hosts += 1;
+                        continue;
+                    }
+                };
                 let foretold = by_host(&verdict);
                 let about = || self.about(&request, &verdict);
                 assert!(foretold.contains(&status), "Envoy says {status}: {}", about());
@@ -211,14 +242,24 @@ impl Trial {
         }
     }
 
-    fn verdict(&self, caller: &ServiceAccount, service: &str, request: &Request) -> Verdict {
+    /// The verdict; none where the host is another's.
+    fn verdict(
+        &self,
+        caller: &ServiceAccount,
+        service: &str,
+        request: &Request,
+    ) -> Result<Verdict, String> {
         let question = Question {
             caller: caller.clone(),
             service: service.parse().unwrap(),
             port: None,
             request: Some(request.clone()),
         };
-        verdict(&self.snapshot, &question, Sight::Mesh).unwrap()
+        match verdict(&self.snapshot, &question, Sight::Mesh) {
+            Ok(verdict) => Ok(verdict),
+            Err(QuestionError::Request(words)) if words.contains(" to the host ") => Err(words),
+            Err(error) => panic!("seed {}: {request:?}: {error}", self.seed),
+        }
     }
 
     fn about(&self, request: &Request, verdict: &Verdict) -> String {
@@ -226,9 +267,8 @@ impl Trial {
     }
 }
 
-fn has_escaped_slash(verdict: &Verdict) -> bool {
-    let path = &verdict.request.as_ref().unwrap().path;
-    let path = path.split('?').next().unwrap().to_lowercase();
+fn has_escaped_slash(request: &Request) -> bool {
+    let path = request.path.split('?').next().unwrap().to_lowercase();
     path.contains("%2f") || path.contains("%5c")
 }
 
@@ -236,7 +276,9 @@ fn has_escaped_slash(verdict: &Verdict) -> bool {
 fn by_host(verdict: &Verdict) -> BTreeSet<u16> {
     match &verdict.answer {
         // Whether escaped slashes are kept there depends on what else the caller may call.
-        _ if !verdict.known && has_escaped_slash(verdict) => [400, 404].into(),
+        _ if !verdict.known && verdict.request.as_ref().is_some_and(has_escaped_slash) => {
+            [400, 404].into()
+        }
         Answer::Rejected(_) => [400].into(),
         _ if !verdict.known => [404].into(),
         Answer::Nowhere => [503].into(),

@@ -24,6 +24,8 @@ pub struct AccessChange {
     pub way: Way,
     /// The traffic targets that grant it, or did; none where it is the mode.
     pub by: Vec<Cited>,
+    /// The mode of the service that lets it through, or did; none where it is a target.
+    pub mode: Option<String>,
 }
 
 /// What becomes of a way to call.
@@ -74,7 +76,16 @@ impl fmt::Display for Who {
 }
 
 /// The ways of each, with what grants them.
-type Accesses = BTreeMap<Who, BTreeMap<Way, Vec<Cited>>>;
+type Accesses = BTreeMap<Who, Ways>;
+
+type Ways = BTreeMap<Way, By>;
+
+/// What grants a way: targets, or the mode.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct By {
+    targets: Vec<Cited>,
+    mode: Option<String>,
+}
 
 /// What is gained and lost. To call a part of a service is to call the service, so it is told of that alone
 /// (unless it was or becomes a service of its own). An expression that is another is one way lost and another gained, whatever the
@@ -92,12 +103,17 @@ pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<AccessChange> 
     for port in ports {
         let (old, new) =
             (all_before.get(port).unwrap_or(&nothing), all_after.get(port).unwrap_or(&nothing));
+        if old == new {
+            continue;
+        }
+        let known = changes.len();
         let lost = ways(old).filter(|(who, way, _)| !covers(new, who, way));
         changes.extend(lost.map(|way| change(port, Turn::Lost, way)));
+        let is_any_lost = changes.len() > known;
         for (who, way, by) in ways(new) {
             let turn = if !covers(old, who, way) {
                 Turn::Gained
-            } else if has_wider(old, who, way) && !has_wider(new, who, way) {
+            } else if is_any_lost && has_wider(old, who, way) && !has_wider(new, who, way) {
                 Turn::Kept
             } else {
                 continue;
@@ -113,15 +129,16 @@ pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<AccessChange> 
 }
 
 /// A way of somebody, with what grants it.
-type Granted<'a> = (&'a Who, &'a Way, &'a Vec<Cited>);
+type Granted<'a> = (&'a Who, &'a Way, &'a By);
 
 fn ways(accesses: &Accesses) -> impl Iterator<Item = Granted<'_>> {
     accesses.iter().flat_map(|(who, ways)| ways.iter().map(move |(way, by)| (who, way, by)))
 }
 
 fn change(port: &ServicePort, turn: Turn, (who, way, by): Granted<'_>) -> AccessChange {
+    let By { targets, mode } = by.clone();
     let (port, who) = (port.clone(), who.clone());
-    AccessChange { port, who, turn, way: way.clone(), by: by.clone() }
+    AccessChange { port, who, turn, way: way.clone(), by: targets, mode }
 }
 
 /// Whether somebody, by themselves or as one of a group, has this way or a wider one.
@@ -131,36 +148,40 @@ fn covers(accesses: &Accesses, who: &Who, way: &Way) -> bool {
 
 /// Whether somebody has a wider way, or a group that they are of has this one or a wider one.
 fn has_wider(accesses: &Accesses, who: &Who, way: &Way) -> bool {
-    let includes = |of: &Who| {
-        let mut ways = accesses.get(of).into_iter().flat_map(BTreeMap::keys);
-        ways.any(|other| (of != who || other != way) && other.includes(way))
-    };
-    includes(who) || who.groups().iter().any(includes)
+    let of = |who: &Who| accesses.get(who);
+    of(who).is_some_and(|ways| have_wider(ways, way, |other| other != way))
+        || who.groups().iter().filter_map(of).any(|ways| have_wider(ways, way, |_| true))
+}
+
+/// Whether one of these that `counts` includes `way`. Where they are many, it is asked for those that would.
+fn have_wider(ways: &Ways, way: &Way, counts: impl Fn(&Way) -> bool) -> bool {
+    match way.wider(ways.len()) {
+        Some(wider) => wider.iter().any(|other| counts(other) && ways.contains_key(other)),
+        None => ways.keys().any(|other| counts(other) && other.includes(way)),
+    }
 }
 
 /// Puts ways together again that differ in their methods alone.
 fn joined(changes: Vec<AccessChange>) -> Vec<AccessChange> {
     let mut joined: Vec<AccessChange> = Vec::new();
-    for mut change in changes {
-        let same = joined.iter_mut().rev().take_while(|last| last.port == change.port);
-        let mut same = same.filter(|last| {
-            (&last.who, last.turn, &last.by) == (&change.who, change.turn, &change.by)
-        });
-        let is_taken = same.any(|last| match (&mut last.way, &mut change.way) {
-            (
-                Way::Requests { methods, path, headers },
-                Way::Requests { methods: more, path: of_path, headers: of_headers },
-            ) if !methods.is_empty()
-                && !more.is_empty()
-                && (&*path, &*headers) == (&*of_path, &*of_headers) =>
-            {
-                methods.append(more);
-                true
+    let mut known = BTreeMap::new();
+    for change in changes {
+        let key = match &change.way {
+            Way::Requests { methods, path, headers } if !methods.is_empty() => {
+                let AccessChange { port, who, turn, by, mode, .. } = change.clone();
+                (port, who, turn, by, mode, path.clone(), headers.clone())
             }
-            _ => false,
-        });
-        if !is_taken {
-            joined.push(change);
+            _ => {
+                joined.push(change);
+                continue;
+            }
+        };
+        let place = *known.entry(key).or_insert(joined.len());
+        match (joined.get_mut(place).map(|same| &mut same.way), change.way) {
+            (Some(Way::Requests { methods, .. }), Way::Requests { methods: more, .. }) => {
+                methods.extend(more);
+            }
+            (_, way) => joined.push(AccessChange { way, ..change }),
         }
     }
     joined
@@ -186,7 +207,8 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
                         Visibility::Public => Who::Everybody,
                         Visibility::Private => Who::AllOf(service.name.namespace.clone()),
                     };
-                    accesses.entry(who).or_default().insert(way, Vec::new());
+                    let mode = Some(snapshot.mode_of(service).to_string());
+                    accesses.entry(who).or_default().insert(way, By { mode, ..By::default() });
                 }
                 Mode::Strict => {
                     for grant in grants.get(&service.account).into_iter().flatten() {
@@ -212,7 +234,7 @@ fn add(snapshot: &Snapshot, grant: &Grant, service: &Service, port: &Port, to: &
     for source in sources.filter(|source| service.is_visible_in(&source.namespace)) {
         let known = to.entry(Who::Account(source.clone())).or_default();
         for way in &ways {
-            known.entry(way.clone()).or_default().push(Cited::target(target));
+            known.entry(way.clone()).or_default().targets.push(Cited::target(target));
         }
     }
 }

@@ -242,3 +242,33 @@ fn a_mode_that_comes_from_elsewhere_is_told_of_the_services_that_have_it() {
     assert_eq!(told(&in_namespace(Mode::Strict, None)), [""; 0]);
     assert_eq!(told(&in_namespace(Mode::Audit, Some(Mode::Strict))), [""; 0]);
 }
+
+#[test]
+fn the_mode_that_lets_all_in_is_told() {
+    let strict = mesh(None, &[]);
+    for mode in [Mode::Permissive, Mode::Audit] {
+        let access = Difference::between(&strict, &mesh(Some(mode), &[])).access;
+        let [gained] = &access[..] else { panic!("{access:?}") };
+        assert_eq!((&gained.by[..], &gained.mode), (&[][..], &Some(mode.to_string())));
+    }
+    let access = Difference::between(&strict, &mesh(None, &[("anna", &["/a"])])).access;
+    assert_eq!((access[0].by.len(), &access[0].mode), (1, &None));
+}
+
+#[test]
+fn twenty_thousand_ways_of_one_account_are_compared_quickly() {
+    let paths: Vec<_> = (0..20_000).map(|n| format!("/{n}")).collect();
+    let mut paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    let before = mesh_by(&["GET", "PUT"], None, &[("anna", &paths)]);
+    for path in paths.iter_mut().step_by(2) {
+        *path = "/other";
+    }
+    let after = mesh_by(&["GET", "PUT"], None, &[("anna", &paths)]);
+    // Half of them are lost, and one is gained, with both methods each.
+    let lost = access(&before, &after);
+    assert_eq!(lost.len(), 10_001);
+    assert_eq!(lost[10_000], "+ default/anna: GET, PUT on `/other`");
+    // A wider way is lost, and all the narrower ones are kept.
+    let wide = mesh_by(&["GET", "PUT"], None, &[("anna", &[&["*"], &paths[..]].concat())]);
+    assert_eq!(access(&wide, &after).len(), 1 + 10_001);
+}

@@ -56,7 +56,9 @@ impl Mesh {
     /// The ways of a port, as `m0 m1 → a 3, b 1`.
     fn ways(&self, service: &str, port: u16) -> Vec<String> {
         let splits = self.splits();
-        let ways = splits.ways().remove(&ServicePort::new(service.parse().unwrap(), port));
+        let port = ServicePort::new(service.parse().unwrap(), port);
+        let ways = splits.ways().remove(&port);
+        assert_eq!(splits.ways_from(&port.service).remove(&port), ways);
         ways.unwrap().unwrap().iter().map(written).collect()
     }
 }
@@ -198,6 +200,22 @@ fn a_circle_is_found_once_and_leads_nowhere() {
         .collect();
     assert_eq!(circles, [(2, "default/b".to_owned())]);
     assert_eq!(mesh.ways("a", 80), ["m0 → c 1", " → b 1"]);
+}
+
+#[test]
+fn of_one_service_no_ways_are_looked_at_but_those_behind_it() {
+    let mesh = Mesh::new(&["a", "b", "c", "d"])
+        .split("a", "a", &[], &[("b", 1), ("c", 1)])
+        .split("b", "b", &[], &[("d", 1)])
+        .split("d", "d", &[], &[("c", 1)]);
+    let splits = mesh.splits();
+    let of = |service: &str| {
+        let ways = splits.ways_from(&service.parse().unwrap());
+        let http = ways.keys().filter(|port| port.port == 80);
+        http.map(|port| port.service.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("b"), ["b", "d"]);
+    assert_eq!(of("c"), [""; 0], "it has no splits");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regex::bytes::RegexBuilder;
 use serde::{Deserialize, Serialize};
 
-use super::request::Arrival;
+use super::request::{Arrival, Comparison};
 use crate::policy::{HttpMatch, PathRegex};
 
 /// What of a match does not hold of a request.
@@ -44,20 +44,29 @@ pub(super) fn mismatches(one: &HttpMatch, arrival: &Arrival) -> Vec<Mismatch> {
         mismatches.push(Mismatch::Method { allowed });
     }
     if let Some(path) = &one.path {
-        if !is_whole(&path.whole_path(), &arrival.path) {
+        let own = Comparison::Path(Arc::clone(&path.text));
+        let is_own = || is_whole(&path.whole_path(), &[&arrival.path]);
+        let is_disguised = || is_whole(PathRegex::DISGUISED, &[&arrival.path]);
+        if !arrival.once(own, is_own) {
             mismatches.push(Mismatch::Path { expression: Arc::clone(&path.text) });
-        } else if is_whole(PathRegex::DISGUISED, &arrival.path) {
+        } else if arrival.once(Comparison::Disguise, is_disguised) {
             mismatches.push(Mismatch::DisguisedPath);
         }
     }
     for (name, expression) in &one.headers {
-        let (whole, values) = match &**name {
-            "host" => (HttpMatch::whole_authority(expression), std::slice::from_ref(&arrival.host)),
-            name => (expression.to_string(), arrival.header(name)),
-        };
         // Of several values, one that matches will do, in RBAC (Envoy's `rbac_match_headers_individually`) and
         // in routes.
-        if !values.iter().any(|value| is_whole(&whole, value)) {
+        let (values, meets) = if **name == *"host" {
+            let whole = || HttpMatch::whole_authority(expression);
+            let meets = || is_whole(&whole(), &[&arrival.host]);
+            let host = Comparison::Host(Arc::clone(expression));
+            (std::slice::from_ref(&arrival.host), arrival.once(host, meets))
+        } else {
+            let values = arrival.header(name);
+            let header = Comparison::Header(Arc::clone(name), Arc::clone(expression));
+            (values, arrival.once(header, || is_whole(expression, values)))
+        };
+        if !meets {
             mismatches.push(Mismatch::Header {
                 name: Arc::clone(name),
                 expression: Arc::clone(expression),
@@ -68,10 +77,22 @@ pub(super) fn mismatches(one: &HttpMatch, arrival: &Arrival) -> Vec<Mismatch> {
     mismatches
 }
 
-/// Whether `expression` matches the whole of `text`, byte by byte, as RE2 reads it. (The loader takes no
-/// expression that RE2 reads otherwise; one that cannot be read lets nothing through.)
-fn is_whole(expression: &str, text: &str) -> bool {
+/// Whether `expression` matches the whole of one of these texts, byte by byte, as RE2 reads it. (The loader
+/// takes no expression that RE2 reads otherwise; one that cannot be read lets nothing through.)
+fn is_whole(expression: &str, texts: &[impl AsRef<str>]) -> bool {
+    if texts.is_empty() {
+        return false;
+    }
+    #[cfg(test)]
+    COMPILED.with(|compiled| compiled.set(compiled.get() + 1));
     let whole = format!(r"\A(?:{expression})\z");
     let compiled = RegexBuilder::new(&whole).unicode(false).build();
-    compiled.is_ok_and(|compiled| compiled.is_match(text.as_bytes()))
+    compiled
+        .is_ok_and(|compiled| texts.iter().any(|text| compiled.is_match(text.as_ref().as_bytes())))
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many expressions this thread has compiled.
+    pub(super) static COMPILED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

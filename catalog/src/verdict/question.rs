@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::path;
+use super::host;
 use super::request::Request;
 use crate::name::{ServiceAccount, ServiceName};
-use crate::service::{Port, Resolution, Service};
+use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
 
 /// A call that is asked about.
@@ -72,11 +72,9 @@ impl Question {
                 "port {} of `{}` is not HTTP, so no request can be told from another: leave out the method, the path and headers",
                 port.number, service.name
             ))),
-            Some(request) => match path::problem(&request.path) {
-                Some(problem) => {
-                    Err(QuestionError::Request(format!("the path `{}` {problem}", request.path)))
-                }
-                None => match host_problem(service, port, request) {
+            Some(request) => match request.problem() {
+                Some(problem) => Err(QuestionError::Request(problem)),
+                None => match host::problem(snapshot, &self.caller, service, port, request) {
                     Some(problem) => Err(QuestionError::Request(problem)),
                     None => Ok((service, port)),
                 },
@@ -103,33 +101,6 @@ impl Question {
             })
         })
     }
-}
-
-/// What is wrong with the host of a request to a service that is passed through: it says where the request
-/// goes, and whether it is one to this service at all.
-fn host_problem(service: &Service, port: &Port, request: &Request) -> Option<String> {
-    let external = service.external.as_ref()?;
-    let hostname = external.hostname.as_ref()?;
-    if external.resolution != Resolution::Passthrough {
-        return None;
-    }
-    let (name, number) = (&service.name, port.number);
-    let with_port = if number == 80 { String::new() } else { format!(", with the port {number}") };
-    let advice = format!("one below `{hostname}`{with_port}");
-    let Some(host) = request.host() else {
-        return Some(format!(
-            "requests to `{name}` go where their host says: give the header host, {advice}"
-        ));
-    };
-    let lower = host.to_ascii_lowercase();
-    let below = hostname.as_str().trim_start_matches('*');
-    let bare = match lower.strip_suffix(&format!(":{number}")) {
-        None if number == 80 => Some(lower.as_str()),
-        bare => bare,
-    };
-    let is_below = bare.is_some_and(|bare| bare.len() > below.len() && bare.ends_with(below));
-    (!is_below)
-        .then(|| format!("a request to the host `{host}` is none to `{name}`: give {advice}"))
 }
 
 /// The accounts that policy knows: as which services run, and which targets come to name.

@@ -1,6 +1,8 @@
 //! A request as it is asked about, and as it arrives where it is judged.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +20,12 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
 }
 
+/// Whether a text is a token (RFC 9110, section 5.6.2), as methods and names of headers are.
+fn is_token(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_part)
+}
+
 impl Default for Request {
     fn default() -> Self {
         Self { method: "GET".to_owned(), path: "/".to_owned(), headers: Vec::new() }
@@ -25,6 +33,53 @@ impl Default for Request {
 }
 
 impl Request {
+    /// The header in which the server's sidecar tells the application who calls. It takes none from callers.
+    pub const CLIENT_CERTIFICATE: &str = "x-forwarded-client-cert";
+
+    /// The most headers that it may have: Envoy answers one with more by 431.
+    pub const MOST_HEADERS: usize = 100;
+
+    /// The most bytes that its method, its path and its headers may have together: the same.
+    pub const MOST_BYTES: usize = 60 << 10;
+
+    /// Why nobody can make this request, whoever is called; or no sidecar would take it.
+    pub fn problem(&self) -> Option<String> {
+        let headers = self.headers.iter();
+        let sizes = headers.map(|(name, value)| name.len().saturating_add(value.len()));
+        let bytes = sizes.fold(self.method.len() + self.path.len(), usize::saturating_add);
+        if self.headers.len() > Self::MOST_HEADERS || bytes > Self::MOST_BYTES {
+            return Some(format!(
+                "the request has {} headers and {bytes} bytes; Envoy takes {} headers and {} bytes at most",
+                self.headers.len(),
+                Self::MOST_HEADERS,
+                Self::MOST_BYTES,
+            ));
+        }
+        if !is_token(&self.method) {
+            return Some(format!("`{}` is no method: it is one word, such as GET", self.method));
+        }
+        if let Some(problem) = path::problem(&self.path) {
+            return Some(format!("the path `{}` {problem}", self.path));
+        }
+        if self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("host")).count() > 1 {
+            return Some("the request has two hosts: give one".to_owned());
+        }
+        self.headers.iter().find_map(|(name, value)| {
+            if !is_token(name) {
+                return Some(format!("`{name}` is no name of a header: it is one word, such as x-tier"));
+            }
+            if value.contains(|c: char| c.is_ascii_control() && c != '\t') {
+                return Some(format!("the header {name} has a value that is not one line"));
+            }
+            let is_certificate = name.eq_ignore_ascii_case(Self::CLIENT_CERTIFICATE);
+            is_certificate.then(|| {
+                format!(
+                    "the header {name} is set by the server's sidecar, whatever the caller sends: leave it out"
+                )
+            })
+        })
+    }
+
     /// The host that it says it is for.
     pub(super) fn host(&self) -> Option<&str> {
         let host = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
@@ -33,14 +88,29 @@ impl Request {
 }
 
 /// A request as a sidecar compares it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) method: String,
     /// Without its query.
     pub(super) path: String,
     pub(super) host: String,
     /// By lower-case name. Several values of one name are compared each by itself.
-    headers: BTreeMap<String, Vec<String>>,
+    headers: Arc<BTreeMap<String, Vec<String>>>,
+    /// What has been compared, so that it is compared once.
+    known: RefCell<BTreeMap<Comparison, bool>>,
+}
+
+/// A part of a request, and the expression of a rule that is about it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Comparison {
+    /// The path.
+    Path(Arc<str>),
+    /// The path, with what some servers read as another one.
+    Disguise,
+    /// The host.
+    Host(Arc<str>),
+    /// The values of a header: name and expression.
+    Header(Arc<str>, Arc<str>),
 }
 
 impl Arrival {
@@ -59,7 +129,17 @@ impl Arrival {
     /// it does with escaped slashes is for it to say.
     pub(super) fn at_server(&self) -> Result<Self, Rejected> {
         let path = path::normalized(&self.path, EscapedSlashes::Keep)?;
-        Ok(Self { path, ..self.clone() })
+        Ok(self.otherwise(path, self.host.clone()))
+    }
+
+    /// The same with another host.
+    pub(super) fn to_host(&self, host: &str) -> Self {
+        self.otherwise(self.path.clone(), host.to_owned())
+    }
+
+    fn otherwise(&self, path: String, host: String) -> Self {
+        let (method, headers) = (self.method.clone(), Arc::clone(&self.headers));
+        Self { method, path, host, headers, known: RefCell::default() }
     }
 
     /// Whether `service` answers it with 400, before it asks who calls.
@@ -75,7 +155,23 @@ impl Arrival {
         }
         headers.remove("host");
         let host = request.host().unwrap_or(host_of_service).to_owned();
-        Self { method: request.method.clone(), path, host, headers }
+        let (method, headers) = (request.method.clone(), Arc::new(headers));
+        Self { method, path, host, headers, known: RefCell::default() }
+    }
+
+    /// Whether the request meets an expression, which is asked of `meets` once.
+    pub(super) fn once(&self, comparison: Comparison, meets: impl FnOnce() -> bool) -> bool {
+        let known = self.known.borrow().get(&comparison).copied();
+        known.unwrap_or_else(|| {
+            let meets = meets();
+            self.known.borrow_mut().insert(comparison, meets);
+            meets
+        })
+    }
+
+    /// Whether an expression on the host has been compared.
+    pub(super) fn has_compared_host(&self) -> bool {
+        self.known.borrow().keys().any(|one| matches!(one, Comparison::Host(_)))
     }
 
     /// The values of a header, in order.

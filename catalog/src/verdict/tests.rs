@@ -567,3 +567,6 @@ fn names_that_policy_does_not_know_have_no_verdict() {
         QuestionError::Request(_)
     ));
 }
+
+mod bounds;
+mod hosts;

@@ -9,9 +9,9 @@ use ironmesh_config::closest;
 
 use super::offline;
 use crate::cli::{Output, PolicyExplainArguments};
-use crate::exit::{DENIED, Usage};
+use crate::exit::{DENIED, Unanswered, Usage};
 use crate::places::Places;
-use crate::stdout::{out, outln};
+use crate::stdout::out;
 
 /// Tells whether a call would be let through. To be asked about one that is not allowed is no failure, but
 /// scripts learn of it by the exit code.
@@ -19,9 +19,23 @@ pub(crate) async fn explain(
     arguments: PolicyExplainArguments,
     output: Output,
 ) -> anyhow::Result<()> {
+    let (verdict, told) = answer(arguments, output).await.map_err(Unanswered)?;
+    out!("{told}")?;
+    if verdict.answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
+}
+
+/// The verdict, and what is said of it.
+async fn answer(
+    arguments: PolicyExplainArguments,
+    output: Output,
+) -> anyhow::Result<(Verdict, String)> {
     let places = Places::find(&arguments.config)?;
     let offline = arguments.offline.clone();
     let question = question(arguments);
+    // Of a request that nobody can make there is nothing to ask, however long it is.
+    if let Some(problem) = question.request.as_ref().and_then(Request::problem) {
+        return Err(Usage(problem).into());
+    }
     let verdict: Verdict = match &offline {
         Some(folder) => {
             let (_, specification) = offline::load(folder, output)?;
@@ -34,11 +48,14 @@ pub(crate) async fn explain(
             answered => answered?,
         },
     };
-    match output {
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&verdict)?)?,
-        Output::Text => out!("{}", words::verdict(&verdict))?,
-    }
-    if verdict.answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
+    let told = match output {
+        Output::Json => format!("{}\n", serde_json::to_string_pretty(&verdict)?),
+        Output::Text => {
+            let assumed = offline.map(|_| offline::assumed(&places));
+            words::verdict(&verdict, assumed.as_deref())
+        }
+    };
+    Ok((verdict, told))
 }
 
 fn question(arguments: PolicyExplainArguments) -> Question {

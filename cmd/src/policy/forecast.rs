@@ -1,6 +1,10 @@
 //! What would change if something else were the policy: two moments of the mesh, and what every proxy is
 //! to have at each. Nothing that runs takes notice.
 
+mod findings;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -8,13 +12,13 @@ use imbl::OrdMap;
 use ironmesh_admin::{FieldChange, FindingView, Plan, PlannedProxy, ProxyGroup, ResourceChange};
 use ironmesh_catalog::verdict::Sight;
 use ironmesh_catalog::{
-    Difference, Finding, Inputs, MeshSpecification, Proxy, Records, Secret, ServiceAccount,
+    Difference, Inputs, MeshSpecification, Proxy, Records, Secret, ServiceAccount,
     ServiceCertificate, Snapshot,
 };
 use ironmesh_providers::discover;
 use ironmesh_xds_compile::forecast::{ResourceDifference, difference};
 use ironmesh_xds_compile::{Compiled, Compiler};
-use ironmesh_xds_wire::{ResourceType, Version};
+use ironmesh_xds_wire::{Resource, ResourceType, Version};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -25,60 +29,72 @@ pub(crate) struct Known {
     pub(crate) connected: bool,
 }
 
+/// Nobody waits for the forecast any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the plan was given up, since nobody waits for it")]
+pub(crate) struct Unwanted;
+
 /// What would change for the mesh of `before` and for these proxies if `specification` were the policy.
 ///
 /// What is compared with is the mesh when all has settled: those who are connected have taken what they are
 /// given. (A port that a proxy did not have in force before, it is not taken to have then.) Where there is
-/// policy alone, the proxies are examples, and nothing is wrong with them.
+/// policy alone, the proxies are examples, and nothing is wrong with them. Whether it is still wanted is
+/// asked before each proxy.
 pub(crate) fn forecast(
     before: &Arc<Snapshot>,
     specification: &Arc<MeshSpecification>,
     proxies: &[Known],
     sight: Sight,
     with_fields: bool,
-) -> Plan {
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<Plan, Unwanted> {
+    let compiled = |compiler: &mut Compiler| -> Result<Vec<_>, Unwanted> {
+        let compiled = proxies.iter().map(|known| {
+            if is_wanted() { Ok(compiler.compile(&known.proxy)) } else { Err(Unwanted) }
+        });
+        compiled.collect()
+    };
     let mut compiler = Compiler::new(Arc::clone(before));
-    let old: Vec<_> = proxies.iter().map(|known| compiler.compile(&known.proxy)).collect();
+    let old = compiled(&mut compiler)?;
     drop(compiler);
 
     let inputs = with_policy(before.inputs(), specification);
     let mut compiler = Compiler::new(Arc::new(before.revise(inputs.clone())));
-    let mut new: Vec<_> = proxies.iter().map(|known| compiler.compile(&known.proxy)).collect();
+    let mut new = compiled(&mut compiler)?;
     if let Some(records) = settled(&inputs.records, proxies, &old, &new) {
         let discovered = discover(specification, &records);
         let settled = compiler.snapshot().revise(Inputs { records, discovered, ..inputs });
         compiler.update(Arc::new(settled));
-        new = proxies.iter().map(|known| compiler.compile(&known.proxy)).collect();
+        new = compiled(&mut compiler)?;
     }
     let after = compiler.snapshot();
 
-    let findings = |snapshot: &Snapshot, compiled: &[Compiled]| -> BTreeSet<_> {
-        let of_proxies = compiled.iter().flat_map(|one| one.findings.clone());
-        let all = snapshot.findings().cloned().chain(of_proxies);
-        all.filter(|_| sight == Sight::Mesh).map(Ordered).collect()
+    let findings = |snapshot: &Snapshot, compiled: &[Compiled]| -> Vec<FindingView> {
+        let of_proxies = compiled.iter().flat_map(|one| &one.findings);
+        let all = snapshot.findings().chain(of_proxies);
+        all.filter(|_| sight == Sight::Mesh).map(Into::into).collect()
     };
-    let (found, finds) = (findings(before, &old), findings(after, &new));
-    let view = |finding: &Ordered| FindingView::from(&finding.0);
+    let found = findings::differing(&findings(before, &old), &findings(after, &new));
     let groups = groups(proxies, &old, &new, sight, with_fields);
     let affected: usize = groups.iter().map(|group| group.proxies.len()).sum();
-    Plan {
+    Ok(Plan {
         from: before.specification.revision.to_string(),
         to: specification.revision.to_string(),
         difference: Difference::between(before, after),
         unaffected: proxies.len() - affected,
         proxies: groups,
-        findings_new: finds.difference(&found).map(view).collect(),
-        findings_gone: found.difference(&finds).map(view).collect(),
-    }
+        findings_new: found.new,
+        findings_gone: found.gone,
+        findings_changed: found.changed,
+    })
 }
 
 /// Adds what is found in the documents themselves, before and after.
 pub(crate) fn add_findings(plan: &mut Plan, before: &[FindingView], after: &[FindingView]) {
-    let is_in = |all: &[FindingView], one: &FindingView| {
-        all.iter().any(|other| (&other.code, &other.message) == (&one.code, &one.message))
-    };
-    plan.findings_new.extend(after.iter().filter(|one| !is_in(before, one)).cloned());
-    plan.findings_gone.extend(before.iter().filter(|one| !is_in(after, one)).cloned());
+    let found = findings::differing(before, after);
+    plan.findings_new.extend(found.new);
+    plan.findings_gone.extend(found.gone);
+    plan.findings_changed.extend(found.changed);
 }
 
 /// The same mesh under another policy.
@@ -134,10 +150,14 @@ fn settled(
     differs.then_some(settled)
 }
 
-/// What tells a group of proxies from the others: what each resource was and is.
-type Key = Vec<(ResourceType, Arc<str>, Option<Version>, Option<Version>)>;
+/// What tells a group of proxies from the others: what becomes of which resources, and of whose
+/// connections; and what each resource was and is, where that is told.
+type Key = (Vec<(ResourceType, Arc<str>, &'static str, Versions)>, Vec<String>);
 
-/// The proxies that would be sent something, by what.
+type Versions = Option<(Option<Version>, Option<Version>)>;
+
+/// The proxies that would be sent something, by what. Listeners are bound to other addresses on each
+/// machine, and change together all the same.
 fn groups(
     proxies: &[Known],
     old: &[Compiled],
@@ -151,16 +171,18 @@ fn groups(
         if differences.is_empty() {
             continue;
         }
-        let version = |resource: &Option<Arc<ironmesh_xds_wire::Resource>>| {
-            resource.as_ref().map(|resource| resource.version())
-        };
+        let version =
+            |resource: &Option<Arc<Resource>>| resource.as_ref().map(|resource| resource.version());
         let key = differences.iter().map(|one| {
-            (one.resource_type, Arc::clone(&one.name), version(&one.before), version(&one.after))
+            let versions = with_fields.then(|| (version(&one.before), version(&one.after)));
+            (one.resource_type, Arc::clone(&one.name), how(one), versions)
         });
-        let group = groups.entry(key.collect()).or_insert_with(|| ProxyGroup {
+        let drains: Vec<_> = differences.iter().flat_map(ResourceDifference::drains).collect();
+        let key = (key.collect(), drains.clone());
+        let group = groups.entry(key).or_insert_with(|| ProxyGroup {
             proxies: Vec::new(),
             resources: differences.iter().map(|one| change(one, with_fields)).collect(),
-            drains: differences.iter().flat_map(ResourceDifference::drains).collect(),
+            drains,
         });
         let record = &known.proxy.record;
         group.proxies.push(PlannedProxy {
@@ -176,21 +198,24 @@ fn groups(
     groups
 }
 
+fn how(difference: &ResourceDifference) -> &'static str {
+    match (&difference.before, &difference.after) {
+        (None, _) => "added",
+        (_, None) => "removed",
+        _ => "changed",
+    }
+}
+
 fn change(difference: &ResourceDifference, with_fields: bool) -> ResourceChange {
-    let json = |resource: &Option<Arc<ironmesh_xds_wire::Resource>>| {
+    let json = |resource: &Option<Arc<Resource>>| {
         resource.as_ref().filter(|_| with_fields).map(|resource| resource.to_json())
     };
     let mut fields = Vec::new();
     differing(String::new(), json(&difference.before), json(&difference.after), &mut fields);
-    let change = match (&difference.before, &difference.after) {
-        (None, _) => "added",
-        (_, None) => "removed",
-        _ => "changed",
-    };
     ResourceChange {
         resource_type: difference.resource_type.to_string(),
         name: difference.name.to_string(),
-        change: change.to_owned(),
+        change: how(difference).to_owned(),
         fields,
     }
 }
@@ -214,51 +239,5 @@ fn differing(at: String, before: Option<Value>, after: Option<Value>, into: &mut
             }
         }
         (before, after) => into.push(FieldChange { at, before, after }),
-    }
-}
-
-/// A finding in the order in which findings are told.
-#[derive(Debug, PartialEq, Eq)]
-struct Ordered(Finding);
-
-impl PartialOrd for Ordered {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Ordered {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        // Where a finding is written is no matter: a line more above it makes no new one.
-        (self.0.code, &self.0.message).cmp(&(other.0.code, &other.0.message))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn values_differ_as_deep_inside_as_they_do() {
-        let before = json!({ "a": { "b/c": 1, "d": [1, 2] }, "e": 1 });
-        let after = json!({ "a": { "b/c": 2, "d": [1, 3, 4] }, "f": 1 });
-        let mut fields = Vec::new();
-        differing(String::new(), Some(before.clone()), Some(after), &mut fields);
-        let told: Vec<_> = fields.iter().map(|one| (&*one.at, &one.before, &one.after)).collect();
-        assert_eq!(
-            told,
-            [
-                ("/a/b~1c", &Some(json!(1)), &Some(json!(2))),
-                ("/a/d/1", &Some(json!(2)), &Some(json!(3))),
-                ("/a/d/2", &None, &Some(json!(4))),
-                ("/e", &Some(json!(1)), &None),
-                ("/f", &None, &Some(json!(1))),
-            ]
-        );
-        fields.clear();
-        differing(String::new(), Some(before.clone()), Some(before), &mut fields);
-        assert!(fields.is_empty());
     }
 }

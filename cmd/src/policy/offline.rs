@@ -18,10 +18,11 @@ use super::check;
 use super::forecast::{Known, to_be_issued};
 use crate::cli::Output;
 use crate::exit::Found;
-use crate::stdout::Unwritten;
+use crate::places::Places;
+use crate::stdout::{Unwritten, outln};
 
 /// Reads a policy folder that must pass the check. If it does not, what is wrong is told as by
-/// `policy check`.
+/// `policy check`, and which folder it is.
 pub(crate) fn load(
     folder: &Path,
     output: Output,
@@ -39,8 +40,20 @@ pub(super) fn tell_refused(
     folder: &Path,
     output: Output,
 ) -> Result<Found, Unwritten> {
+    if output == Output::Text {
+        outln!("`{}` is refused:\n", folder.display())?;
+    }
     check::tell(loaded, output)?;
     Ok(check::refusal(loaded, &format!("`{}`", folder.display())))
+}
+
+/// What is taken for granted of a mesh that is not asked, and who says so.
+pub(crate) fn assumed(places: &Places) -> String {
+    let Settings { mode, domain, trust_domain, .. } = &places.settings;
+    let file = places.file.display();
+    let by =
+        if places.is_read { format!("by `{file}`") } else { format!("as `{file}` is not there") };
+    format!("of policy alone: mode {mode}, domain {domain}, trust domain {trust_domain}, {by}")
 }
 
 /// The mesh of a policy into which these have joined, and nobody else.

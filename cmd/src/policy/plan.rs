@@ -33,7 +33,8 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         let records = offline::records(&proxies);
         let before = Arc::new(offline::snapshot(&places.settings, &before, records));
         let sight = Sight::PolicyAlone;
-        let mut plan = forecast(&before, &specification, &proxies, sight, arguments.resources);
+        let with_fields = arguments.resources;
+        let mut plan = forecast(&before, &specification, &proxies, sight, with_fields, &|| true)?;
         let views =
             |loaded: &Loaded| -> Vec<_> { loaded.findings.iter().map(Into::into).collect() };
         add_findings(&mut plan, &views(&old), &views(&loaded));
@@ -49,7 +50,8 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         Output::Json => outln!("{}", serde_json::to_string_pretty(&plan)?)?,
         Output::Text => {
             let color = std::io::stdout().is_terminal();
-            out!("{}", words::plan(&plan, color))?;
+            let assumed = arguments.offline.as_ref().map(|_| offline::assumed(&places));
+            out!("{}", words::plan(&plan, assumed.as_deref(), color))?;
         }
     }
     if arguments.detailed_exitcode && !plan.is_empty() {

@@ -11,7 +11,7 @@ use ironmesh_admin::{
     AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined,
     MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, Refusal, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
-    RolledBack,
+    RolledBack, Waits,
 };
 use ironmesh_catalog::{
     JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, Verdict,
@@ -31,6 +31,7 @@ use super::policy_source::{PolicyState, Rollbacks};
 use super::reconciler::Outlook;
 use super::register::Register;
 use crate::exit::chain;
+pub(super) use foresight::Planning;
 
 #[derive(Debug)]
 pub(crate) struct RunningControlPlane {
@@ -47,8 +48,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) xds_address: SocketAddr,
     /// Where proxies are told to find it; empty = derived from the above.
     pub(crate) advertise: Vec<(String, u16)>,
-    /// Held by whoever makes a plan: one at a time, since each compiles all proxies twice.
-    pub(crate) planning: Mutex<()>,
+    pub(crate) planning: Planning,
 }
 
 impl ControlPlane for RunningControlPlane {
@@ -88,8 +88,8 @@ impl ControlPlane for RunningControlPlane {
         self.verdict(question)
     }
 
-    fn plan(&self, request: &PlanRequest) -> Result<Plan, Refusal> {
-        self.foresee(request)
+    fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
+        self.foresee(request, waits)
     }
 
     fn policy_revisions(&self) -> Result<RevisionList, Refusal> {

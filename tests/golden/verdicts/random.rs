@@ -81,7 +81,14 @@ const DISGUISED: &[&str] = &["/a/%2e%2e;x/b", "/b/a/.%2e;/c"];
 const METHODS: &[&str] = &["GET", "POST", "DELETE"];
 const TIERS: &[&str] = &["gold|silver", "gold", ".*", "g.*,s.*", "[a-z]+", "^$", "(?i:GOLD)"];
 const TIER_VALUES: &[&str] = &["gold", "silver", "golden", "", "GOLD", "lead,gold"];
-const HOSTS: &[&str] = &[r"s[0-4]\.default.*", "[a-z0-9.]+", r"S1\.default", ".*internal"];
+const HOSTS: &[&str] = &[
+    r"s[0-4]\.default.*",
+    "[a-z0-9.]+",
+    r"S1\.default",
+    ".*internal",
+    r"other\.example",
+    "s[0-9]",
+];
 
 /// A policy: `SERVICES` services named `s0`, `s1` and so on, of fewer accounts, some of them private or with
 /// parts; the clients; services outside of the mesh, which are at `outside`; and splits behind splits.
@@ -224,6 +231,23 @@ fn condition(chance: &mut Chance, text: &mut String) {
             _ => format!("X-Tier = '{}'", chance.one_of(TIERS)),
         };
         writeln!(text, "headers = {{ {header} }}").unwrap();
+    }
+}
+
+/// A host by which a service is called, or would not be.
+pub(super) fn host(chance: &mut Chance, service: &str) -> String {
+    let whole = format!("{service}.default.mesh.internal");
+    match chance.below(12) {
+        0 => service.to_owned(),
+        1 => format!("{service}:80"),
+        2 => format!("{}.Default", service.to_uppercase()),
+        3 => whole,
+        4 => format!("{whole}:80"),
+        5 => format!("{service}.default:80"),
+        6 => "other.example".to_owned(),
+        7 => format!("{service}.default:81"),
+        8 => format!("{whole}."),
+        _ => format!("{service}.default"),
     }
 }
 

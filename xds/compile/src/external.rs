@@ -113,11 +113,6 @@ fn cache() -> DnsCacheConfig {
     }
 }
 
-/// Whether calls of a service go where their host says.
-pub(crate) fn is_passed_through(service: &Service) -> bool {
-    service.external.as_ref().is_some_and(|one| one.resolution == Resolution::Passthrough)
-}
-
 /// Looks up the host of requests that go to a cluster that is passed through, and of no others.
 pub(crate) fn lookup() -> HttpFilter {
     let config = FilterConfig {
@@ -125,18 +120,6 @@ pub(crate) fn lookup() -> HttpFilter {
         ..FilterConfig::default()
     };
     http_filter("envoy.filters.http.dynamic_forward_proxy", any(&config))
-}
-
-/// By what hosts an external service port is called besides the names that it has in the mesh.
-pub(crate) fn hosts(external: &External, port: &ServicePort, is_plain: bool) -> Vec<String> {
-    let Some(hostname) = &external.hostname else { return Vec::new() };
-    let with_port = format!("{hostname}:{}", port.port);
-    // Where it is not written, the port that is passed through is 80.
-    let is_plain = match external.resolution {
-        Resolution::Passthrough => port.port == 80,
-        Resolution::Static | Resolution::Dns => is_plain,
-    };
-    if is_plain { vec![hostname.to_string(), with_port] } else { vec![with_port] }
 }
 
 /// What the host of requests is rewritten to: what the service is called outside.

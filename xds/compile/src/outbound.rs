@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    EndpointSource, EscapedSlashes, MeshEndpoint, Name, Port, Protocol, Proxy, Service,
-    ServiceAccount, ServiceName, ServicePort, Snapshot, Transport,
+    EndpointSource, EscapedSlashes, MeshEndpoint, Port, Protocol, Proxy, Service, ServiceAccount,
+    ServicePort, Snapshot, Transport, hosts,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster, UpstreamConnectionOptions,
@@ -135,7 +135,7 @@ impl ByHost {
     pub(crate) fn of<'a>(services: impl Iterator<Item = &'a Service>) -> Self {
         let mut by_host = Self { looks_up: false, escaped_slashes: EscapedSlashes::Reject };
         for service in services {
-            by_host.looks_up |= external::is_passed_through(service);
+            by_host.looks_up |= hosts::is_passed_through(service);
             if service.escaped_slashes == EscapedSlashes::Keep {
                 by_host.escaped_slashes = EscapedSlashes::Keep;
             }
@@ -173,7 +173,7 @@ pub(crate) fn by_host_routes(
         .iter()
         .filter_map(|(port, destination)| {
             let service = snapshot.service(&port.service)?;
-            let domains = hosts(snapshot, caller, service, port);
+            let domains = hosts::hosts(snapshot, caller, service, port);
             is_http(service, port.port).then_some((port, destination, service, domains))
         })
         .collect();
@@ -211,52 +211,6 @@ pub(crate) fn by_host_routes(
     RouteConfiguration { name: BY_HOST.to_owned(), virtual_hosts, ..RouteConfiguration::default() }
 }
 
-/// Whether a host, with or without a port, is that of a service of the mesh, or could be: no external
-/// service has it, whether the caller may call that one or not.
-fn is_of_the_mesh(snapshot: &Snapshot, host: &str) -> bool {
-    let name = host.split(':').next().unwrap_or(host);
-    let domain = snapshot.mesh.domain.as_str();
-    let is_below =
-        name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    is_below || short_name(name).is_some_and(|name| snapshot.service(&name).is_some())
-}
-
-/// The service of the mesh that is called so, if there is one of that name.
-pub(crate) fn short_name(hostname: &str) -> Option<ServiceName> {
-    let (name, namespace) = hostname.split_once('.')?;
-    Some(ServiceName::new(Name::new(namespace).ok()?, Name::new(name).ok()?))
-}
-
 fn is_http(service: &Service, number: u16) -> bool {
     service.port(number).is_some_and(|port| port.protocol.is_http())
-}
-
-/// By what hosts a service port is called: three forms of its name, and what it is called outside, each
-/// with the port, and without it for port 80 or else the only HTTP port. (A wildcard domain would not
-/// match a host with a port.)
-fn hosts(
-    snapshot: &Snapshot,
-    caller: &ServiceAccount,
-    service: &Service,
-    port: &ServicePort,
-) -> Vec<String> {
-    let name = &service.name;
-    let mut names =
-        vec![format!("{}.{}", name.name, name.namespace), snapshot.mesh.domain.hostname(name)];
-    if name.namespace == caller.namespace {
-        names.push(name.name.to_string());
-    }
-    let others = service.ports.iter().filter(|other| other.number != port.port);
-    let is_plain = port.port == 80 || !others.into_iter().any(|other| other.protocol.is_http());
-    // What goes where its host says goes nowhere by a name of the mesh.
-    let names = if external::is_passed_through(service) { Vec::new() } else { names };
-    let mut hosts: Vec<_> = names.iter().map(|name| format!("{name}:{}", port.port)).collect();
-    if is_plain {
-        hosts.extend(names);
-    }
-    let external = service.external.iter();
-    let outside = external.flat_map(|external| external::hosts(external, port, is_plain));
-    hosts.extend(outside.filter(|host| !is_of_the_mesh(snapshot, host)));
-    hosts.sort();
-    hosts
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ironmesh_catalog::{
-    Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Upstream,
+    Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Upstream, hosts,
 };
 use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
@@ -95,7 +95,7 @@ pub(crate) fn http_listener(
     port: &ServicePort,
     local_port: u16,
 ) -> Listener {
-    let lookup = external::is_passed_through(service).then(external::lookup);
+    let lookup = hosts::is_passed_through(service).then(external::lookup);
     let filters = lookup.into_iter().collect();
     let manager = connection_manager(
         Side::Outbound,
@@ -176,13 +176,13 @@ pub(crate) fn upstream_routes(
     port: &ServicePort,
     routes: Vec<Route>,
 ) -> RouteConfiguration {
-    let external = service.external.as_ref().filter(|_| external::is_passed_through(service));
+    let external = service.external.as_ref().filter(|_| hosts::is_passed_through(service));
     let any = || vec!["*".to_owned()];
     RouteConfiguration {
         name: name(port),
         virtual_hosts: vec![VirtualHost {
             name: "upstream".to_owned(),
-            domains: external.map_or_else(any, |external| external::hosts(external, port, true)),
+            domains: external.map_or_else(any, |external| hosts::outside(external, port, true)),
             routes,
             ..VirtualHost::default()
         }],

@@ -4,22 +4,29 @@ use std::fmt::Write as _;
 
 use ironmesh_catalog::routing::Branch;
 use ironmesh_catalog::verdict::{
-    Answer, Destination, Enforcement, Gets, Judgement, Mismatch, Miss, Outside, Permit,
+    Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
+    Outside, Permit,
 };
-use ironmesh_catalog::{MeshEndpoint, Name, Resolution, Transport, Verdict};
+use ironmesh_catalog::{MeshEndpoint, Name, Request, Resolution, Transport, Verdict};
 
 /// How many endpoints are told of each destination.
 const ENDPOINTS: usize = 5;
 
-/// A verdict as text.
-pub(super) fn verdict(verdict: &Verdict) -> String {
+/// A verdict as text; with what was assumed, where it is of policy alone.
+pub(super) fn verdict(verdict: &Verdict, assumed: Option<&str>) -> String {
     let mut text = headline(verdict);
     let mut line = |words: String| {
         // (Writing to a string does not fail.)
         let _ = writeln!(text, "  {words}");
     };
+    if let Some(assumed) = assumed {
+        line(assumed.to_owned());
+    }
     if let Some(path) = &verdict.compared_path {
         line(format!("the path is compared as `{path}`"));
+    }
+    if let Some(host) = &verdict.compared_host {
+        line(compared_host(verdict, host));
     }
     if !verdict.caller_runs {
         line(format!("no service runs as {}: no proxy calls as it", verdict.caller));
@@ -43,6 +50,29 @@ pub(super) fn verdict(verdict: &Verdict) -> String {
         text.push_str(&destination(verdict, one, &share(verdict, one)));
     }
     text
+}
+
+/// What a rule about the host compares, and what else it may be.
+fn compared_host(verdict: &Verdict, compared: &ComparedHost) -> String {
+    let ComparedHost { host, at_upstream } = compared;
+    let headers = verdict.request.iter().flat_map(|request| &request.headers);
+    let is_written = headers.into_iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
+    match at_upstream {
+        Some(AtUpstream { host: other, answer }) => {
+            let answer = match answer {
+                Answer::Allowed => "allowed",
+                Answer::InPart => "allowed in part",
+                Answer::Denied | Answer::Nowhere | Answer::Rejected(_) => "denied",
+            };
+            format!(
+                "the host is compared as `{host}`, by `Host`; at a declared upstream it is `{other}`: {answer}"
+            )
+        }
+        None if is_written => format!("the host is compared as `{host}`"),
+        None => format!(
+            "the host is compared as `{host}`, as at a declared upstream; by `Host` it is as the caller writes it"
+        ),
+    }
 }
 
 /// Where calls go: of a request the condition that it meets, else all branches.
@@ -179,11 +209,21 @@ fn missed(verdict: &Verdict, miss: &Miss) -> Vec<String> {
     };
     lines.extend(miss.mismatches.iter().map(|one| match one {
         Mismatch::Method { allowed } => {
-            format!("  the method {method} is none of: {}", allowed.join(", "))
+            let upper = method.to_ascii_uppercase();
+            let is_lower = upper != method && allowed.iter().any(|allowed| **allowed == *upper);
+            let hint = if is_lower {
+                format!("; {upper} is another one, since methods are compared as they are written")
+            } else {
+                String::new()
+            };
+            format!("  the method {method} is none of: {}{hint}", allowed.join(", "))
         }
         Mismatch::Path { expression } => format!("  the path `{path}` does not match `{expression}`"),
         Mismatch::DisguisedPath => {
             format!("  the path `{path}` has a segment that some servers read as `..`: no rule covers it")
+        }
+        Mismatch::Header { name, expression, .. } if **name == *Request::CLIENT_CERTIFICATE => {
+            format!("  the header {name} is not known here, since the server's sidecar sets it, whatever the caller sends; whether it matches `{expression}` shows there alone")
         }
         Mismatch::Header { name, expression, values } if values.is_empty() => {
             format!("  the header {name} is missing, which must match `{expression}`")

@@ -11,19 +11,23 @@ use ironmesh_catalog::routing::Branch;
 /// How many proxies of a group are named.
 const NAMED: usize = 3;
 
-/// A plan as text.
-pub(super) fn plan(plan: &Plan, color: bool) -> String {
+/// A plan as text; with what was assumed, where it is of policy alone.
+pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     let mut text = String::new();
+    let what = if plan.is_empty() { "no changes: " } else { "" };
+    let _ = writeln!(text, "{what}{} → {}", plan.from, plan.to);
+    if let Some(assumed) = assumed {
+        let _ = writeln!(text, "{assumed}");
+    }
     if plan.is_empty() {
-        let _ = writeln!(text, "no changes: {} → {}", plan.from, plan.to);
         return text;
     }
-    let _ = writeln!(text, "{} → {}", plan.from, plan.to);
     services(&mut text, plan);
     access(&mut text, &plan.difference.access);
     splits(&mut text, plan);
     findings(&mut text, "found wrong from then on", '+', &plan.findings_new);
     findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
+    findings(&mut text, "found wrong of others or more or fewer", '~', &plan.findings_changed);
     proxies(&mut text, plan);
     if color { colored(&text) } else { text }
 }
@@ -63,18 +67,17 @@ fn access(text: &mut String, changes: &[AccessChange]) {
     }
     for (port, changes) in by_port {
         let _ = writeln!(text, "  {}, port {}", port.service, port.port);
-        for AccessChange { who, turn, way, by, .. } in changes {
+        for AccessChange { who, turn, way, by, mode, .. } in changes {
             let verb = match turn {
                 Turn::Gained => "+ {} gains",
                 Turn::Kept => "  {} keeps",
                 Turn::Lost => "- {} loses",
             };
             let verb = verb.replace("{}", &who.to_string());
-            let by: Vec<_> = by.iter().map(ToString::to_string).collect();
-            let by = match &by[..] {
-                [] => "permissive mode".to_owned(),
-                some => some.join(", "),
-            };
+            let targets = by.iter().map(ToString::to_string);
+            let by: Vec<_> =
+                mode.iter().map(|mode| format!("{mode} mode")).chain(targets).collect();
+            let by = by.join(", ");
             let _ = writeln!(text, "    {verb} {way}: {by}");
         }
     }

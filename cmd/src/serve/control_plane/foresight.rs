@@ -3,15 +3,40 @@
 
 use std::sync::Arc;
 
-use ironmesh_admin::{Plan, PlanRequest, Refusal};
+use ironmesh_admin::{Plan, PlanRequest, Refusal, Waits};
 use ironmesh_catalog::verdict::{Sight, verdict};
 use ironmesh_catalog::{Proxy, Question, Snapshot, Verdict};
 use ironmesh_config::{Document, load_documents, render};
+use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::RunningControlPlane;
 use crate::policy::advice;
 use crate::policy::forecast::{Known, add_findings, forecast};
 use crate::serve::admission::statement;
+
+/// Who makes a plan: one at a time, since each compiles all proxies twice.
+#[derive(Debug, Default)]
+pub(crate) struct Planning {
+    /// Held for as long as a plan is made.
+    turn: Mutex<()>,
+    /// When the last one was begun.
+    begun: Mutex<Option<Timestamp>>,
+}
+
+impl Planning {
+    fn begin(&self) -> Result<MutexGuard<'_, ()>, Refusal> {
+        let Some(turn) = self.turn.try_lock() else {
+            let since = self.begun.lock().map(|begun| format!(", since {begun:.0}"));
+            return Err(Refusal::Busy(format!(
+                "another plan is being made{}: try again when it is done",
+                since.unwrap_or_default()
+            )));
+        };
+        *self.begun.lock() = Some(Timestamp::now());
+        Ok(turn)
+    }
+}
 
 impl RunningControlPlane {
     pub(super) fn verdict(&self, question: &Question) -> Result<Verdict, Refusal> {
@@ -19,10 +44,8 @@ impl RunningControlPlane {
         verdict.map_err(|error| Refusal::Request(advice(&error)))
     }
 
-    pub(super) fn foresee(&self, request: &PlanRequest) -> Result<Plan, Refusal> {
-        let Some(_only) = self.planning.try_lock() else {
-            return Err(Refusal::Busy("another plan is being made: try again".to_owned()));
-        };
+    pub(super) fn foresee(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
+        let _turn = self.planning.begin()?;
         let documents = request.documents.iter();
         let loaded = load_documents(documents.map(|(path, text)| Document::new(&**path, &**text)));
         let Some(specification) = loaded.specification else {
@@ -32,7 +55,10 @@ impl RunningControlPlane {
         let snapshot = self.newest()?;
         let proxies = self.proxies_of(&snapshot);
         let sight = Sight::Mesh;
-        let mut plan = forecast(&snapshot, &specification, &proxies, sight, request.resources);
+        let is_wanted = || waits.still();
+        let with_fields = request.resources;
+        let plan = forecast(&snapshot, &specification, &proxies, sight, with_fields, &is_wanted);
+        let mut plan = plan.map_err(|error| Refusal::Busy(error.to_string()))?;
         let view = self.policy.borrow().view.clone();
         // If the source holds something else than what is in force, its findings are about that.
         if view.stale_since.is_none() {
@@ -61,5 +87,21 @@ impl RunningControlPlane {
             }
         };
         snapshot.inputs().records.values().map(|record| known(record)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_plan_is_made_at_a_time_and_others_are_told_since_when() {
+        let planning = Planning::default();
+        let turn = planning.begin().unwrap();
+        let begun = planning.begun.lock().unwrap();
+        let busy = planning.begin().unwrap_err().to_string();
+        assert!(busy.contains(&format!("being made, since {begun:.0}: try")), "{busy}");
+        drop(turn);
+        assert!(planning.begin().is_ok());
     }
 }

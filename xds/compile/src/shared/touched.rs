@@ -11,11 +11,10 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{
     Name, RouteRule, Service, ServiceAccount, ServiceName, Snapshot, TrafficSplit, TrafficTarget,
-    Visibility,
+    Visibility, hosts,
 };
 
 use crate::index::PolicyIndex;
-use crate::outbound;
 
 /// Namespace and name of an object of policy.
 type Key = (Name, Name);
@@ -173,7 +172,7 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
         // An external service is called by no name that one of the mesh has.
         let is_called_so = |service: &&Arc<Service>| {
             let hostname = service.external.as_ref().and_then(|one| one.hostname.as_ref());
-            let name = hostname.and_then(|hostname| outbound::short_name(hostname.as_str()));
+            let name = hostname.and_then(|hostname| hosts::short_name(hostname.as_str()));
             name.is_some_and(|name| come_or_gone.contains(&name))
         };
         let called_so = after.services.values().filter(is_called_so);

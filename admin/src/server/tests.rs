@@ -1,0 +1,200 @@
+use std::net::SocketAddr;
+use std::sync::{Condvar, Mutex, mpsc};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::*;
+
+/// Looks at a proxy until it is let go.
+struct Slow {
+    has_begun: Arc<Notify>,
+    let_go: Mutex<mpsc::Receiver<()>>,
+    questions: Arc<Asked>,
+}
+
+/// Questions that are answered when all are let go.
+#[derive(Default)]
+struct Asked {
+    state: Mutex<AskedState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct AskedState {
+    at_once: usize,
+    most_at_once: usize,
+    are_let_go: bool,
+}
+
+impl Asked {
+    fn answer(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.at_once += 1;
+        state.most_at_once = state.most_at_once.max(state.at_once);
+        let (patience, waits) =
+            (Duration::from_secs(30), |state: &mut AskedState| !state.are_let_go);
+        let (mut state, waited) = self.changed.wait_timeout_while(state, patience, waits).unwrap();
+        assert!(!waited.timed_out(), "it waited in vain");
+        state.at_once -= 1;
+    }
+
+    fn let_go(&self) {
+        self.state.lock().unwrap().are_let_go = true;
+        self.changed.notify_all();
+    }
+}
+
+impl ControlPlane for Slow {
+    fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal> {
+        self.has_begun.notify_one();
+        let waited = self.let_go.lock().unwrap().recv_timeout(Duration::from_secs(30));
+        let failed = waited.map_err(|error| Refusal::Failure(error.to_string()));
+        failed.and_then(|()| Err(Refusal::Unknown(format!("there is no {id}"))))
+    }
+
+    fn readiness(&self) -> Readiness {
+        unreachable!()
+    }
+
+    fn proxies(&self) -> Vec<ProxyView> {
+        unreachable!()
+    }
+
+    fn proxy_config(&self, _: &str) -> Result<ProxyConfig, Refusal> {
+        unreachable!()
+    }
+
+    fn revoke(&self, _: &str, _: &RevokeRequest) -> Result<Revoked, Refusal> {
+        unreachable!()
+    }
+
+    fn audit(&self) -> AuditView {
+        unreachable!()
+    }
+
+    fn explain(&self, _: &Question) -> Result<Verdict, Refusal> {
+        self.questions.answer();
+        Err(Refusal::Unknown("nobody knows".to_owned()))
+    }
+
+    fn plan(&self, _: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
+        self.has_begun.notify_one();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while waits.still() {
+            assert!(Instant::now() < deadline, "nobody is told that the client has gone");
+            std::thread::yield_now();
+        }
+        self.has_begun.notify_one();
+        Err(Refusal::Busy("nobody waits".to_owned()))
+    }
+
+    fn policy_revisions(&self) -> Result<RevisionList, Refusal> {
+        unreachable!()
+    }
+
+    fn roll_back(&self, _: RollbackRequest) -> Result<RolledBack, Refusal> {
+        unreachable!()
+    }
+
+    fn metrics(&self) -> String {
+        unreachable!()
+    }
+
+    fn bootstrap(&self, _: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
+        unreachable!()
+    }
+}
+
+// All runs on one thread here.
+#[tokio::test]
+async fn who_asks_for_all_of_a_proxy_has_nobody_wait() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (has_begun, (go, let_go)) = (Arc::<Notify>::default(), mpsc::channel());
+    let slow = Slow {
+        has_begun: Arc::clone(&has_begun),
+        let_go: Mutex::new(let_go),
+        questions: Arc::default(),
+    };
+    tokio::spawn(serve_reads(listener, Arc::new(slow)));
+    let get = async |path: &str| get(address, path).await;
+    let others = async {
+        has_begun.notified().await;
+        let answer = get("/healthz").await;
+        go.send(()).unwrap();
+        answer
+    };
+    let (slow, healthy) = tokio::join!(get("/v1/proxies/x"), others);
+    assert!(healthy.starts_with("HTTP/1.1 200"), "{healthy}");
+    assert!(slow.starts_with("HTTP/1.1 404"), "it did not wait in vain: {slow}");
+}
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    let mut io = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    io.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    io.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn however_many_questions_are_asked_few_are_answered_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let ((go, let_go), questions) = (mpsc::channel(), Arc::<Asked>::default());
+    let slow = Slow {
+        has_begun: Arc::default(),
+        let_go: Mutex::new(let_go),
+        questions: Arc::clone(&questions),
+    };
+    tokio::spawn(serve_reads(listener, Arc::new(slow)));
+    let question = "/v1/explain?question=%7B%22caller%22:%22a%22,%22service%22:%22b%22%7D";
+    let mut asked = JoinSet::new();
+    for _ in 0..QUESTIONS + 6 {
+        asked.spawn(get(address, question));
+    }
+    // Those for whom there is no place are told so at once.
+    for _ in 0..6 {
+        let answer = asked.join_next().await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.contains("64 questions are being asked: ask again"), "{answer}");
+    }
+    // Others are answered meanwhile.
+    go.send(()).unwrap();
+    assert!(get(address, "/v1/proxies/x").await.starts_with("HTTP/1.1 404"));
+    questions.let_go();
+    while let Some(answer) = asked.join_next().await {
+        let answer = answer.unwrap();
+        assert!(answer.contains("nobody knows"), "{answer}");
+    }
+    let most = questions.state.lock().unwrap().most_at_once;
+    assert!((1..=QUESTIONS_AT_ONCE).contains(&most), "{most} at once");
+}
+
+#[tokio::test]
+async fn a_plan_is_given_up_when_its_client_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let listener = bind_socket(&path).unwrap();
+    let (has_begun, (_go, let_go)) = (Arc::<Notify>::default(), mpsc::channel());
+    let slow = Slow {
+        has_begun: Arc::clone(&has_begun),
+        let_go: Mutex::new(let_go),
+        questions: Arc::default(),
+    };
+    tokio::spawn(serve_socket(listener, Arc::new(slow)));
+    let request = PlanRequest { documents: Vec::new(), resources: false };
+    let client = crate::Client::new(&path);
+    tokio::select! {
+        planned = client.plan(&request) => panic!("it is not given up yet: {planned:?}"),
+        () = has_begun.notified() => {}
+    }
+    // The client is gone with that.
+    has_begun.notified().await;
+}

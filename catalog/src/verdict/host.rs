@@ -1,0 +1,79 @@
+//! The host of a request: by what hosts a service is called, and what a rule about hosts compares.
+
+use serde::{Deserialize, Serialize};
+
+use super::Answer;
+use super::request::Request;
+use crate::hosts::{hosts, is_passed_through};
+use crate::name::{ServiceAccount, ServicePort};
+use crate::service::{Port, Service};
+use crate::snapshot::Snapshot;
+
+/// The host of a request, where a rule has compared it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparedHost {
+    /// What it is: as the request says, which is how a call by `Host` arrives; or else as calls of a declared
+    /// upstream arrive.
+    pub host: String,
+    /// What a call of a declared upstream comes to, where that is something else. There the server's sidecar
+    /// sees the service's own hostname and port, whatever the application wrote.
+    pub at_upstream: Option<AtUpstream>,
+}
+
+/// What a call of a declared upstream comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AtUpstream {
+    /// The host that the server's sidecar sees.
+    pub host: String,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// What is wrong with the host of a request to `port` of `service`, if it says one: no call by `Host` to it
+/// has that.
+pub(super) fn problem(
+    snapshot: &Snapshot,
+    caller: &ServiceAccount,
+    service: &Service,
+    port: &Port,
+    request: &Request,
+) -> Option<String> {
+    if is_passed_through(service) {
+        return passed_through(service, port, request);
+    }
+    let host = request.host()?;
+    let service_port = ServicePort::new(service.name.clone(), port.number);
+    let hosts = hosts(snapshot, caller, service, &service_port);
+    if hosts.contains(&host.to_ascii_lowercase()) {
+        return None;
+    }
+    let name = &service.name;
+    let hosts = hosts.join(", ");
+    Some(format!(
+        "a request to the host `{host}` is none to `{name}`, port {}: give one of {hosts}; or leave the header host out, since for a declared upstream it is no matter",
+        port.number
+    ))
+}
+
+/// The same of a service that is passed through: its host says where a request goes, and whether it is one
+/// to this service at all.
+fn passed_through(service: &Service, port: &Port, request: &Request) -> Option<String> {
+    let hostname = service.external.as_ref()?.hostname.as_ref()?;
+    let (name, number) = (&service.name, port.number);
+    let with_port = if number == 80 { String::new() } else { format!(", with the port {number}") };
+    let advice = format!("one below `{hostname}`{with_port}");
+    let Some(host) = request.host() else {
+        return Some(format!(
+            "requests to `{name}` go where their host says: give the header host, {advice}"
+        ));
+    };
+    let lower = host.to_ascii_lowercase();
+    let below = hostname.as_str().trim_start_matches('*');
+    let bare = match lower.strip_suffix(&format!(":{number}")) {
+        None if number == 80 => Some(lower.as_str()),
+        bare => bare,
+    };
+    let is_below = bare.is_some_and(|bare| bare.len() > below.len() && bare.ends_with(below));
+    (!is_below)
+        .then(|| format!("a request to the host `{host}` is none to `{name}`: give {advice}"))
+}

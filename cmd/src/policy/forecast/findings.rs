@@ -1,0 +1,146 @@
+//! What would be found wrong, and what is no more. A line above a finding makes no other one of it, and a
+//! service more in a list of many no second one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ironmesh_admin::FindingView;
+
+/// What differs between the findings of two moments.
+#[derive(Debug, Default)]
+pub(super) struct Differing {
+    pub(super) new: Vec<FindingView>,
+    pub(super) gone: Vec<FindingView>,
+    /// As they will be: lists with other names in them.
+    pub(super) changed: Vec<FindingView>,
+}
+
+/// Compares findings by what they say, each as often as it is said.
+pub(super) fn differing(before: &[FindingView], after: &[FindingView]) -> Differing {
+    let (before, after) = (by_words(before), by_words(after));
+    let mut differing = Differing {
+        new: surplus(&after, &before),
+        gone: surplus(&before, &after),
+        ..Differing::default()
+    };
+    let Differing { new, gone, changed } = &mut differing;
+    new.retain(|finding| {
+        let same = gone.iter().position(|old| are_one_list(old, finding));
+        if let Some(place) = same {
+            gone.remove(place);
+            changed.push(finding.clone());
+        }
+        same.is_none()
+    });
+    differing
+}
+
+type ByWords<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a FindingView>>;
+
+/// Findings by code and message, each place once.
+fn by_words(findings: &[FindingView]) -> ByWords<'_> {
+    let mut by_words = ByWords::new();
+    for finding in findings {
+        let same = by_words.entry((&finding.code, &finding.message)).or_default();
+        if !same.contains(&finding) {
+            same.push(finding);
+        }
+    }
+    by_words
+}
+
+/// What there is more of in `of` than in `than`: those that are nowhere the same, place and all, first.
+fn surplus(of: &ByWords<'_>, than: &ByWords<'_>) -> Vec<FindingView> {
+    let mut surplus = Vec::new();
+    for (words, findings) in of {
+        let others = than.get(words).map_or(&[][..], Vec::as_slice);
+        let more = findings.len().saturating_sub(others.len());
+        let is_elsewhere = |finding: &&&FindingView| !others.contains(*finding);
+        let elsewhere = findings.iter().filter(is_elsewhere).take(more);
+        surplus.extend(elsewhere.map(|finding| (*finding).clone()));
+    }
+    surplus
+}
+
+/// Whether two findings list names of things of which the same is wrong, and have one in common.
+fn are_one_list(one: &FindingView, other: &FindingView) -> bool {
+    let head = |finding: &'_ FindingView| {
+        let head = finding.message.split('`').next().unwrap_or_default();
+        head.trim_end().trim_end_matches('s').to_owned()
+    };
+    let is_list = |finding: &FindingView| finding.message.contains("`, `");
+    let names = |finding: &FindingView| -> BTreeSet<String> {
+        finding.message.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    one.code == other.code
+        && (is_list(one) || is_list(other))
+        && head(one) == head(other)
+        && !names(one).is_disjoint(&names(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use ironmesh_admin::PlaceView;
+
+    use super::*;
+
+    fn finding(message: &str, line: u32) -> FindingView {
+        let file = Some("a.toml".to_owned());
+        FindingView {
+            code: "IM0308".to_owned(),
+            severity: "warning".to_owned(),
+            message: message.to_owned(),
+            place: PlaceView { file, line: Some(line), ..PlaceView::default() },
+            label: String::new(),
+            related: Vec::new(),
+            help: None,
+        }
+    }
+
+    /// What differs, as `+ message:line`.
+    fn told(before: &[(&str, u32)], after: &[(&str, u32)]) -> Vec<String> {
+        let all = |all: &[(&str, u32)]| -> Vec<_> {
+            all.iter().map(|(message, line)| finding(message, *line)).collect()
+        };
+        let Differing { new, gone, changed } = differing(&all(before), &all(after));
+        let words = |sign: char, all: Vec<FindingView>| {
+            let words = move |one: FindingView| {
+                format!("{sign} {}:{}", one.message, one.place.line.unwrap())
+            };
+            all.into_iter().map(words).collect::<Vec<_>>()
+        };
+        [words('+', new), words('-', gone), words('~', changed)].concat()
+    }
+
+    #[test]
+    fn findings_that_differ_in_place_alone_are_counted() {
+        let (needless, other) = ("this rule is needless", "another");
+        assert_eq!(told(&[(needless, 1)], &[(needless, 7)]), [""; 0], "it has moved");
+        assert_eq!(
+            told(&[(needless, 1)], &[(needless, 1), (needless, 7)]),
+            ["+ this rule is needless:7"]
+        );
+        assert_eq!(
+            told(&[(needless, 1), (needless, 7)], &[(needless, 7)]),
+            ["- this rule is needless:1"]
+        );
+        assert_eq!(told(&[(needless, 1)], &[(needless, 3), (needless, 9)]).len(), 1);
+        assert_eq!(
+            told(&[(needless, 1), (needless, 1)], &[(needless, 1), (other, 1)]),
+            ["+ another:1"],
+            "what two proxies have in common is said once"
+        );
+    }
+
+    #[test]
+    fn a_list_with_another_name_is_the_same_finding() {
+        let (one, two) = ("nobody may call service `d/a`", "nobody may call services `d/a`, `d/b`");
+        let many = "nobody may call services `d/a`, `d/c` and 2 more";
+        assert_eq!(told(&[(one, 1)], &[(two, 1)]), [format!("~ {two}:1")]);
+        assert_eq!(told(&[(two, 1)], &[(many, 2)]), [format!("~ {many}:2")]);
+        assert_eq!(told(&[(two, 1)], &[(one, 1)]), [format!("~ {one}:1")]);
+        // One that is mended and another that is not as it should be are two.
+        let other = "nobody may call service `d/b`";
+        assert_eq!(told(&[(one, 1)], &[(other, 1)]).len(), 2);
+        assert_eq!(told(&[(one, 1)], &[("nobody has services `d/a`, `d/b`", 1)]).len(), 2);
+    }
+}
