@@ -321,9 +321,8 @@ impl Snapshot {
 
     /// Who may connect to a TCP port of `service` where it is strict, whatever its mode is now.
     pub fn strict_tcp_callers(&self, service: &Service, port: &Port) -> Callers {
-        let grants = self.grants.by_target.values();
-        let on_it = grants.filter(|grant| grant.destinations.contains(&service.account));
-        strict_callers(&self.specification, on_it.map(|grant| &**grant), service, port.number)
+        let grants = self.grants.on(&service.account);
+        strict_callers(&self.specification, grants, service, port.number)
     }
 
     /// Places the endpoints of one service port: behind their proxies, or in plaintext.

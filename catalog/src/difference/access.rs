@@ -168,12 +168,6 @@ fn joined(changes: Vec<AccessChange>) -> Vec<AccessChange> {
 
 /// Who may call each service port.
 fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
-    let mut grants: BTreeMap<&ServiceAccount, Vec<&Grant>> = BTreeMap::new();
-    for grant in snapshot.grants.by_target.values() {
-        for destination in &grant.destinations {
-            grants.entry(destination).or_default().push(grant);
-        }
-    }
     let mut all = BTreeMap::new();
     for service in snapshot.specification.services.values() {
         for (service_port, port) in service.service_ports() {
@@ -189,7 +183,7 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
                     accesses.entry(who).or_default().insert(way, Vec::new());
                 }
                 Mode::Strict => {
-                    for grant in grants.get(&service.account).into_iter().flatten() {
+                    for grant in snapshot.grants.on(&service.account) {
                         add(snapshot, grant, service, port, &mut accesses);
                     }
                 }

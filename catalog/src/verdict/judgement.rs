@@ -88,10 +88,8 @@ pub(super) fn judge(
     if mode == Mode::Permissive {
         return nothing;
     }
-    let grants = snapshot.grants.by_target.values();
-    let about = grants.filter(|grant| grant.destinations.contains(&service.account));
     let (mut by, mut missing) = (Vec::new(), Vec::new());
-    for grant in about {
+    for grant in snapshot.grants.on(&service.account) {
         for tried in tries(snapshot, caller, grant, port, request) {
             match tried {
                 Miss {

@@ -21,7 +21,7 @@ struct Gate {
 impl Gates {
     /// Looks at every traffic target.
     pub(super) fn of(snapshot: &Snapshot, caller: &ServiceAccount, service: &Service) -> Self {
-        let grants = snapshot.grants.by_target.values().filter(|grant| {
+        let grants = snapshot.grants.by_target().values().filter(|grant| {
             grant.destinations.contains(&service.account) && grant.sources.contains(caller)
         });
         let rules = grants.flat_map(|grant| {
