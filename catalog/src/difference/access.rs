@@ -200,7 +200,7 @@ fn add(snapshot: &Snapshot, grant: &Grant, service: &Service, port: &Port, to: &
     let target = written.unwrap_or(&grant.target);
     let ways: BTreeSet<_> = allowances(&snapshot.specification, target, port)
         .into_iter()
-        .flat_map(|allowance| allowance.way.by_method())
+        .flat_map(|allowance| allowance.way().by_method())
         .collect();
     let sources = grant.sources.iter();
     for source in sources.filter(|source| service.is_visible_in(&source.namespace)) {

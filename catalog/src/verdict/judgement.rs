@@ -137,9 +137,9 @@ fn tries(
         return vec![nothing];
     }
     let tried = allowances.into_iter().map(|allowance| Miss {
-        rule: Some(allowance.cited),
-        way: Some(allowance.way),
-        mismatches: match (allowance.condition, request) {
+        rule: Some(allowance.cited()),
+        way: Some(allowance.way()),
+        mismatches: match (allowance.condition(), request) {
             (Some(condition), Some(request)) => mismatches(condition, request),
             _ => Vec::new(),
         },
