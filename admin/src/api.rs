@@ -302,8 +302,21 @@ pub struct AuditView {
     pub since: Timestamp,
     /// Who would be denied what, by the service that is called.
     pub denied: Vec<DeniedView>,
-    /// How many calls there were of others besides since policy changed last, for whom there was no room.
-    pub others: u64,
+    /// The calls of others besides since policy changed last, for whom there was no room.
+    pub others: Vec<OthersView>,
+}
+
+/// Calls of a service port that strict would deny, of callers for whom there was no room.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OthersView {
+    /// The service.
+    pub service: ServiceName,
+    /// The port of the service.
+    pub port: u16,
+    /// How many.
+    pub count: u64,
+    /// When the last was told of. What is not seen for a day is forgotten.
+    pub last_seen: Timestamp,
 }
 
 /// A caller of a service port, whose calls strict would deny.

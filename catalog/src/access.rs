@@ -126,7 +126,7 @@ pub(crate) fn tcp_accesses(
 }
 
 /// Whom `grants`, which are those on the account of `service`, let connect to its TCP port `number`.
-pub(crate) fn strict_callers(
+fn strict_callers(
     specification: &MeshSpecification,
     grants: &[Arc<Grant>],
     service: &Service,

@@ -14,7 +14,10 @@ use imbl::OrdMap;
 use crate::finding::Finding;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::policy::{Subject, TrafficTarget};
+use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
+use crate::specification::MeshSpecification;
+use crate::way::{Allowance, Way, allowances};
 
 /// Namespace and name of an object of policy.
 type Key = (Name, Name);
@@ -96,6 +99,20 @@ impl Grants {
         fewer.iter().filter(|grant| {
             grant.sources.contains(caller) && grant.destinations.contains(destination)
         })
+    }
+
+    /// The ways by which traffic targets let `caller` call `port` of `service`, whatever its mode and
+    /// its visibility are.
+    pub fn ways(
+        &self,
+        specification: &MeshSpecification,
+        caller: &ServiceAccount,
+        service: &Service,
+        port: &Port,
+    ) -> BTreeSet<Way> {
+        let grants = self.between(caller, &service.account);
+        let allowances = grants.flat_map(|grant| allowances(specification, &grant.target, port));
+        allowances.map(Allowance::way).collect()
     }
 
     /// Whether both grant the same. It costs nothing where one was made out of the other and nothing

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ironmesh_admin::{AuditView, Client, DeniedView, FindingView, ProxyView, Readiness};
+use ironmesh_admin::{
+    AuditView, Client, DeniedView, FindingView, OthersView, ProxyView, Readiness,
+};
 use serde_json::json;
 
 use crate::cli::{Output, StatusArguments};
@@ -74,9 +76,13 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     let of_proxies = proxies.iter().flat_map(|proxy| &proxy.findings);
     wrong.extend(of_proxies.filter(|finding| is_error(finding)).map(in_words));
     wrong.extend(audit.denied.iter().map(would_be_denied));
-    if audit.others > 0 {
-        wrong.push(format!("strict would have denied {} calls of others", audit.others));
-    }
+    wrong.extend(audit.others.iter().map(|others| {
+        let OthersView { service, port, count, .. } = others;
+        let calls = counted(*count, "call", "calls");
+        format!(
+            "strict would deny {calls} of others on `{service}|{port}`, for whom there was no room"
+        )
+    }));
     wrong
 }
 
