@@ -1,4 +1,4 @@
-//! What a proxy may tell of, in audit; and what `ironmesh status` says, without an Envoy.
+//! What a proxy may tell of, in audit, without an Envoy.
 
 use ironmesh_tests::xds::Imposter;
 use ironmesh_tests::{eventually, get_once};
@@ -125,26 +125,6 @@ async fn a_proxy_is_believed_about_what_it_serves_and_of_callers_of_the_mesh_alo
     assert!(wrong[0].as_str().unwrap().starts_with("1 proxy is away: "), "{told:#}");
     assert!(wrong[1].as_str().unwrap().contains("`office/clerk`"), "{told:#}");
     assert_eq!(wrong.len(), 2, "{told:#}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn status_says_first_what_is_wrong() {
-    let Some(server) = Server::open("") else { return };
-    assert_eq!(server.run(&["status"]).code, 4, "nothing runs");
-    server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
-    let _child = server.start().await;
-    let run = server.run(&["status"]);
-    assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stdout.starts_with("wrong: the control plane does not serve yet"), "{run:?}");
-
-    server.place.write("policy/services.toml", POLICY);
-    server.ready().await;
-    server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
-    eventually("a policy that is refused", async || match server.run(&["status"]) {
-        run if run.stdout.contains("is refused since") && run.code == 1 => Ok(()),
-        run => Err(format!("{run:?}")),
-    })
-    .await;
 }
 
 /// So many accounts and so many ports of one service that there is no room for all of their pairs.

@@ -27,4 +27,5 @@ mod proxies;
 mod rollback;
 mod serve;
 mod server;
+mod status;
 mod storms;
