@@ -58,7 +58,9 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     let away: Vec<_> = proxies.iter().filter(|proxy| proxy.state == "away").collect();
     if !away.is_empty() {
         wrong.push(format!(
-            "{} away: {}",
+            "{} away: {}\n\
+             see to its machine and its Envoy; \
+             `ironmesh proxy revoke` is for what is gone for good",
             counted(length(&away), "proxy is", "proxies are"),
             names(&away)
         ));

@@ -122,7 +122,8 @@ async fn a_proxy_is_believed_about_what_it_serves_and_of_callers_of_the_mesh_alo
     assert_eq!(told["audit"], view);
     let wrong = told["wrong"].as_array().unwrap();
     // It has no stream of xDS.
-    assert!(wrong[0].as_str().unwrap().starts_with("1 proxy is away: "), "{told:#}");
+    let away = wrong[0].as_str().unwrap();
+    assert!(away.starts_with("1 proxy is away: ") && away.contains("proxy revoke"), "{told:#}");
     assert!(wrong[1].as_str().unwrap().contains("`office/clerk`"), "{told:#}");
     assert_eq!(wrong.len(), 2, "{told:#}");
 }
