@@ -60,7 +60,8 @@ struct State {
     now: Option<Arc<Policy>>,
     /// Those before it, and when each was replaced.
     before: VecDeque<(Instant, Arc<Policy>)>,
-    seen: Book<Seen>,
+    /// Shared with those who are just being shown it.
+    seen: Book<Arc<Seen>>,
     /// How many calls strict would have denied since the beginning.
     counted: Book<u64>,
     /// Calls of pairs for which there was no room among those that are seen, and when the last was told of.
@@ -104,12 +105,18 @@ impl Audit {
         if denied.is_empty() {
             return;
         }
-        let (new, before) = {
-            let state = self.state();
-            (state.new_of(record.id, denied.keys()), state.before.clone())
+        let state = self.state();
+        let new = denied.keys().filter(|pair| !state.seen.contains(pair)).cloned();
+        let (new, has_room): (BTreeSet<_>, _) = (new.collect(), state.seen.has_room_for(record.id));
+        let before = state.before.clone();
+        drop(state);
+        // What has no room is not looked into: it counts when policy has been settled for a while.
+        let may_be_of_before = |pair: &Pair| match has_room {
+            true => before.iter().any(|(_, old)| old.may_have_denied(pair, &policy)),
+            false => !before.is_empty(),
         };
         denied.retain(|pair, seen| {
-            !(new.contains(pair) && seen.is_of_http() && may_be_of_before(&policy, &before, pair))
+            !(seen.is_of_http() && new.contains(pair) && may_be_of_before(pair))
         });
         let mut state = self.state();
         // Where policy has changed meanwhile: who is still denied is told of again.
@@ -123,15 +130,18 @@ impl Audit {
     /// What would be denied, in the order of who is called.
     pub(crate) fn view(&self) -> AuditView {
         let state = self.state();
-        let mut denied: Vec<_> = state.seen.iter().map(|(pair, seen)| seen.view(pair)).collect();
-        let others = state.beyond_seen.iter().map(|(port, (count, last))| OthersView {
-            service: port.service.clone(),
+        let seen: Vec<_> =
+            state.seen.iter().map(|(pair, seen)| (pair.clone(), Arc::clone(seen))).collect();
+        let beyond = state.beyond_seen.clone();
+        drop(state);
+        let mut denied: Vec<_> = seen.iter().map(|(pair, seen)| seen.view(pair)).collect();
+        let others = beyond.into_iter().map(|(port, (count, last_seen))| OthersView {
+            service: port.service,
             port: port.port,
-            count: *count,
-            last_seen: *last,
+            count,
+            last_seen,
         });
         let others = others.collect();
-        drop(state);
         denied.sort_by(|a, b| (&a.service, a.port).cmp(&(&b.service, b.port)));
         AuditView { since: self.since, denied, others }
     }
@@ -202,21 +212,6 @@ fn denied_of<'a>(
     calls
 }
 
-/// Whether what a proxy says may follow from a policy of before, which let the caller in by other ways.
-fn may_be_of_before(
-    policy: &Policy,
-    before: &VecDeque<(Instant, Arc<Policy>)>,
-    pair: &Pair,
-) -> bool {
-    if before.is_empty() {
-        return false;
-    }
-    let ways = policy.ways(pair);
-    // What was not in audit told nothing.
-    let mut others = before.iter().filter_map(|(_, old)| old.ways(pair));
-    others.any(|others| ways.as_ref() != Some(&others))
-}
-
 impl State {
     /// Moves on to the newest moment, and forgets what its policy may allow.
     fn follow(&mut self, at: Instant) {
@@ -246,25 +241,16 @@ impl State {
             return;
         }
         self.swept = now;
-        self.seen.retain(|_, seen| {
-            seen.forget_old(now);
-            !seen.is_empty()
-        });
+        self.seen.retain(|_, seen| !Arc::make_mut(seen).forget_old(now));
         self.beyond_seen.retain(|_, (_, last)| now.duration_since(*last) < REMEMBERED);
-    }
-
-    /// Those of the pairs that are not seen yet, and for which there is room.
-    fn new_of<'a>(&self, teller: ProxyId, pairs: impl Iterator<Item = &'a Pair>) -> BTreeSet<Pair> {
-        if !self.seen.has_room_for(teller) {
-            return BTreeSet::new();
-        }
-        pairs.filter(|pair| !self.seen.contains(pair)).cloned().collect()
     }
 
     /// Takes note of calls that would be denied.
     fn note(&mut self, teller: ProxyId, pair: Pair, told: Seen) {
         let count = told.count;
-        if let Some((out, seen)) = self.seen.add(teller, pair.clone(), told, Seen::add) {
+        let add =
+            |known: &mut Arc<Seen>, told| Arc::make_mut(known).add(Arc::unwrap_or_clone(told));
+        if let Some((out, seen)) = self.seen.add(teller, pair.clone(), Arc::new(told), add) {
             let (beyond, last) = self.beyond_seen.entry(out.1).or_insert((0, seen.last));
             *beyond += seen.count;
             *last = seen.last.max(*last);

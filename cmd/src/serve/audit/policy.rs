@@ -63,4 +63,10 @@ impl Policy {
         let (service, port) = self.audited(pair)?;
         Some(self.grants.ways(&self.specification, &pair.0, service, port))
     }
+
+    /// Whether a proxy that still goes by this may deny what it would not by `next`, or the other way round:
+    /// they let the caller in by other ways. (What is not in audit tells nothing.)
+    pub(super) fn may_have_denied(&self, pair: &Pair, next: &Self) -> bool {
+        self.ways(pair).is_some_and(|ways| next.ways(pair).as_ref() != Some(&ways))
+    }
 }

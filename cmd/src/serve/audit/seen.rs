@@ -20,7 +20,7 @@ const KIND_LENGTH: usize = 64;
 const EXAMPLE_LENGTH: usize = 256;
 
 /// What was seen of one caller.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) count: u64,
     first: Timestamp,
@@ -30,7 +30,7 @@ pub(super) struct Seen {
 }
 
 /// Requests of one method, with paths that begin alike.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Kind {
     example: String,
     count: u64,
@@ -84,17 +84,10 @@ impl Seen {
         kind.example = printable(path, EXAMPLE_LENGTH);
     }
 
-    /// Forgets what was not seen for long.
-    pub(super) fn forget_old(&mut self, now: Timestamp) {
+    /// Forgets what was not seen for long. Returns whether that is all.
+    pub(super) fn forget_old(&mut self, now: Timestamp) -> bool {
         self.kinds.retain(|_, kind| now.duration_since(kind.last) < REMEMBERED);
-        if now.duration_since(self.last) >= REMEMBERED {
-            self.count = 0;
-        }
-    }
-
-    /// Whether all of it is forgotten.
-    pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
+        now.duration_since(self.last) >= REMEMBERED
     }
 
     /// As it is told.
