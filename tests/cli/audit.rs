@@ -149,8 +149,9 @@ async fn who_tells_untruths_without_end_hides_nothing_that_others_tell() {
     let ports: Vec<_> = (0..PORTS).map(port).collect();
     let till = format!("[[service]]\nname = \"till\"\nports = [{}]\n", ports.join(", "));
     let store = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
-    let callers = (0..ACCOUNTS).map(|n| format!("[[service]]\nname = \"caller-{n}\"\n"));
-    server.place.write("policy/services.toml", &(till + store + &callers.collect::<String>()));
+    let callers: Vec<_> =
+        (0..ACCOUNTS).map(|n| format!("[[service]]\nname = \"caller-{n}\"\n")).collect();
+    server.place.write("policy/services.toml", &(till + store + &callers.concat()));
     let _child = server.start().await;
     server.ready().await;
     let xds = server.loopback.socket(1, 15128);

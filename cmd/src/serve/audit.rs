@@ -111,9 +111,9 @@ impl Audit {
         let before = state.before.clone();
         drop(state);
         // What has no room is not looked into: it counts when policy has been settled for a while.
-        let may_be_of_before = |pair: &Pair| match has_room {
-            true => before.iter().any(|(_, old)| old.may_have_denied(pair, &policy)),
-            false => !before.is_empty(),
+        let may_be_of_before = |pair: &Pair| {
+            let may_have_denied = |old: &Policy| !has_room || old.may_have_denied(pair, &policy);
+            before.iter().any(|(_, old)| may_have_denied(old))
         };
         denied.retain(|pair, seen| {
             !(seen.is_of_http() && new.contains(pair) && may_be_of_before(pair))

@@ -140,6 +140,7 @@ mod tests {
         assert_eq!(tell(&mut book, 1, 3), Some(3));
         assert_eq!(kept(&book), [(1, 0), (1, 1), (1, 2), (2, 10), (2, 11), (2, 12)]);
         assert_eq!(tell(&mut book, 3, 20), Some(12));
+        assert_eq!(tell(&mut book, 2, 12), Some(12), "it would only turn the shares round");
         book.retain(|(_, port), _| port.port >= 20);
         assert_eq!((kept(&book), book.shares.len()), (vec![(3, 20)], 1));
         assert_eq!(book.sizes.len(), 1);

@@ -106,7 +106,9 @@ fn call(port: &str, caller: &str, path: Option<&str>) -> LoggedCall {
 
 /// So many accounts: `caller-0` and so on.
 fn callers(count: usize) -> String {
-    (0..count).map(|n| format!("[[service]]\nname = \"caller-{n}\"\n")).collect()
+    let callers: Vec<_> =
+        (0..count).map(|n| format!("[[service]]\nname = \"caller-{n}\"\n")).collect();
+    callers.concat()
 }
 
 /// A till, with so many ports of TCP behind its first.
@@ -195,6 +197,21 @@ async fn what_is_kept_is_bounded_and_the_rest_is_counted() {
     assert_eq!(others, [(1081, beyond)]);
     let (counted, others) = place.audit.counted();
     assert_eq!((counted.len(), others.into_values().collect()), (MOST, vec![beyond]));
+
+    // What has no room is not looked into as long as it may be of before.
+    let others = |expected: &[(u16, u64)]| {
+        let call = call("till|80", "caller-0", Some("/"));
+        place.audit.logged(&proxy, &[call]);
+        let others = place.audit.view().others;
+        let others: Vec<_> = others.iter().map(|one| (one.port, one.count)).collect();
+        assert_eq!(others, expected);
+    };
+    let more = target("buyers", &["buyer"], "TCPRoute");
+    place.set(Mode::Audit, &(callers(accounts) + &till(ports) + &more));
+    others(&[]);
+    advance(SETTLED_AFTER).await;
+    others(&[(80, 1)]);
+
     place.set(Mode::Strict, "");
     let view = place.audit.view();
     assert_eq!((view.denied.len(), view.others.len()), (0, 0));
