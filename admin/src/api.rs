@@ -28,6 +28,9 @@ pub struct Readiness {
 pub struct PolicyView {
     /// Where it is loaded from.
     pub source: String,
+    /// Whether that is the path of a policy folder.
+    #[serde(default)]
+    pub is_folder: bool,
     /// The revision in force; none before the first.
     pub revision: Option<String>,
     /// What is known of that revision besides: since when it is in force or when it was pushed, by whom and
@@ -36,6 +39,9 @@ pub struct PolicyView {
     pub in_force: Option<PolicyRecord>,
     /// Since when the source has held something else than what is in force, or could not be read.
     pub stale_since: Option<Timestamp>,
+    /// Why the source could not be read when that was last tried.
+    #[serde(default)]
+    pub unreadable: Option<String>,
     /// What was rolled back to, where that is in force in place of what the policy folder holds.
     #[serde(default)]
     pub rolled_back: Option<PolicyPin>,
@@ -303,8 +309,21 @@ pub struct AuditView {
     pub since: Timestamp,
     /// Who would be denied what, by the service that is called.
     pub denied: Vec<DeniedView>,
-    /// How many calls there were of others besides since policy changed last, for whom there was no room.
-    pub others: u64,
+    /// The calls of others besides since policy changed last, for whom there was no room.
+    pub others: Vec<OthersView>,
+}
+
+/// Calls of a service port that strict would deny, of callers for whom there was no room.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OthersView {
+    /// The service.
+    pub service: ServiceName,
+    /// The port of the service.
+    pub port: u16,
+    /// How many.
+    pub count: u64,
+    /// When the last was told of. What is not seen for a day is forgotten.
+    pub last_seen: Timestamp,
 }
 
 /// A caller of a service port, whose calls strict would deny.

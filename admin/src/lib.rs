@@ -13,7 +13,7 @@ mod server;
 pub use api::{
     AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView, EndpointView,
     FindingView, Joined, MAX_NEWCOMERS, MAX_REASON, NackView, Newcomer, NodeView, OriginView,
-    PlaceView, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, RefusedView,
+    OthersView, PlaceView, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, RefusedView,
     RelatedView, ResourceView, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
     RolledBack,
 };

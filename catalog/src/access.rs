@@ -5,7 +5,8 @@
 //! no function of the policy in force alone, but of what was in force before: hence this small state,
 //! an input of compilation that is kept over restarts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
@@ -82,16 +83,10 @@ pub(crate) fn tcp_accesses(
     mesh_mode: Mode,
     before: &TcpAccesses,
 ) -> TcpAccesses {
-    let mut granted: BTreeMap<&ServiceAccount, Vec<&Grant>> = BTreeMap::new();
-    for grant in grants.by_target.values() {
-        for destination in &grant.destinations {
-            granted.entry(destination).or_default().push(grant);
-        }
-    }
     let mut accesses = TcpAccesses { ports: OrdMap::new(), withdrawals: before.withdrawals };
     // Connections to a part of a service are connections to the service.
     for service in specification.services.values().filter(|service| !service.is_subset()) {
-        let grants = granted.get(&service.account).map_or(&[][..], Vec::as_slice);
+        let grants = grants.on(&service.account);
         for (service_port, port) in service.service_ports() {
             if port.protocol.is_http() {
                 continue;
@@ -101,10 +96,7 @@ pub(crate) fn tcp_accesses(
                     Visibility::Public => Callers::Anyone,
                     Visibility::Private => Callers::AnyoneIn(service.name.namespace.clone()),
                 },
-                Mode::Strict => {
-                    let grants = grants.iter().copied();
-                    strict_callers(specification, grants, service, port.number)
-                }
+                Mode::Strict => strict_callers(specification, grants, service, port.number),
             };
             // A port that comes gets its number below, when all withdrawals are counted.
             let mut withdrawals = u64::MAX;
@@ -134,13 +126,13 @@ pub(crate) fn tcp_accesses(
 }
 
 /// Whom `grants`, which are those on the account of `service`, let connect to its TCP port `number`.
-pub(crate) fn strict_callers<'a>(
+fn strict_callers(
     specification: &MeshSpecification,
-    grants: impl Iterator<Item = &'a Grant>,
+    grants: &[Arc<Grant>],
     service: &Service,
     number: u16,
 ) -> Callers {
-    let grants = grants.filter(|grant| allows_tcp(specification, &grant.target, number));
+    let grants = grants.iter().filter(|grant| allows_tcp(specification, &grant.target, number));
     let sources = grants.flat_map(|grant| &grant.sources);
     let sources = sources.filter(|one| service.is_visible_in(&one.namespace));
     Callers::These(sources.cloned().collect())

@@ -15,7 +15,10 @@ use crate::endpoint::Labels;
 use crate::finding::Finding;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::policy::{Subject, TrafficTarget};
+use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
+use crate::specification::MeshSpecification;
+use crate::way::{Allowance, Way, allowances};
 
 /// Namespace and name of an object of policy.
 type Key = (Name, Name);
@@ -42,8 +45,8 @@ pub struct Grant {
 /// What all traffic targets of a mesh come to.
 #[derive(Debug, Clone, Default)]
 pub struct Grants {
-    /// By namespace and name of the target.
-    pub by_target: OrdMap<Key, Arc<Grant>>,
+    by_target: OrdMap<Key, Arc<Grant>>,
+    by_account: Arc<ByAccount>,
     /// What each identity binding comes to.
     pub bindings: Arc<Bindings>,
     findings: Arc<[Finding]>,
@@ -51,7 +54,73 @@ pub struct Grants {
     places: Arc<Places>,
 }
 
+/// The same grants by whom they are about, each list in the order of the targets.
+#[derive(Debug, Default)]
+struct ByAccount {
+    destinations: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
+    sources: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
+}
+
+impl ByAccount {
+    fn new(by_target: &OrdMap<Key, Arc<Grant>>) -> Self {
+        let mut index = Self::default();
+        for grant in by_target.values() {
+            for destination in &grant.destinations {
+                let granted = index.destinations.entry(destination.clone()).or_default();
+                granted.push(Arc::clone(grant));
+            }
+            for source in &grant.sources {
+                index.sources.entry(source.clone()).or_default().push(Arc::clone(grant));
+            }
+        }
+        index
+    }
+}
+
 impl Grants {
+    /// By namespace and name of the target.
+    pub fn by_target(&self) -> &OrdMap<Key, Arc<Grant>> {
+        &self.by_target
+    }
+
+    /// What is granted on `account`, in the order of the targets.
+    pub fn on(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
+        self.by_account.destinations.get(account).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is granted to `account`, in the order of the targets.
+    pub fn to(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
+        self.by_account.sources.get(account).map_or(&[], Vec::as_slice)
+    }
+
+    /// What lets `caller` call `destination`, in the order of the targets. It looks at the grants of
+    /// whoever of the two has fewer.
+    pub fn between(
+        &self,
+        caller: &ServiceAccount,
+        destination: &ServiceAccount,
+    ) -> impl Iterator<Item = &Arc<Grant>> {
+        let (to, on) = (self.to(caller), self.on(destination));
+        let fewer = if to.len() < on.len() { to } else { on };
+        fewer.iter().filter(|grant| {
+            grant.sources.contains(caller) && grant.destinations.contains(destination)
+        })
+    }
+
+    /// The ways by which traffic targets let `caller` call `port` of `service`, whatever its mode and
+    /// its visibility are.
+    pub fn ways(
+        &self,
+        specification: &MeshSpecification,
+        caller: &ServiceAccount,
+        service: &Service,
+        port: &Port,
+    ) -> BTreeSet<Way> {
+        let grants = self.between(caller, &service.account);
+        let allowances = grants.flat_map(|grant| allowances(specification, &grant.target, port));
+        allowances.map(Allowance::way).collect()
+    }
+
     /// Whether both grant the same. It costs nothing where one was made out of the other and nothing
     /// differs.
     pub fn are_same_as(&self, other: &Self) -> bool {
@@ -90,6 +159,7 @@ impl Grants {
         });
         Self {
             by_target: self.by_target.clone(),
+            by_account: Arc::clone(&self.by_account),
             bindings: Arc::new(bindings.collect()),
             findings: findings.into(),
             places: Arc::new(places),
@@ -135,7 +205,18 @@ impl Grants {
         for key in self.by_target.keys().filter(is_gone) {
             by_target.remove(key);
         }
-        Self { by_target, ..self }
+        let by_account = if by_target.ptr_eq(&self.by_target) {
+            Arc::clone(&self.by_account)
+        } else {
+            Arc::new(ByAccount::new(&by_target))
+        };
+        Self { by_target, by_account, ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(by_target: OrdMap<Key, Arc<Grant>>) -> Self {
+        let by_account = Arc::new(ByAccount::new(&by_target));
+        Self { by_target, by_account, ..Self::default() }
     }
 }
 

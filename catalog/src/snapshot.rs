@@ -10,7 +10,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
-use crate::access::{Callers, TcpAccesses, strict_callers, tcp_accesses};
+use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
 use crate::endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
 use crate::finding::{Code, Finding};
@@ -321,13 +321,6 @@ impl Snapshot {
     /// What becomes of calls of `service` that no policy allows.
     pub fn mode_of(&self, service: &Service) -> Mode {
         self.specification.mode_of(service, self.mode)
-    }
-
-    /// Who may connect to a TCP port of `service` where it is strict, whatever its mode is now.
-    pub fn strict_tcp_callers(&self, service: &Service, port: &Port) -> Callers {
-        let grants = self.grants.by_target.values();
-        let on_it = grants.filter(|grant| grant.destinations.contains(&service.account));
-        strict_callers(&self.specification, on_it.map(|grant| &**grant), service, port.number)
     }
 
     /// Places the endpoints of one service port: behind their proxies, or in plaintext.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Spot;
-use crate::policy::{HttpMatch, RouteRule, TrafficTarget};
+use crate::policy::{HttpMatch, HttpRouteGroup, RouteRule, TcpRoute, TrafficTarget};
 use crate::service::Port;
 use crate::specification::MeshSpecification;
 
@@ -166,13 +166,46 @@ impl fmt::Display for Cited {
 }
 
 /// What a rule allows on one port.
-#[derive(Debug)]
-pub(crate) struct Allowance<'a> {
-    pub(crate) way: Way,
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Allowance<'a> {
+    /// The requests that a match of a group is about.
+    Match(&'a HttpRouteGroup, &'a HttpMatch),
+    /// All of an HTTP port, by a TCP route.
+    EveryRequest(&'a TcpRoute),
+    /// All of a TCP port.
+    Connections(&'a TcpRoute),
+}
+
+impl<'a> Allowance<'a> {
+    pub(crate) fn way(self) -> Way {
+        match self {
+            Self::Match(_, one) => Way::from(one),
+            Self::EveryRequest(_) => Way::EveryRequest,
+            Self::Connections(_) => Way::Connections,
+        }
+    }
+
     /// What says so.
-    pub(crate) cited: Cited,
+    pub(crate) fn cited(self) -> Cited {
+        match self {
+            Self::Match(HttpRouteGroup { namespace, name, .. }, one) => Cited {
+                object: format!("match `{}` of route group `{namespace}/{name}`", one.name),
+                spot: one.spot.clone(),
+            },
+            Self::EveryRequest(route) | Self::Connections(route) => Cited {
+                object: format!("TCP route `{}/{}`", route.namespace, route.name),
+                spot: route.spot.clone(),
+            },
+        }
+    }
+
     /// What must hold of a request, if anything.
-    pub(crate) condition: Option<&'a HttpMatch>,
+    pub(crate) fn condition(self) -> Option<&'a HttpMatch> {
+        match self {
+            Self::Match(_, one) => Some(one),
+            Self::EveryRequest(_) | Self::Connections(_) => None,
+        }
+    }
 }
 
 /// What a target lets its sources do on `port` of the services that it is about.
@@ -196,28 +229,16 @@ pub(crate) fn allowances<'a>(
                 let is_named = |one: &&HttpMatch| {
                     matches.as_ref().is_none_or(|names| names.contains(&one.name))
                 };
-                allowances.extend(group.matches.iter().filter(is_named).map(|one| Allowance {
-                    way: Way::from(one),
-                    cited: Cited {
-                        object: format!(
-                            "match `{}` of route group `{namespace}/{}`",
-                            one.name, group.name
-                        ),
-                        spot: one.spot.clone(),
-                    },
-                    condition: Some(one),
-                }));
+                let matches = group.matches.iter().filter(is_named);
+                allowances.extend(matches.map(|one| Allowance::Match(group, one)));
             }
             RouteRule::Tcp { route, .. } if !is_http || is_tcp_alone => {
                 let route = specification.tcp_routes.get(&(namespace.clone(), route.clone()));
                 let Some(route) = route.filter(|route| route.covers(port.number)) else { continue };
-                allowances.push(Allowance {
-                    way: if is_http { Way::EveryRequest } else { Way::Connections },
-                    cited: Cited {
-                        object: format!("TCP route `{namespace}/{}`", route.name),
-                        spot: route.spot.clone(),
-                    },
-                    condition: None,
+                allowances.push(if is_http {
+                    Allowance::EveryRequest(route)
+                } else {
+                    Allowance::Connections(route)
                 });
             }
             RouteRule::Http { .. } | RouteRule::Tcp { .. } => {}

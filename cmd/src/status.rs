@@ -1,9 +1,13 @@
 //! `ironmesh status`: what is wrong, first; then how things stand, in a few lines.
 
+mod policy;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ironmesh_admin::{AuditView, Client, DeniedView, FindingView, ProxyView, Readiness};
+use ironmesh_admin::{
+    AuditView, Client, DeniedView, FindingView, OthersView, ProxyView, Readiness,
+};
 use serde_json::json;
 
 use crate::cli::{Output, StatusArguments};
@@ -20,15 +24,16 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     let readiness = client.readiness().await?;
     let (proxies, audit) = (client.proxies().await?, client.audit().await?);
     let wrong = wrong(&readiness, &proxies, &audit);
+    let notes: Vec<_> = policy::rolled_back(&readiness.policy).into_iter().collect();
     match output {
         Output::Json => {
             let proxies = by_state(&proxies);
             outln!(
                 "{:#}",
-                json!({ "wrong": wrong, "control_plane": readiness, "proxies": proxies, "audit": audit })
+                json!({ "wrong": wrong, "notes": notes, "control_plane": readiness, "proxies": proxies, "audit": audit })
             )?;
         }
-        Output::Text => out!("{}", text(&wrong, &readiness, &proxies))?,
+        Output::Text => out!("{}", text(&wrong, &notes, &readiness, &proxies))?,
     }
     match wrong.len() {
         0 => Ok(()),
@@ -47,19 +52,15 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
         ));
     }
     let policy = &readiness.policy;
-    if let Some(since) = policy.stale_since {
-        wrong.push(format!(
-            "the policy in `{}` is refused since {since:.0}: what was in force before stays\n\
-             `ironmesh policy check {}` draws where",
-            policy.source, policy.source
-        ));
-    }
+    wrong.extend(policy::wrong(policy));
     let of_mesh = readiness.findings.iter().chain(&policy.findings);
     wrong.extend(of_mesh.filter(|finding| is_error(finding)).map(in_words));
     let away: Vec<_> = proxies.iter().filter(|proxy| proxy.state == "away").collect();
     if !away.is_empty() {
         wrong.push(format!(
-            "{} away: {}",
+            "{} away: {}\n\
+             see to its machine and its Envoy; \
+             `ironmesh proxy revoke` is for what is gone for good",
             counted(length(&away), "proxy is", "proxies are"),
             names(&away)
         ));
@@ -74,9 +75,13 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     let of_proxies = proxies.iter().flat_map(|proxy| &proxy.findings);
     wrong.extend(of_proxies.filter(|finding| is_error(finding)).map(in_words));
     wrong.extend(audit.denied.iter().map(would_be_denied));
-    if audit.others > 0 {
-        wrong.push(format!("strict would have denied {} calls of others", audit.others));
-    }
+    wrong.extend(audit.others.iter().map(|others| {
+        let OthersView { service, port, count, .. } = others;
+        let calls = counted(*count, "call", "calls");
+        format!(
+            "strict would deny {calls} of others on `{service}|{port}`, for whom there was no room"
+        )
+    }));
     wrong
 }
 
@@ -137,13 +142,19 @@ fn by_state(proxies: &[ProxyView]) -> BTreeMap<&str, usize> {
     states
 }
 
-fn text(wrong: &[String], readiness: &Readiness, proxies: &[ProxyView]) -> String {
+fn text(
+    wrong: &[String],
+    notes: &[String],
+    readiness: &Readiness,
+    proxies: &[ProxyView],
+) -> String {
     let mut text = String::new();
-    for one in wrong {
+    let wrong = wrong.iter().map(|one| ("wrong", one));
+    for (word, one) in wrong.chain(notes.iter().map(|one| ("note", one))) {
         let mut lines = one.lines();
-        let _ = writeln!(text, "wrong: {}", lines.next().unwrap_or_default());
+        let _ = writeln!(text, "{word}: {}", lines.next().unwrap_or_default());
         for line in lines {
-            let _ = writeln!(text, "       {line}");
+            let _ = writeln!(text, "{:1$}  {line}", "", word.len());
         }
     }
     let warnings = readiness.findings.iter().chain(&readiness.policy.findings);
@@ -157,7 +168,12 @@ fn text(wrong: &[String], readiness: &Readiness, proxies: &[ProxyView]) -> Strin
     let _ = writeln!(text, "control plane  {serving}");
     let policy = &readiness.policy;
     let revision = policy.revision.as_deref().unwrap_or("none");
-    let _ = writeln!(text, "policy         revision {revision}, from `{}`", policy.source);
+    let from = if policy.rolled_back.is_none() {
+        format!("from `{}`", policy.source)
+    } else {
+        format!("in place of what `{}` holds", policy.source)
+    };
+    let _ = writeln!(text, "policy         revision {revision}, {from}");
     let states: Vec<_> =
         by_state(proxies).iter().map(|(state, count)| format!("{count} {state}")).collect();
     let states = if states.is_empty() { "none".to_owned() } else { states.join(", ") };

@@ -1,4 +1,4 @@
-//! What a proxy may tell of, in audit; and what `ironmesh status` says, without an Envoy.
+//! What a proxy may tell of, in audit, without an Envoy.
 
 use ironmesh_tests::xds::Imposter;
 use ironmesh_tests::{eventually, get_once};
@@ -34,6 +34,10 @@ visibility = "private"
 ports = [{ port = 80, protocol = "http" }]
 
 [[service]]
+name = "clerk"
+namespace = "office"
+
+[[service]]
 name = "open"
 mode = "permissive"
 ports = [{ port = 80, protocol = "http" }]
@@ -58,6 +62,15 @@ fn call(cluster: &str, uri: &str, path: &str) -> HttpAccessLogEntry {
             ..HttpRequestProperties::default()
         }),
         ..HttpAccessLogEntry::default()
+    }
+}
+
+/// The message by which a proxy tells of calls.
+fn message(proxy: &Imposter, calls: Vec<HttpAccessLogEntry>) -> StreamAccessLogsMessage {
+    let node = Node { id: proxy.node_id.clone(), ..Node::default() };
+    StreamAccessLogsMessage {
+        identifier: Some(Identifier { node: Some(node), log_name: String::new() }),
+        log_entries: Some(LogEntries::HttpLogs(HttpAccessLogEntries { log_entry: calls })),
     }
 }
 
@@ -89,15 +102,11 @@ async fn a_proxy_is_believed_about_what_it_serves_and_of_callers_of_the_mesh_alo
         call("", caller, "/nowhere"),
         call("default/till|80|local", "spiffe://elsewhere/ns/office/sa/clerk", "/of-others"),
         call("default/till|80|local", "spiffe://mesh.internal/proxy/x", "/no-account"),
+        call("default/till|80|local", "spiffe://mesh.internal/ns/office/sa/x", "/of-nobody"),
         call("default/till|80|local", caller, "/taken\u{1b}[2J?token=1"),
     ];
-    let node = Node { id: proxy.node_id.clone(), ..Node::default() };
-    let message = StreamAccessLogsMessage {
-        identifier: Some(Identifier { node: Some(node), log_name: String::new() }),
-        log_entries: Some(LogEntries::HttpLogs(HttpAccessLogEntries { log_entry: calls })),
-    };
     let mut client = AccessLogServiceClient::new(proxy.channel().clone());
-    client.stream_access_logs(tokio_stream::once(message)).await.unwrap();
+    client.stream_access_logs(tokio_stream::once(message(&proxy, calls))).await.unwrap();
     let view = eventually("what is taken", async || {
         let view = get_once(admin, "/v1/audit", &[]).await.unwrap().json();
         if view["denied"] == serde_json::json!([]) { Err(view) } else { Ok(view) }
@@ -113,27 +122,80 @@ async fn a_proxy_is_believed_about_what_it_serves_and_of_callers_of_the_mesh_alo
     assert_eq!(told["audit"], view);
     let wrong = told["wrong"].as_array().unwrap();
     // It has no stream of xDS.
-    assert!(wrong[0].as_str().unwrap().starts_with("1 proxy is away: "), "{told:#}");
+    let away = wrong[0].as_str().unwrap();
+    assert!(away.starts_with("1 proxy is away: ") && away.contains("proxy revoke"), "{told:#}");
     assert!(wrong[1].as_str().unwrap().contains("`office/clerk`"), "{told:#}");
     assert_eq!(wrong.len(), 2, "{told:#}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn status_says_first_what_is_wrong() {
-    let Some(server) = Server::open("") else { return };
-    assert_eq!(server.run(&["status"]).code, 4, "nothing runs");
-    server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
-    let _child = server.start().await;
-    let run = server.run(&["status"]);
-    assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stdout.starts_with("wrong: the control plane does not serve yet"), "{run:?}");
+/// So many accounts and so many ports of one service that there is no room for all of their pairs.
+const ACCOUNTS: usize = 100;
+const PORTS: usize = 100;
 
-    server.place.write("policy/services.toml", POLICY);
+/// What a proxy tells in its nth message: calls of all accounts that there are, on one port after the other,
+/// and of as many that there are not.
+fn untrue(proxy: &Imposter, nth: usize) -> StreamAccessLogsMessage {
+    let cluster = format!("default/till|{}|local", 1000 + nth % PORTS);
+    let names = (0..ACCOUNTS).flat_map(|n| [format!("caller-{n}"), format!("nobody-{nth}-{n}")]);
+    let uris = names.map(|name| format!("spiffe://mesh.internal/ns/default/sa/{name}"));
+    message(proxy, uris.map(|uri| call(&cluster, &uri, &format!("/{nth}"))).collect())
+}
+
+// A84. One that tells of all that it may, and of more, all the time; meanwhile another tells of one call.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_tells_untruths_without_end_hides_nothing_that_others_tell() {
+    let Some(server) = Server::open("mode = \"audit\"") else { return };
+    let port = |n| format!("{{ name = \"p{n}\", port = {}, protocol = \"http\" }}", 1000 + n);
+    let ports: Vec<_> = (0..PORTS).map(port).collect();
+    let till = format!("[[service]]\nname = \"till\"\nports = [{}]\n", ports.join(", "));
+    let store = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
+    let callers: Vec<_> =
+        (0..ACCOUNTS).map(|n| format!("[[service]]\nname = \"caller-{n}\"\n")).collect();
+    server.place.write("policy/services.toml", &(till + store + &callers.concat()));
+    let _child = server.start().await;
     server.ready().await;
-    server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
-    eventually("a policy that is refused", async || match server.run(&["status"]) {
-        run if run.stdout.contains("is refused since") && run.code == 1 => Ok(()),
-        run => Err(format!("{run:?}")),
-    })
-    .await;
+    let xds = server.loopback.socket(1, 15128);
+    let join = async |service: &str, address: &str| {
+        let service = ["--service", service, "--address", address, "--out", service];
+        let run = server.run(&[&["proxy", "bootstrap"], &service[..]].concat());
+        assert_eq!(run.code, 0, "{run:?}");
+        Imposter::connect(&server.place.path().join(service[1]), xds).await.unwrap()
+    };
+    let (hostile, honest) = (join("till", "127.1.0.1").await, join("store", "127.1.0.2").await);
+    let mut client = AccessLogServiceClient::new(hostile.channel().clone());
+    let endless = tokio_stream::iter((0..).map(move |nth| untrue(&hostile, nth)));
+    let telling = tokio::spawn(async move { client.stream_access_logs(endless).await });
+
+    let admin = server.loopback.socket(1, 15014);
+    let metric = |caller: &str, service: &str| {
+        format!("ironmesh_audit_would_deny_total{{caller=\"{caller}\",service=\"default/{service}|")
+    };
+    let metrics = async |what: &str, line: &str| {
+        eventually(what, async || {
+            let text = get_once(admin, "/metrics", &[]).await.unwrap().text();
+            if text.contains(line) { Ok(text) } else { Err(format!("{} bytes", text.len())) }
+        })
+        .await
+    };
+    let text = metrics("a time when there is no room", &metric("others", "till")).await;
+    assert!(!text.contains("nobody-"), "callers whom policy does not know are named");
+
+    let caller = "spiffe://mesh.internal/ns/default/sa/caller-1";
+    let calls = vec![call("default/store|80|local", caller, "/books")];
+    let mut client = AccessLogServiceClient::new(honest.channel().clone());
+    client.stream_access_logs(tokio_stream::once(message(&honest, calls))).await.unwrap();
+    let counted = metric("default/caller-1", "store") + "80\"} 1\n";
+    metrics("what is told by who is honest", &counted).await;
+    let view = get_once(admin, "/v1/audit", &[]).await.unwrap().json();
+    let denied = view["denied"].as_array().unwrap();
+    let of_store: Vec<_> = denied.iter().filter(|one| one["service"] == "default/store").collect();
+    let [named] = &of_store[..] else { panic!("{of_store:#?} of {}", denied.len()) };
+    assert_eq!((&named["caller"], &named["count"]), (&"default/caller-1".into(), &1.into()));
+    assert_eq!(named["requests"][0]["example"], "/books");
+    let others = view["others"].as_array().unwrap();
+    assert!(others.iter().all(|one| one["service"] == "default/till"), "{others:#?}");
+    // What else there is for it is given as ever.
+    honest.service_certificate("default/store").await.unwrap();
+    assert!(!telling.is_finished(), "{:?}", telling.await);
+    telling.abort();
 }

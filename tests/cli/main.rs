@@ -28,5 +28,6 @@ mod proxies;
 mod rollback;
 mod serve;
 mod server;
+mod status;
 mod storms;
 mod yaml;

@@ -33,6 +33,11 @@ async fn members_that_die_are_no_event_until_there_is_no_quorum() {
     for member in 0..3 {
         assert!(drawn.contains(&etcd.endpoint(member)), "{drawn}");
     }
+    let status = place.status().await;
+    let wrong = "wrong: the policy in `/ironmesh/default/policy in etcd at ";
+    assert!(status.code == 1 && status.stdout.starts_with(wrong), "{status:?}");
+    assert!(status.stdout.contains("cannot be read since "), "{status:?}");
+    assert!(!status.stdout.contains("policy check"), "{status:?}");
     place.write("policy/a.toml", &service("c"));
     let run = place.policy(&["push", "policy"]).await;
     assert!(

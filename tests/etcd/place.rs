@@ -78,7 +78,16 @@ impl Place {
 
     /// Runs `ironmesh policy` with these arguments to its end.
     pub(crate) async fn policy(&self, arguments: &[&str]) -> Run {
-        let output = self.command(&[&["policy"], arguments].concat()).output().await.unwrap();
+        self.run(&[&["policy"], arguments].concat()).await
+    }
+
+    /// Runs `ironmesh status` to its end.
+    pub(crate) async fn status(&self) -> Run {
+        self.run(&["status"]).await
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Run {
+        let output = self.command(arguments).output().await.unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let code = output.status.code().unwrap();
         Run { code, stdout: text(output.stdout), stderr: text(output.stderr) }

@@ -80,9 +80,7 @@ fn grants(specification: &MeshSpecification) -> Grants {
     };
     let targets = specification.traffic_targets.iter();
     let by_target = targets.map(|(key, target)| (key.clone(), Arc::new(grant(target)))).collect();
-    let mut grants = Grants::default();
-    grants.by_target = by_target;
-    grants
+    Grants::of(by_target)
 }
 
 fn accesses_of(specification: &MeshSpecification, mode: Mode, before: &TcpAccesses) -> TcpAccesses {

@@ -189,12 +189,6 @@ fn joined(changes: Vec<AccessChange>) -> Vec<AccessChange> {
 
 /// Who may call each service port.
 fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
-    let mut grants: BTreeMap<&ServiceAccount, Vec<&Grant>> = BTreeMap::new();
-    for grant in snapshot.grants.by_target.values() {
-        for destination in &grant.destinations {
-            grants.entry(destination).or_default().push(grant);
-        }
-    }
     let mut all = BTreeMap::new();
     for service in snapshot.specification.services.values() {
         for (service_port, port) in service.service_ports() {
@@ -211,7 +205,7 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
                     accesses.entry(who).or_default().insert(way, By { mode, ..By::default() });
                 }
                 Mode::Strict => {
-                    for grant in grants.get(&service.account).into_iter().flatten() {
+                    for grant in snapshot.grants.on(&service.account) {
                         add(snapshot, grant, service, port, &mut accesses);
                     }
                 }
@@ -228,7 +222,7 @@ fn add(snapshot: &Snapshot, grant: &Grant, service: &Service, port: &Port, to: &
     let target = written.unwrap_or(&grant.target);
     let ways: BTreeSet<_> = allowances(&snapshot.specification, target, port)
         .into_iter()
-        .flat_map(|allowance| allowance.way.by_method())
+        .flat_map(|allowance| allowance.way().by_method())
         .collect();
     let sources = grant.sources.iter();
     for source in sources.filter(|source| service.is_visible_in(&source.namespace)) {

@@ -152,7 +152,7 @@ impl Place {
 
 /// The sources of the one target, and the codes of what is wrong.
 fn sources(snapshot: &Snapshot) -> (Vec<String>, Vec<u16>) {
-    let grant = &snapshot.grants.by_target[&key("t")];
+    let grant = &snapshot.grants.by_target()[&key("t")];
     let sources = grant.sources.iter().map(ToString::to_string).collect();
     (sources, snapshot.findings().map(|finding| finding.code.0).collect())
 }
@@ -175,7 +175,7 @@ fn a_binding_is_its_account_and_its_identities() {
     assert_eq!(sources(&place.snapshot()), (of(&["other/buyer", "shop/buyer"]), vec![408]));
     // As a destination it is that of the target's own namespace alone.
     place.destination = Subject::Binding(name("shop"), name("callers"));
-    let grant = Arc::clone(&place.snapshot().grants.by_target[&key("t")]);
+    let grant = Arc::clone(&place.snapshot().grants.by_target()[&key("t")]);
     assert_eq!(grant.destinations, BTreeSet::from(["shop/buyer".parse().unwrap()]));
 }
 
@@ -226,7 +226,7 @@ fn grants_follow_endpoints_where_a_binding_selects_by_them_and_are_shared_otherw
     assert!(!second.grants.are_same_as(&first.grants));
     place.endpoints.push(("shop/v1", endpoint(2, &role)));
     let third = second.revise(place.inputs(&specification));
-    assert!(third.grants.by_target.ptr_eq(&second.grants.by_target));
+    assert!(third.grants.by_target().ptr_eq(second.grants.by_target()));
     place.endpoints.push(("shop/v1", endpoint(3, &[])));
     let fourth = third.revise(place.inputs(&specification));
     assert_eq!(sources(&fourth).0, of(&[]));
@@ -284,4 +284,45 @@ proptest! {
             prop_assert!(snapshot.findings().eq(scratch.findings()));
         }
     }
+}
+
+#[test]
+fn grants_are_found_by_either_end_and_between_two_accounts() {
+    let account = |text: &str| text.parse::<ServiceAccount>().unwrap();
+    let grant = |target: &str, destinations: &[&str], sources: &[&str]| {
+        let target = TrafficTarget {
+            namespace: name("shop"),
+            name: name(target),
+            destination: Subject::Account(account("shop/till")),
+            sources: Vec::new(),
+            rules: Vec::new(),
+            spot: spot(),
+        };
+        let accounts = |names: &[&str]| names.iter().map(|name| account(name)).collect();
+        let grant = Grant {
+            destinations: accounts(destinations),
+            sources: accounts(sources),
+            target: Arc::new(target),
+        };
+        (key(grant.target.name.as_str()), Arc::new(grant))
+    };
+    let grants = [
+        grant("a", &["shop/till"], &["shop/buyer", "shop/thief"]),
+        grant("b", &["shop/safe", "shop/till"], &["shop/buyer"]),
+        grant("c", &["shop/safe"], &["shop/thief"]),
+        grant("d", &["shop/till"], &[]),
+    ];
+    let grants = Grants::of(grants.into_iter().collect());
+    let names = |grants: Vec<&Arc<Grant>>| {
+        grants.into_iter().map(|grant| grant.target.name.to_string()).collect::<String>()
+    };
+    let between = |caller, destination| {
+        names(grants.between(&account(caller), &account(destination)).collect())
+    };
+    assert_eq!(names(grants.on(&account("shop/till")).iter().collect()), "abd");
+    assert_eq!(names(grants.to(&account("shop/buyer")).iter().collect()), "ab");
+    assert_eq!(between("shop/buyer", "shop/till"), "ab");
+    assert_eq!(between("shop/thief", "shop/till"), "a");
+    assert_eq!(between("shop/thief", "shop/safe"), "c");
+    assert_eq!(between("shop/till", "shop/buyer"), "");
 }

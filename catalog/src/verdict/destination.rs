@@ -71,9 +71,8 @@ pub(super) fn is_known(
 /// Whether `caller` may call a port in some way.
 fn may_call(snapshot: &Snapshot, caller: &ServiceAccount, service: &Service, port: &Port) -> bool {
     snapshot.mode_of(service).lets_all_in()
-        || snapshot.grants.by_target.values().any(|grant| {
-            grant.destinations.contains(&service.account)
-                && grant.sources.contains(caller)
-                && !allowances(&snapshot.specification, &grant.target, port).is_empty()
-        })
+        || snapshot
+            .grants
+            .between(caller, &service.account)
+            .any(|grant| !allowances(&snapshot.specification, &grant.target, port).is_empty())
 }

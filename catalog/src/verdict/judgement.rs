@@ -88,10 +88,8 @@ pub(super) fn judge(
     if mode == Mode::Permissive {
         return nothing;
     }
-    let grants = snapshot.grants.by_target.values();
-    let about = grants.filter(|grant| grant.destinations.contains(&service.account));
     let (mut by, mut missing) = (Vec::new(), Vec::new());
-    for grant in about {
+    for grant in snapshot.grants.on(&service.account) {
         for tried in tries(snapshot, caller, grant, port, request) {
             match tried {
                 Miss {
@@ -139,9 +137,9 @@ fn tries(
         return vec![nothing];
     }
     let tried = allowances.into_iter().map(|allowance| Miss {
-        rule: Some(allowance.cited),
-        way: Some(allowance.way),
-        mismatches: match (allowance.condition, request) {
+        rule: Some(allowance.cited()),
+        way: Some(allowance.way()),
+        mismatches: match (allowance.condition(), request) {
             (Some(condition), Some(request)) => mismatches(condition, request),
             _ => Vec::new(),
         },

@@ -107,7 +107,7 @@ impl Question {
 fn accounts(snapshot: &Snapshot) -> BTreeSet<ServiceAccount> {
     let services = snapshot.specification.services.values();
     let of_services = services.map(|service| service.account.clone());
-    let grants = snapshot.grants.by_target.values();
+    let grants = snapshot.grants.by_target().values();
     let named = grants.flat_map(|grant| grant.sources.iter().chain(&grant.destinations).cloned());
     of_services.chain(named).collect()
 }

@@ -105,7 +105,7 @@ impl Collector for Sources {
     }
 }
 
-/// By caller and service port, of which there is a bound; of those beyond it together.
+/// By caller and service port, of which there is a bound; of those beyond it by service port.
 fn would_deny(encoder: &mut DescriptorEncoder<'_>, audit: &Audit) -> Result<(), std::fmt::Error> {
     let (counted, others) = audit.counted();
     let kind = ConstCounter::new(0_u64).metric_type();
@@ -115,8 +115,11 @@ fn would_deny(encoder: &mut DescriptorEncoder<'_>, audit: &Audit) -> Result<(), 
         let labels = [("caller", caller.to_string()), ("service", port.to_string())];
         ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
     }
-    let labels = [("caller", "others"), ("service", "others")];
-    ConstCounter::new(others).encode(family.encode_family(&labels)?)
+    for (port, count) in others {
+        let labels = [("caller", "others".to_owned()), ("service", port.to_string())];
+        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
 }
 
 fn by_reason(

@@ -64,7 +64,8 @@ impl PolicySource {
         source: Source,
         store: Arc<Store>,
     ) -> anyhow::Result<(Self, Rollbacks, watch::Receiver<PolicyState>)> {
-        let view = PolicyView { source: source.name(), ..PolicyView::default() };
+        let (name, is_folder) = (source.name(), source.path().is_some());
+        let view = PolicyView { source: name, is_folder, ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
         let (asked, rollbacks) = mpsc::channel(1);
@@ -124,6 +125,7 @@ impl PolicySource {
             Ok(Reading { documents, findings, pushed }) => {
                 let loaded = self.loader.load(documents, findings);
                 self.check(&loaded, pushed);
+                self.state.send_if_modified(|state| state.view.unreadable.take().is_some());
                 // Each time: the same documents may have been committed meanwhile.
                 self.commits.search(loaded.revision);
             }
@@ -280,6 +282,7 @@ impl PolicySource {
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             state.view.findings = Vec::new();
+            state.view.unreadable = Some(problem.to_owned());
             problem.clone_into(&mut state.view.drawn);
         });
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Grant, HttpMatch, MeshSpecification, Port, RouteRule, Service, ServiceAccount, ServiceName,
-    ServicePort, Snapshot, TcpRoute, TrafficTarget,
+    Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service, ServiceAccount,
+    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
 };
 
 use crate::destination::Destination;
@@ -15,8 +15,7 @@ use crate::splits::SplitIndex;
 #[derive(Debug)]
 pub(crate) struct PolicyIndex {
     specification: Arc<MeshSpecification>,
-    by_source: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
-    by_destination: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
+    grants: Grants,
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
     splits: SplitIndex,
     /// The ports of services that let all in.
@@ -36,21 +35,11 @@ impl PolicyIndex {
         let specification = &snapshot.specification;
         let mut index = Self {
             specification: Arc::clone(specification),
-            by_source: BTreeMap::new(),
-            by_destination: BTreeMap::new(),
+            grants: snapshot.grants.clone(),
             services: BTreeMap::new(),
             splits: SplitIndex::new(specification),
             permissive: BTreeSet::new(),
         };
-        for grant in snapshot.grants.by_target.values() {
-            for destination in &grant.destinations {
-                let granted = index.by_destination.entry(destination.clone()).or_default();
-                granted.push(Arc::clone(grant));
-            }
-            for source in &grant.sources {
-                index.by_source.entry(source.clone()).or_default().push(Arc::clone(grant));
-            }
-        }
         for service in specification.services.values() {
             let names = index.services.entry(service.account.clone()).or_default();
             names.push(service.name.clone());
@@ -68,7 +57,7 @@ impl PolicyIndex {
 
     /// What is granted on `account`.
     pub(crate) fn grants_on(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
-        self.by_destination.get(account).map_or(&[], Vec::as_slice)
+        self.grants.on(account)
     }
 
     /// The services that run as `account`.
@@ -101,7 +90,7 @@ impl PolicyIndex {
             service.is_some_and(|known| known.is_visible_in(&account.namespace))
         };
         let mut callable = self.permissive.clone();
-        for grant in self.by_source.get(account).into_iter().flatten() {
+        for grant in self.grants.to(account) {
             let services = grant.destinations.iter().flat_map(|account| self.services_of(account));
             for service in services.filter_map(|name| self.specification.services.get(name)) {
                 let ports = service.service_ports();
@@ -126,9 +115,8 @@ impl PolicyIndex {
         if snapshot.mode_of(service).lets_all_in() {
             return Allowed::Everything;
         }
-        let grants = self.grants_on(&service.account).iter();
         let mut matches = Vec::new();
-        for grant in grants.filter(|grant| grant.sources.contains(account)) {
+        for grant in self.grants.between(account, &service.account) {
             if self.allows_all_requests(&grant.target, port.port) {
                 return Allowed::Everything;
             }

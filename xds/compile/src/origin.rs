@@ -123,7 +123,7 @@ impl Trace<'_> {
     /// The targets whose grant is `wanted`, as they are written now.
     fn targets(&mut self, wanted: impl Fn(&Grant) -> bool) {
         let snapshot = self.snapshot;
-        for (key, _) in snapshot.grants.by_target.iter().filter(|(_, grant)| wanted(grant)) {
+        for (key, _) in snapshot.grants.by_target().iter().filter(|(_, grant)| wanted(grant)) {
             if let Some(target) = snapshot.specification.traffic_targets.get(key) {
                 self.target(target);
             }

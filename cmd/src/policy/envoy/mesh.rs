@@ -102,7 +102,7 @@ fn callers(snapshot: &Snapshot) -> BTreeMap<ServiceAccount, BTreeSet<ServiceName
         }
     }
     let mut callers: BTreeMap<ServiceAccount, BTreeSet<ServiceName>> = BTreeMap::new();
-    for grant in snapshot.grants.by_target.values() {
+    for grant in snapshot.grants.by_target().values() {
         let called = grant.destinations.iter().filter_map(|account| services.get(account));
         let mut open: Vec<&ServiceName> = called.flatten().copied().collect();
         let mut called = BTreeSet::new();

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use ironmesh_admin::{DeniedRequest, DeniedView};
-use ironmesh_xds_wire::LoggedRequest;
+use ironmesh_xds_wire::{LoggedCall, LoggedRequest};
 use jiff::{SignedDuration, Timestamp};
 
-use super::Way;
-use super::gates::Gates;
+use super::Pair;
 
 /// How long what is not seen again is remembered.
-const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+pub(super) const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 
 /// How many kinds of requests of one caller are told apart.
 const MOST_KINDS: usize = 8;
@@ -21,19 +20,17 @@ const KIND_LENGTH: usize = 64;
 const EXAMPLE_LENGTH: usize = 256;
 
 /// What was seen of one caller.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Seen {
-    /// What let it in when it was seen, and did not cover what it asked.
-    pub(super) gates: Gates,
-    count: u64,
+    pub(super) count: u64,
     first: Timestamp,
-    last: Timestamp,
+    pub(super) last: Timestamp,
     /// By method and the beginning of the path; none where it is TCP.
     kinds: BTreeMap<(String, String), Kind>,
 }
 
 /// Requests of one method, with paths that begin alike.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Kind {
     example: String,
     count: u64,
@@ -42,14 +39,38 @@ struct Kind {
 }
 
 impl Seen {
-    pub(super) fn new(gates: Gates, at: Timestamp) -> Self {
-        Self { gates, count: 0, first: at, last: at, kinds: BTreeMap::new() }
+    /// What a message tells.
+    pub(super) fn of(calls: &[&LoggedCall], at: Timestamp) -> Self {
+        let mut seen = Self { count: 0, first: at, last: at, kinds: BTreeMap::new() };
+        for call in calls {
+            seen.count += 1;
+            if let Some(request) = &call.request {
+                seen.note(request, at);
+            }
+        }
+        seen
     }
 
-    pub(super) fn note(&mut self, request: Option<&LoggedRequest>, at: Timestamp) {
-        self.count += 1;
-        self.last = self.last.max(at);
-        let Some(request) = request else { return };
+    /// Adds what was told later.
+    pub(super) fn add(&mut self, later: Self) {
+        self.count += later.count;
+        self.last = self.last.max(later.last);
+        for (key, kind) in later.kinds {
+            if let Some(known) = self.kinds.get_mut(&key) {
+                known.count += kind.count;
+                known.last = known.last.max(kind.last);
+                known.example = kind.example;
+            } else if self.kinds.len() < MOST_KINDS {
+                self.kinds.insert(key, kind);
+            }
+        }
+    }
+
+    pub(super) fn is_of_http(&self) -> bool {
+        !self.kinds.is_empty()
+    }
+
+    fn note(&mut self, request: &LoggedRequest, at: Timestamp) {
         let path = request.path.split('?').next().unwrap_or_default();
         let key = (request.method.unwrap_or("OTHER").to_owned(), beginning(path));
         // The rest is in the sum.
@@ -63,21 +84,14 @@ impl Seen {
         kind.example = printable(path, EXAMPLE_LENGTH);
     }
 
-    /// Forgets what was not seen for long.
-    pub(super) fn forget_old(&mut self, now: Timestamp) {
+    /// Forgets what was not seen for long. Returns whether that is all.
+    pub(super) fn forget_old(&mut self, now: Timestamp) -> bool {
         self.kinds.retain(|_, kind| now.duration_since(kind.last) < REMEMBERED);
-        if now.duration_since(self.last) >= REMEMBERED {
-            self.count = 0;
-        }
-    }
-
-    /// Whether all of it is forgotten.
-    pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
+        now.duration_since(self.last) >= REMEMBERED
     }
 
     /// As it is told.
-    pub(super) fn view(&self, (caller, port): &Way) -> DeniedView {
+    pub(super) fn view(&self, (caller, port): &Pair) -> DeniedView {
         let requests = self.kinds.iter().map(|((method, beginning), kind)| DeniedRequest {
             method: method.clone(),
             path: beginning.clone(),

@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{
-    Discovered, Domain, Inputs, Labels, Mesh, Participation, ProxyId, Records, ServiceCertificate,
-    TcpAccesses, TrustBundle,
+    Discovered, Domain, Inputs, Labels, Mesh, Mode, Participation, ProxyId, Records,
+    ServiceCertificate, TcpAccesses, TrustBundle,
 };
 use ironmesh_config::{Document, load_documents};
 use ironmesh_xds_wire::LoggedRequest;
@@ -61,7 +61,7 @@ impl Place {
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode,
-            specification: loaded.specification.expect("a policy"),
+            specification: loaded.specification.unwrap_or_else(|| panic!("{:?}", loaded.findings)),
             discovered: Discovered::default(),
             records: Records::new(),
             revoked: Records::new(),
@@ -78,14 +78,14 @@ impl Place {
 
     /// The store is asked by `caller` for `path`; or connected to, without one.
     fn call(&self, caller: &str, path: Option<&str>) {
-        let port = if path.is_some() { 80 } else { 3306 };
-        let request = path.map(|path| LoggedRequest { method: Some("GET"), path: path.to_owned() });
-        let call = LoggedCall {
-            cluster: format!("default/store|{port}|local"),
-            peer: vec![format!("spiffe://mesh.internal/ns/default/sa/{caller}")],
-            request,
-        };
-        self.audit.logged(&self.record, &[call]);
+        let port = if path.is_some() { "store|80" } else { "store|3306" };
+        self.audit.logged(&self.record, &[call(port, caller, path)]);
+    }
+
+    /// The record of another proxy, which serves `services`.
+    fn proxy(&self, number: u128, services: &[&str]) -> JoinRecord {
+        let services = services.iter().map(|name| name.parse().unwrap()).collect();
+        JoinRecord { id: ProxyId(Uuid::from_u128(number)), services, ..self.record.clone() }
     }
 
     /// Who would be denied, by port.
@@ -93,6 +93,32 @@ impl Place {
         let denied = self.audit.view().denied;
         denied.into_iter().map(|one| (one.caller.name.to_string(), one.port)).collect()
     }
+}
+
+/// That `caller` asks `port` for `path`; or connects to it, without one.
+fn call(port: &str, caller: &str, path: Option<&str>) -> LoggedCall {
+    LoggedCall {
+        cluster: format!("default/{port}|local"),
+        peer: vec![format!("spiffe://mesh.internal/ns/default/sa/{caller}")],
+        request: path.map(|path| LoggedRequest { method: Some("GET"), path: path.to_owned() }),
+    }
+}
+
+/// So many accounts: `caller-0` and so on.
+fn callers(count: usize) -> String {
+    let callers: Vec<_> =
+        (0..count).map(|n| format!("[[service]]\nname = \"caller-{n}\"\n")).collect();
+    callers.concat()
+}
+
+/// A till, with so many ports of TCP behind its first.
+fn till(ports: usize) -> String {
+    let port = |number, protocol| {
+        format!("{{ name = \"p{number}\", port = {number}, protocol = \"{protocol}\" }}")
+    };
+    let more = (1000..1000 + ports).map(|number| port(number, "tcp"));
+    let ports: Vec<_> = [port(80, "http")].into_iter().chain(more).collect();
+    format!("[[service]]\nname = \"till\"\nports = [{}]\n", ports.join(", "))
 }
 
 /// Lets `sources` in by a rule of this kind.
@@ -155,18 +181,42 @@ async fn nothing_is_kept_of_what_is_not_in_audit() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_is_bounded_and_the_rest_is_counted() {
+    let (accounts, ports) = (100, 82);
     let place = Place::open(Mode::Audit);
-    for n in 0..=MOST_COUNTED {
-        place.call(&format!("caller-{n}"), Some("/"));
+    place.set(Mode::Audit, &(callers(accounts) + &till(ports)));
+    let proxy = place.proxy(1, &["till"]);
+    for port in 1000..1000 + ports {
+        let port = format!("till|{port}");
+        let calls = (0..accounts).map(|n| call(&port, &format!("caller-{n}"), None));
+        place.audit.logged(&proxy, &calls.collect::<Vec<_>>());
     }
+    let beyond = u64::try_from(accounts * ports - MOST).unwrap();
     let view = place.audit.view();
-    assert_eq!(view.denied.len(), MOST_SEEN);
-    assert_eq!(view.others, u64::try_from(MOST_COUNTED + 1 - MOST_SEEN).unwrap());
+    assert_eq!(view.denied.len(), MOST);
+    let others: Vec<_> = view.others.iter().map(|one| (one.port, one.count)).collect();
+    assert_eq!(others, [(1081, beyond)]);
     let (counted, others) = place.audit.counted();
-    assert_eq!((counted.len(), others), (MOST_COUNTED, 1));
+    assert_eq!((counted.len(), others.into_values().collect()), (MOST, vec![beyond]));
+
+    // What has no room is not looked into as long as it may be of before.
+    let others = |expected: &[(u16, u64)]| {
+        let call = call("till|80", "caller-0", Some("/"));
+        place.audit.logged(&proxy, &[call]);
+        let others = place.audit.view().others;
+        let others: Vec<_> = others.iter().map(|one| (one.port, one.count)).collect();
+        assert_eq!(others, expected);
+    };
+    let more = target("buyers", &["buyer"], "TCPRoute");
+    place.set(Mode::Audit, &(callers(accounts) + &till(ports) + &more));
+    others(&[]);
+    advance(SETTLED_AFTER).await;
+    others(&[(80, 1)]);
+
     place.set(Mode::Strict, "");
     let view = place.audit.view();
-    assert_eq!((view.denied.len(), view.others), (0, 0));
+    assert_eq!((view.denied.len(), view.others.len()), (0, 0));
+    let (counted, others) = place.audit.counted();
+    assert_eq!((counted.len(), others.len()), (0, 0), "there is no till any more");
 
     let place = Place::open(Mode::Audit);
     for n in 0..100 {
@@ -182,9 +232,69 @@ fn what_is_not_seen_for_a_day_is_forgotten() {
     let place = Place::open(Mode::Audit);
     place.call("buyer", Some("/"));
     let mut state = place.audit.state.lock();
-    let now = Timestamp::now();
-    state.forget_old(now + jiff::SignedDuration::from_hours(23));
-    assert_eq!(state.seen.len(), 1);
-    state.forget_old(now + jiff::SignedDuration::from_hours(25));
-    assert!(state.seen.is_empty());
+    let (now, at) = (Timestamp::now(), Instant::now());
+    state.forget_old(now + SignedDuration::from_hours(23), at);
+    assert_eq!(state.seen.iter().count(), 1);
+    state.forget_old(now + SignedDuration::from_hours(25), at);
+    assert_eq!(state.seen.iter().count(), 0);
+}
+
+// A84: whom policy does not know has no certificate of the mesh, so it cannot have called.
+#[tokio::test(start_paused = true)]
+async fn invented_callers_are_passed_over_and_others_are_named() {
+    let place = Place::open(Mode::Audit);
+    place.set(Mode::Audit, &till(1));
+    let hostile = place.proxy(1, &["till"]);
+    for n in 0..100 {
+        let name = |m: usize| format!("invented-{}", n * 100 + m);
+        let calls: Vec<_> = (0..100).map(|m| call("till|80", &name(m), Some("/"))).collect();
+        place.audit.logged(&hostile, &calls);
+    }
+    place.call("buyer", Some("/"));
+    assert_eq!(place.seen(), [("buyer".to_owned(), 80)]);
+    assert_eq!(place.audit.counted().0.len(), 1);
+}
+
+// A84: what one proxy is the first to tell of gives way to what others tell of.
+#[tokio::test(start_paused = true)]
+async fn who_tells_of_all_that_there_is_takes_nobodys_room() {
+    let place = Place::open(Mode::Audit);
+    let (accounts, ports) = (100, 100);
+    place.set(Mode::Audit, &(callers(accounts) + &till(ports)));
+    let hostile = place.proxy(1, &["till"]);
+    for port in 0..ports {
+        let calls = (0..accounts)
+            .map(|n| call(&format!("till|{}", 1000 + port), &format!("caller-{n}"), None));
+        place.audit.logged(&hostile, &calls.collect::<Vec<_>>());
+    }
+    place.call("buyer", Some("/"));
+    let view = place.audit.view();
+    let named: Vec<_> = view.denied.iter().filter(|one| one.port == 80).collect();
+    let [named] = &named[..] else {
+        panic!("{} are seen, and of them {named:?}", view.denied.len())
+    };
+    assert_eq!((named.caller.to_string(), named.count), ("default/buyer".to_owned(), 1));
+    assert!(view.others.iter().all(|one| one.service.to_string() == "default/till"));
+    let (counted, others) = place.audit.counted();
+    let honest = |port: &ServicePort| port.to_string() == "default/store|80";
+    let counts: Vec<_> = counted.iter().filter(|((_, port), _)| honest(port)).collect();
+    assert_eq!((counts.len(), others.keys().any(honest)), (1, false));
+    // Nothing is lost of how many there were: what gave way is counted with the others of its port.
+    let all = u64::try_from(accounts * ports + 1).unwrap();
+    assert_eq!(counted.values().chain(others.values()).sum::<u64>(), all);
+    let others = view.others.iter().map(|one| one.count);
+    assert_eq!(view.denied.iter().map(|one| one.count).chain(others).sum::<u64>(), all);
+}
+
+// What is settled by policy alone holds no certificates, and goes when it is no matter any more.
+#[tokio::test(start_paused = true)]
+async fn of_moments_before_policy_is_kept_and_only_for_a_while() {
+    let place = Place::open(Mode::Audit);
+    let first = Arc::downgrade(place.snapshots.borrow().as_ref().unwrap());
+    place.set(Mode::Audit, &target("buyers", &["buyer"], "TCPRoute"));
+    assert!(first.upgrade().is_none(), "nothing but policy is kept of it");
+    assert_eq!(place.audit.state.lock().before.len(), 1);
+    advance(SETTLED_AFTER).await;
+    place.seen();
+    assert!(place.audit.state.lock().before.is_empty());
 }

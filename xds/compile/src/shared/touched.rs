@@ -53,7 +53,7 @@ impl Differences {
         let splits = splits.flat_map(|item| sides(&item)).flatten();
         Self {
             services: services(old, new),
-            targets: keys(&old.grants.by_target, &new.grants.by_target),
+            targets: keys(old.grants.by_target(), new.grants.by_target()),
             groups: keys(&before.http_route_groups, &after.http_route_groups),
             tcp_routes: keys(&before.tcp_routes, &after.tcp_routes),
             split: splits.map(|split| split.service.clone()).collect(),
@@ -77,7 +77,7 @@ impl Differences {
 
     /// A grant is about the inbound routes of those who may be called, and about what callers may.
     fn touch_by_targets(&self, snapshot: &Snapshot, index: &PolicyIndex, touched: &mut Touched) {
-        for (key, grant) in &snapshot.grants.by_target {
+        for (key, grant) in snapshot.grants.by_target() {
             let is_other = self.targets.contains(key) || self.have_tcp_route_of(&grant.target);
             let is_about_other_requests = self.have_group_of(&grant.target);
             if !is_other && !is_about_other_requests {

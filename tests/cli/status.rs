@@ -1,0 +1,136 @@
+//! What `ironmesh status` says of policy, and how it ends.
+
+use fs_err as fs;
+use ironmesh_tests::eventually;
+use serde_json::Value;
+
+use crate::command::Run;
+use crate::server::Server;
+
+const SERVICE: &str = "[[service]]\nname = \"store\"\n";
+const OTHER: &str = "[[service]]\nname = \"till\"\n";
+
+/// Asks for the status until it is so.
+async fn status_where(server: &Server, what: &str, is_so: impl Fn(&Run) -> bool) -> Run {
+    eventually(what, async || match server.run(&["status"]) {
+        run if is_so(&run) => Ok(run),
+        run => Err(format!("{run:?}")),
+    })
+    .await
+}
+
+/// The revision in force.
+async fn revision(server: &Server) -> String {
+    let policy = server.readyz().await.json()["policy"].clone();
+    policy["revision"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_first_what_is_wrong() {
+    let Some(server) = Server::open("") else { return };
+    assert_eq!(server.run(&["status"]).code, 4, "nothing runs");
+    server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
+    let _child = server.start().await;
+    let run = server.run(&["status"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.starts_with("wrong: the control plane does not serve yet"), "{run:?}");
+
+    server.place.write("policy/services.toml", SERVICE);
+    server.ready().await;
+    server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
+    eventually("a policy that is refused", async || match server.run(&["status"]) {
+        run if run.stdout.contains("is refused since") && run.code == 1 => Ok(()),
+        run => Err(format!("{run:?}")),
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_where_a_policy_that_is_refused_is_looked_into() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", SERVICE);
+    let _child = server.start().await;
+    server.ready().await;
+    server.place.write("policy/a.toml", "[[service]]\nname = \"Store\"\n");
+    let run = status_where(&server, "the refusal", |run| run.code == 1).await;
+    let folder = server.place.path().join("policy");
+    let folder = folder.display();
+    assert!(run.stdout.starts_with(&format!("wrong: the policy in `{folder}` is refused since ")));
+    let advice = format!("       `ironmesh policy check {folder}` draws where\n");
+    assert!(run.stdout.contains(&advice), "{run:?}");
+    assert_eq!(server.place.run(&["policy", "check", &folder.to_string()]).code, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_why_the_source_of_policy_cannot_be_read() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", SERVICE);
+    let _child = server.start().await;
+    server.ready().await;
+    let (policy, away) = (server.place.path().join("policy"), server.place.path().join("away"));
+    fs::rename(&policy, &away).unwrap();
+    let run = status_where(&server, "that it is away", |run| run.code == 1).await;
+    let begin = format!("wrong: the policy in `{}` cannot be read since ", policy.display());
+    assert!(run.stdout.starts_with(&begin), "{run:?}");
+    assert!(run.stdout.contains("there is no policy folder at"), "{run:?}");
+    assert!(run.stdout.contains("what was in force before stays"), "{run:?}");
+    assert!(!run.stdout.contains("refused") && !run.stdout.contains("policy check"), "{run:?}");
+    fs::rename(&away, &policy).unwrap();
+    status_where(&server, "that it is back", |run| run.code == 0).await;
+}
+
+// Somebody wanted it: it is to be seen, and nothing to be mended.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_notes_a_rollback_and_finds_nothing_wrong_with_it() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", SERVICE);
+    let _child = server.start().await;
+    server.ready().await;
+    let first = revision(&server).await;
+    // What is in force for less than a second is kept when it is asked for.
+    assert_eq!(server.run(&["policy", "rollback", &first]).code, 0);
+    server.place.write("policy/a.toml", OTHER);
+    let second = eventually("the second", async || match revision(&server).await {
+        same if same == first => Err(same),
+        other => Ok(other),
+    })
+    .await;
+    let run = server.run(&["policy", "rollback", &first, "--message", "till is slow"]);
+    assert_eq!(run.code, 0, "{run:?}");
+
+    let run = server.run(&["status"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let policy = server.place.path().join("policy");
+    let policy = policy.display();
+    let words = [
+        "note: ".to_owned(),
+        format!(" rolled policy back to {first} at "),
+        format!(
+            " (\"till is slow\"): what `{policy}` holds, the revision {second}, is not in force"
+        ),
+        format!("      `ironmesh policy rollback {second}` ends that"),
+        format!("policy         revision {first}, in place of what `{policy}` holds\n"),
+    ];
+    for words in words {
+        assert!(run.stdout.contains(&words), "{words}\n{run:?}");
+    }
+    assert!(!run.stdout.contains("wrong") && !run.stdout.contains("policy check"), "{run:?}");
+    let run = server.run(&["status", "--output", "json"]);
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((told["wrong"].as_array(), run.code), (Some(&vec![]), 0));
+    assert_eq!(told["notes"].as_array().unwrap().len(), 1, "{told:#}");
+
+    // That it cannot be read either is wrong.
+    fs::rename(server.place.path().join("policy"), server.place.path().join("away")).unwrap();
+    let run = status_where(&server, "that it is away", |run| run.code == 1).await;
+    assert!(
+        run.stdout.contains("wrong: the policy in") && run.stdout.contains("note: "),
+        "{run:?}"
+    );
+    assert!(run.stdout.contains("cannot be read: "), "{run:?}");
+    fs::rename(server.place.path().join("away"), server.place.path().join("policy")).unwrap();
+    status_where(&server, "that it is back", |run| run.code == 0).await;
+    assert_eq!(server.run(&["policy", "rollback", &second]).code, 0);
+    let run = server.run(&["status"]);
+    assert!(run.code == 0 && !run.stdout.contains("note"), "{run:?}");
+}
