@@ -46,7 +46,8 @@ pub struct Spot {
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// The bytes of the file that are meant.
+    /// The bytes of the file that are meant. (Of no use to who has not the file, and told to nobody.)
+    #[serde(skip)]
     pub bytes: (usize, usize),
     /// The line of the first character behind it, from 1.
     pub end_line: u32,

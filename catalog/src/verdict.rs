@@ -60,6 +60,7 @@ pub struct Verdict {
     /// The host of the request, where a rule has compared it.
     pub compared_host: Option<ComparedHost>,
     /// Whether policy lets it through.
+    #[serde(flatten)]
     pub answer: Answer,
     /// Whether the caller's proxies are told of the service port at all.
     pub known: bool,
@@ -78,7 +79,7 @@ pub struct Verdict {
 
 /// Whether policy lets a call through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", tag = "answer", content = "reason")]
 pub enum Answer {
     /// Whoever of the destinations is chosen.
     Allowed,

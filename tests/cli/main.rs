@@ -18,6 +18,7 @@ mod command;
 mod explain;
 mod first_start;
 mod import;
+mod json;
 mod many;
 mod metrics;
 mod open_files;

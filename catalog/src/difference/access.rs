@@ -17,8 +17,10 @@ pub struct AccessChange {
     /// The service port.
     pub port: ServicePort,
     /// Whose access changes.
+    #[serde(rename = "callers")]
     pub who: Who,
     /// What becomes of the way.
+    #[serde(rename = "change")]
     pub turn: Turn,
     /// The way.
     pub way: Way,
@@ -47,6 +49,7 @@ pub enum Who {
     /// Every account of the mesh: permissive and audit mode.
     Everybody,
     /// Every account of a namespace: the same of a service that only this one knows.
+    #[serde(rename = "namespace")]
     AllOf(Name),
     /// One account.
     Account(ServiceAccount),

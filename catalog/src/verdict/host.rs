@@ -26,6 +26,7 @@ pub struct AtUpstream {
     /// The host that the server's sidecar sees.
     pub host: String,
     /// The answer.
+    #[serde(flatten)]
     pub answer: Answer,
 }
 
