@@ -121,6 +121,12 @@ impl<'a> Routing<'a> {
         self.ways.keys()
     }
 
+    /// Whether some condition on the way of its calls is about their host.
+    pub(crate) fn compares_hosts(&self, port: &ServicePort) -> bool {
+        let conditions = self.ways(port).into_iter().flat_map(|way| way.conditions);
+        conditions.into_iter().any(|one| one.headers.contains_key("host"))
+    }
+
     /// The ways of a service port, as the caller's sidecar has them: all to itself, where it has no
     /// split. None where there is no such port. (It must be one that this is about.)
     pub(crate) fn ways(&self, port: &ServicePort) -> Vec<splits::Way<'a>> {

@@ -42,6 +42,7 @@ pub enum Sight {
 
 /// The answer to a [`Question`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct Verdict {
     /// Who calls.
     pub caller: ServiceAccount,
@@ -59,6 +60,9 @@ pub struct Verdict {
     pub compared_path: Option<String>,
     /// The host of the request, where a rule has compared it.
     pub compared_host: Option<ComparedHost>,
+    /// Whether its host is none of the service's. Then it is about a call of a declared upstream, since a call
+    /// by `Host` gets 404.
+    pub only_at_upstream: bool,
     /// Whether policy lets it through.
     #[serde(flatten)]
     pub answer: Answer,
@@ -184,6 +188,9 @@ pub fn verdict(
         request: question.request.clone(),
         compared_path: None,
         compared_host: None,
+        only_at_upstream: question.request.as_ref().is_some_and(|request| {
+            host::is_foreign(snapshot, &question.caller, service, port, request)
+        }),
         answer: Answer::Nowhere,
         splits: routing.splits_of(&asked),
         branches: Vec::new(),
@@ -201,6 +208,13 @@ pub fn verdict(
                 return Ok(verdict);
             }
         };
+    // There the host is rewritten behind the caller's sidecar.
+    let arrivals = arrivals.map(|arrivals| match &service.external {
+        None if verdict.only_at_upstream => {
+            Arrivals { at_server: arrivals.at_server.to_host(&host), ..arrivals }
+        }
+        _ => arrivals,
+    });
     let at_caller = arrivals.as_ref().map(|arrivals| &arrivals.at_caller);
     let at_server = arrivals.as_ref().map(|arrivals| &arrivals.at_server);
     let judged = if service.external.is_some() { at_caller } else { at_server };

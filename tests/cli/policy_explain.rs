@@ -322,7 +322,7 @@ fn a_host_that_is_not_the_services_is_no_question_about_it() {
     assert!(run.stdout.contains(words), "{}", run.stdout);
     let run = explain(&place, &[&to[..], &["--path", "/"]].concat());
     assert_eq!(run.code, 1, "{run:?}");
-    let words = "  the host is compared as `store-v2.default.mesh.internal:80`, as at a declared upstream; by `Host` it is as the caller writes it\n";
+    let words = "  the host is compared as `store-v2.default.mesh.internal:80`, which is taken where none is given; by `Host` it is as the caller writes it\n";
     assert!(run.stdout.contains(words), "{}", run.stdout);
 }
 

@@ -6,6 +6,7 @@ use super::Answer;
 use super::request::Request;
 use crate::hosts::{hosts, is_passed_through};
 use crate::name::{ServiceAccount, ServicePort};
+use crate::routing::Routing;
 use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
 
@@ -30,8 +31,24 @@ pub struct AtUpstream {
     pub answer: Answer,
 }
 
+/// Whether a request to `port` of `service` says a host that is none of the service's. No call by `Host` to it
+/// has that; one of a declared upstream may.
+pub(super) fn is_foreign(
+    snapshot: &Snapshot,
+    caller: &ServiceAccount,
+    service: &Service,
+    port: &Port,
+    request: &Request,
+) -> bool {
+    let service_port = ServicePort::new(service.name.clone(), port.number);
+    let is_one =
+        |host: &str| hosts(snapshot, caller, service, &service_port).iter().any(|one| one == host);
+    !is_passed_through(service)
+        && request.host().is_some_and(|host| !is_one(&host.to_ascii_lowercase()))
+}
+
 /// What is wrong with the host of a request to `port` of `service`, if it says one: no call by `Host` to it
-/// has that.
+/// has that, and on one of a declared upstream nobody compares it.
 pub(super) fn problem(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -40,16 +57,17 @@ pub(super) fn problem(
     request: &Request,
 ) -> Option<String> {
     if is_passed_through(service) {
-        return passed_through(service, port, request);
+        return passed_through(snapshot, caller, service, port, request);
     }
-    let host = request.host()?;
+    let host = request.host().filter(|_| is_foreign(snapshot, caller, service, port, request))?;
     let service_port = ServicePort::new(service.name.clone(), port.number);
-    let hosts = hosts(snapshot, caller, service, &service_port);
-    if hosts.contains(&host.to_ascii_lowercase()) {
+    // The caller's own sidecar compares what the application writes.
+    if service.external.is_some()
+        || Routing::from(&snapshot.specification, &service.name).compares_hosts(&service_port)
+    {
         return None;
     }
-    let name = &service.name;
-    let hosts = hosts.join(", ");
+    let (name, hosts) = (&service.name, hosts(snapshot, caller, service, &service_port).join(", "));
     Some(format!(
         "a request to the host `{host}` is none to `{name}`, port {}: give one of {hosts}; or leave the header host out, since for a declared upstream it is no matter",
         port.number
@@ -58,7 +76,13 @@ pub(super) fn problem(
 
 /// The same of a service that is passed through: its host says where a request goes, and whether it is one
 /// to this service at all.
-fn passed_through(service: &Service, port: &Port, request: &Request) -> Option<String> {
+fn passed_through(
+    snapshot: &Snapshot,
+    caller: &ServiceAccount,
+    service: &Service,
+    port: &Port,
+    request: &Request,
+) -> Option<String> {
     let hostname = service.external.as_ref()?.hostname.as_ref()?;
     let (name, number) = (&service.name, port.number);
     let with_port = if number == 80 { String::new() } else { format!(", with the port {number}") };
@@ -75,6 +99,20 @@ fn passed_through(service: &Service, port: &Port, request: &Request) -> Option<S
         bare => bare,
     };
     let is_below = bare.is_some_and(|bare| bare.len() > below.len() && bare.ends_with(below));
-    (!is_below)
-        .then(|| format!("a request to the host `{host}` is none to `{name}`: give {advice}"))
+    if !is_below {
+        return Some(format!("a request to the host `{host}` is none to `{name}`: give {advice}"));
+    }
+    // Envoy takes the whole host before one below a wildcard.
+    let services = snapshot.specification.services.values().filter(|other| other.name != *name);
+    let mut others = services.flat_map(|other| {
+        let ports = other.service_ports().filter(|(_, port)| port.protocol.is_http());
+        ports.map(move |(port, _)| (other, port))
+    });
+    let taken = others.find(|(other, port)| hosts(snapshot, caller, other, port).contains(&lower));
+    taken.map(|(other, _)| {
+        format!(
+            "by `Host` a request to the host `{host}` is one to `{}`: ask about that, or give another {advice}",
+            other.name
+        )
+    })
 }

@@ -93,6 +93,8 @@ pub(super) struct Arrival {
     pub(super) method: String,
     /// Without its query.
     pub(super) path: String,
+    /// Whether the path as it came there had an escaped slash.
+    has_escaped_slash: bool,
     pub(super) host: String,
     /// By lower-case name. Several values of one name are compared each by itself.
     headers: Arc<BTreeMap<String, Vec<String>>>,
@@ -129,7 +131,8 @@ impl Arrival {
     /// it does with escaped slashes is for it to say.
     pub(super) fn at_server(&self) -> Result<Self, Rejected> {
         let path = path::normalized(&self.path, EscapedSlashes::Keep)?;
-        Ok(self.otherwise(path, self.host.clone()))
+        let has_escaped_slash = path::has_escaped_slash(&self.path);
+        Ok(Self { has_escaped_slash, ..self.otherwise(path, self.host.clone()) })
     }
 
     /// The same with another host.
@@ -139,12 +142,13 @@ impl Arrival {
 
     fn otherwise(&self, path: String, host: String) -> Self {
         let (method, headers) = (self.method.clone(), Arc::clone(&self.headers));
-        Self { method, path, host, headers, known: RefCell::default() }
+        let has_escaped_slash = self.has_escaped_slash;
+        Self { method, path, has_escaped_slash, host, headers, known: RefCell::default() }
     }
 
-    /// Whether `service` answers it with 400, before it asks who calls.
+    /// Whether `service` answers it with 400, before it asks who calls: before it normalizes the path.
     pub(super) fn is_rejected_by(&self, service: &Service) -> bool {
-        service.escaped_slashes == EscapedSlashes::Reject && path::has_escaped_slash(&self.path)
+        service.escaped_slashes == EscapedSlashes::Reject && self.has_escaped_slash
     }
 
     fn of(request: &Request, path: String, host_of_service: &str) -> Self {
@@ -156,7 +160,8 @@ impl Arrival {
         headers.remove("host");
         let host = request.host().unwrap_or(host_of_service).to_owned();
         let (method, headers) = (request.method.clone(), Arc::new(headers));
-        Self { method, path, host, headers, known: RefCell::default() }
+        let has_escaped_slash = path::has_escaped_slash(&path);
+        Self { method, path, has_escaped_slash, host, headers, known: RefCell::default() }
     }
 
     /// Whether the request meets an expression, which is asked of `meets` once.

@@ -20,7 +20,7 @@ pub(crate) async fn explain(
     output: Output,
 ) -> anyhow::Result<()> {
     let (verdict, told) = answer(arguments, output).await.map_err(Unanswered)?;
-    out!("{told}")?;
+    out!("{told}").map_err(|error| Unanswered(error.into()))?;
     if verdict.answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
 }
 

@@ -147,7 +147,9 @@ impl PolicySource {
                 drawn.trim_end()
             );
         }
-        if self.is_rolled_back_from(&loaded.revision) {
+        // Unless nothing else is in force: what was rolled back to may be good no longer.
+        let serves = self.state.borrow().specification.is_some();
+        if self.is_rolled_back_from(&loaded.revision) && serves {
             self.state.send_modify(|state| {
                 state.view.findings = loaded.findings.iter().map(FindingView::from).collect();
             });
@@ -293,6 +295,7 @@ mod tests {
     use std::path::Path;
 
     use fs_err as fs;
+    use ironmesh_catalog::PolicyPin;
     use ironmesh_config::{Folder, read_folder};
     use ironmesh_store::KeyEncryptionKey;
 
@@ -352,5 +355,30 @@ mod tests {
         source.take(read());
         source.take(Err("it is gone".to_owned()));
         assert_eq!(kept().as_deref(), Some("# 10"));
+    }
+
+    /// A later version of this program may refuse what passed once.
+    #[tokio::test]
+    async fn what_was_rolled_back_from_is_better_than_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let store = store(&root.path().join("state"));
+        let folder = root.path().join("policy");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("a.toml"), "# good").unwrap();
+        let held = ironmesh_config::load_folder(&folder).unwrap().revision;
+        let record = PolicyRecord {
+            revision: PolicyRevision("was-good-once".into()),
+            at: Timestamp::now(),
+            commit: None,
+            by: None,
+            message: None,
+        };
+        store.put_policy(&record, [("a.toml", "[[")]).unwrap();
+        let pin = PolicyPin { record, folder: Some(held.clone()) };
+        store.put_policy_pin(Some(&pin)).unwrap();
+        let opened = PolicySource::open(Source::folder(folder), Arc::clone(&store));
+        let (_, _, state) = opened.await.unwrap();
+        assert_eq!(state.borrow().view.revision, Some(held.to_string()));
+        assert_eq!(store.policy_pin().unwrap(), None);
     }
 }

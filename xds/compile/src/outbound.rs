@@ -126,7 +126,8 @@ fn mesh_endpoint(endpoint: &MeshEndpoint) -> LbEndpoint {
 pub(crate) struct ByHost {
     /// Whether it looks up where hosts are, because some calls go where theirs says.
     looks_up: bool,
-    /// Kept where one service keeps them; the routes of the others reject them.
+    /// Kept where one service keeps them; the routes of the others reject them, and those of services
+    /// outside of the mesh in any case.
     escaped_slashes: EscapedSlashes,
 }
 
@@ -190,7 +191,11 @@ pub(crate) fn by_host_routes(
                 external::routes(index, snapshot, caller, service, external, port)
             }
         };
-        if service.escaped_slashes != by_host.escaped_slashes {
+        // The listener may be there before these routes. A server of the mesh rejects by itself then; nobody
+        // but this proxy judges what goes outside.
+        let is_kept_out =
+            service.external.is_some() || by_host.escaped_slashes == EscapedSlashes::Keep;
+        if service.escaped_slashes == EscapedSlashes::Reject && is_kept_out {
             routes.insert(0, reject_escaped_slashes());
         }
         if !domains.is_empty() {

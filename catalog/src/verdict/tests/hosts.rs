@@ -70,3 +70,76 @@ fn where_a_rule_is_about_the_host_it_is_told_what_calls_of_an_upstream_come_to()
     let verdict = ask("buyer", "v1", Some(get("/books/1", "gold")));
     assert_eq!(verdict.compared_host, None);
 }
+
+#[test]
+fn a_host_that_the_callers_own_sidecar_compares_is_one_of_a_declared_upstream() {
+    // Of calls with one host, `store` is split to `v2`, which nobody may call.
+    let mut mesh = mesh();
+    let group = HttpRouteGroup {
+        namespace: name("shop"),
+        name: name("beta"),
+        matches: vec![HttpMatch {
+            name: name("beta"),
+            path: None,
+            methods: Vec::new(),
+            headers: [("host".into(), r"beta\..*".into())].into(),
+            spot: spot(),
+        }],
+        spot: spot(),
+    };
+    mesh.http_route_groups.insert(key("beta"), Arc::new(group));
+    let beta = TrafficSplit {
+        namespace: name("shop"),
+        name: name("beta"),
+        service: "shop/store".parse().unwrap(),
+        matches: vec![SplitMatch { group: name("beta"), matches: None, spot: spot() }],
+        backends: vec![SplitBackend {
+            service: "shop/v2".parse().unwrap(),
+            weight: 1,
+            spot: spot(),
+        }],
+        spot: spot(),
+    };
+    mesh.traffic_splits.insert(key("beta"), Arc::new(beta));
+    let verdict = ask_host(&snapshot(mesh), "store", Some("beta.example")).unwrap();
+    assert!(verdict.only_at_upstream);
+    assert_eq!(
+        branches(&verdict),
+        [r"any method on any path with host `beta\..*`: all to shop/v2"]
+    );
+    assert_eq!(verdict.answer, Answer::Denied);
+    // The server's sidecar sees the service's own host, whatever the application wrote.
+    let mut mesh = mesh_by_host(r"other\.example").specification.as_ref().clone();
+    let v1 = Service {
+        external: Some(External {
+            hostname: Some(Hostname::new("api.example.com").unwrap()),
+            resolution: Resolution::Dns,
+        }),
+        endpoints: EndpointSource::Hostname,
+        ..service("v1", &HTTP)
+    };
+    mesh.services.insert(v1.name.clone(), Arc::new(v1));
+    // An external service is judged before its host is rewritten.
+    let verdict = ask_host(&snapshot(mesh), "v1", Some("other.example")).unwrap();
+    assert_eq!((verdict.only_at_upstream, verdict.answer), (true, Answer::Allowed));
+}
+
+#[test]
+fn a_host_below_a_wildcard_that_another_service_has_is_one_to_that() {
+    let mut mesh = mesh();
+    let outside = |of: &str, hostname: &str, resolution| Service {
+        external: Some(External { hostname: Some(Hostname::new(hostname).unwrap()), resolution }),
+        endpoints: EndpointSource::Hostname,
+        ..service(of, &HTTP)
+    };
+    for one in [
+        outside("wild", "*.example.com", Resolution::Passthrough),
+        outside("one", "api.example.com", Resolution::Dns),
+    ] {
+        mesh.services.insert(one.name.clone(), Arc::new(one));
+    }
+    let snapshot = snapshot(mesh);
+    let error = ask_host(&snapshot, "wild", Some("api.example.com")).unwrap_err().to_string();
+    assert!(error.contains("is one to `shop/one`"), "{error}");
+    assert!(ask_host(&snapshot, "wild", Some("a.example.com")).is_ok());
+}

@@ -25,6 +25,9 @@ pub(super) fn verdict(verdict: &Verdict, assumed: Option<&str>) -> String {
     if let Some(path) = &verdict.compared_path {
         line(format!("the path is compared as `{path}`"));
     }
+    if verdict.only_at_upstream {
+        line("its host is none of the service's: by `Host` that is 404, and this is about a declared upstream".to_owned());
+    }
     if let Some(host) = &verdict.compared_host {
         line(compared_host(verdict, host));
     }
@@ -70,7 +73,7 @@ fn compared_host(verdict: &Verdict, compared: &ComparedHost) -> String {
         }
         None if is_written => format!("the host is compared as `{host}`"),
         None => format!(
-            "the host is compared as `{host}`, as at a declared upstream; by `Host` it is as the caller writes it"
+            "the host is compared as `{host}`, which is taken where none is given; by `Host` it is as the caller writes it"
         ),
     }
 }

@@ -74,7 +74,12 @@ impl PolicySource {
         self.store.put_policy_pin(pin.as_ref()).map_err(failure)?;
         self.pin = pin;
         if !is_old {
+            // What is wrong is told of what the folder holds, as after a restart.
+            let of_folder = self.state.borrow().view.findings.clone();
             self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
+            if self.pin.is_some() {
+                self.state.send_modify(|state| state.view.findings = of_folder);
+            }
             self.keeper.keep();
         }
         self.tell_of_pin();
