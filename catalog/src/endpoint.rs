@@ -12,7 +12,7 @@ use crate::name::ServiceName;
 use crate::proxy::ProxyId;
 
 /// What an endpoints provider found: one process of a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// The address of its machine.
     pub address: IpAddr,
@@ -24,6 +24,106 @@ pub struct Endpoint {
     pub proxy: Option<ProxyId>,
     /// What is said of it besides: the version that it runs, say.
     pub labels: Labels,
+    /// What its provider says of its health.
+    pub health: Health,
+    /// Where it is, as far as its provider knows.
+    pub locality: Locality,
+    /// Who has found it.
+    pub provider: Provider,
+    /// What its provider calls it, where it has a name for it: of Consul, `NODE/SERVICE-ID`.
+    pub instance: Option<Arc<str>>,
+}
+
+impl Endpoint {
+    /// A healthy endpoint of which no more is known.
+    pub fn new(provider: Provider, address: IpAddr) -> Self {
+        Self {
+            address,
+            port: None,
+            weight: 1,
+            proxy: None,
+            labels: Labels::default(),
+            health: Health::Healthy,
+            locality: Locality::default(),
+            provider,
+            instance: None,
+        }
+    }
+}
+
+/// What an endpoints provider says of the health of an endpoint. Sorted: the first is the best.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// It takes traffic.
+    #[default]
+    Healthy,
+    /// It is about to leave: what is connected may end, nothing new comes.
+    Draining,
+    /// It takes none.
+    Unhealthy,
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Healthy => "healthy",
+            Self::Draining => "draining",
+            Self::Unhealthy => "unhealthy",
+        })
+    }
+}
+
+/// Where an endpoint is, in the words of Envoy; each part is empty where it is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Locality {
+    /// The region.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub region: Arc<str>,
+    /// The zone in the region.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub zone: Arc<str>,
+    /// What is smaller than a zone: a rack, a fault domain.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub sub_zone: Arc<str>,
+}
+
+impl Locality {
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        [&self.region, &self.zone, &self.sub_zone].iter().all(|part| part.is_empty())
+    }
+}
+
+impl fmt::Display for Locality {
+    /// Writes `region/zone/sub_zone`, without what is unknown at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = format!("{}/{}/{}", self.region, self.zone, self.sub_zone);
+        f.write_str(whole.trim_end_matches('/'))
+    }
+}
+
+/// Who finds endpoints. Sorted: what an earlier one says of an address and port beats what a later one
+/// says of the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provider {
+    /// Policy lists it itself.
+    Static,
+    /// Consul.
+    Consul,
+    /// A proxy that joined is an endpoint, with no provider at all.
+    Registered,
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Static => "static",
+            Self::Consul => "consul",
+            Self::Registered => "registered",
+        })
+    }
 }
 
 /// Labels of an endpoint: any words, by any names. A copy costs nothing.

@@ -30,7 +30,9 @@ pub mod way;
 pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
 pub use difference::Difference;
-pub use endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
+pub use endpoint::{
+    Discovered, Endpoint, Health, Labels, Locality, MeshEndpoint, Provider, Transport,
+};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
@@ -45,8 +47,8 @@ pub use proxy::{
     Upstream,
 };
 pub use service::{
-    EndpointSource, EscapedSlashes, External, Mode, Port, Protocol, Resolution, Service,
-    StaticEndpoint, Visibility,
+    ConsulQuery, EndpointSource, EscapedSlashes, External, Mode, Port, Protocol, Providers,
+    Resolution, Service, StaticEndpoint, Visibility,
 };
 pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};

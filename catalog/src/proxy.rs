@@ -70,6 +70,10 @@ pub struct JoinRecord {
     /// Whether it was told never to come again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revocation>,
+    /// Since when it is suspected to be dead: its xDS stream has been lost for long, and those of others
+    /// have not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspect_since: Option<Timestamp>,
 }
 
 /// That a proxy is let in no more, whatever certificate it shows. There is no way back from it: the
@@ -225,6 +229,7 @@ mod tests {
             labels: Labels::default(),
             participation: Participation::default(),
             revoked: None,
+            suspect_since: None,
         };
         let is = |record: &JoinRecord, hours, state| {
             assert_eq!(record.certificate_state(after(hours)), state, "after {hours} h");

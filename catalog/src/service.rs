@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::endpoint::Labels;
 use crate::finding::Spot;
@@ -24,6 +25,8 @@ pub struct Service {
     pub visibility: Visibility,
     /// What becomes of requests with escaped slashes in their path.
     pub escaped_slashes: EscapedSlashes,
+    /// Whether operators have taken it out of service: it keeps its name, and no endpoint of it is called.
+    pub drained: bool,
     /// What it is outside of the mesh; none for a service of the mesh.
     pub external: Option<External>,
     /// The services that are parts of this one: those whose endpoints are some of its own.
@@ -42,9 +45,7 @@ impl Service {
     pub fn served_as(&self) -> &ServiceName {
         match &self.endpoints {
             EndpointSource::Subset { of, .. } => of,
-            EndpointSource::Registered | EndpointSource::Static(_) | EndpointSource::Hostname => {
-                &self.name
-            }
+            EndpointSource::Providers(_) | EndpointSource::Hostname => &self.name,
         }
     }
 
@@ -56,12 +57,11 @@ impl Service {
     /// Whether nobody who calls it can tell it from `other`: they differ in nothing but where endpoints
     /// are, and where they are written. (Whether they are those that joined decides how they are called.)
     pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
-        let is_registered = |service: &Self| service.endpoints == EndpointSource::Registered;
         (&self.account, &self.ports, self.mode) == (&other.account, &other.ports, other.mode)
             && (self.visibility, &self.external) == (other.visibility, &other.external)
             && self.escaped_slashes == other.escaped_slashes
             && (&self.subsets, self.served_as()) == (&other.subsets, other.served_as())
-            && is_registered(self) == is_registered(other)
+            && self.endpoints.is_registered() == other.endpoints.is_registered()
     }
 
     /// Whether accounts of `namespace` may know of it.
@@ -275,10 +275,8 @@ impl fmt::Display for Protocol {
 /// Where the endpoints of a service come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointSource {
-    /// The proxies that joined as this service: each is one endpoint, at its own address.
-    Registered,
-    /// A list in policy.
-    Static(Vec<StaticEndpoint>),
+    /// Endpoints providers: what they find is the service's, all of it together.
+    Providers(Providers),
     /// No endpoints that we know: proxies look up the hostname of an external service.
     Hostname,
     /// Those of another service that have these labels. Never no labels.
@@ -288,6 +286,75 @@ pub enum EndpointSource {
         /// What its endpoints have.
         labels: Labels,
     },
+}
+
+impl EndpointSource {
+    /// The proxies that joined as this service: each is one endpoint, at its own address.
+    pub fn registered() -> Self {
+        Self::Providers(Providers { registered: true, ..Providers::default() })
+    }
+
+    /// A list in policy.
+    pub fn fixed(list: Vec<StaticEndpoint>) -> Self {
+        Self::Providers(Providers { fixed: list, ..Providers::default() })
+    }
+
+    /// Whether policy asks for nobody but the proxies that joined, so that no endpoint is without one.
+    pub fn is_registered(&self) -> bool {
+        self.providers() == Some(&Providers { registered: true, ..Providers::default() })
+    }
+
+    /// The providers that are asked; none where nobody is.
+    pub fn providers(&self) -> Option<&Providers> {
+        match self {
+            Self::Providers(providers) => Some(providers),
+            Self::Hostname | Self::Subset { .. } => None,
+        }
+    }
+}
+
+/// Which endpoints providers are asked for the endpoints of a service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Providers {
+    /// Whether the proxies that joined as the service are endpoints of it with no provider at all.
+    pub registered: bool,
+    /// Those that policy lists itself.
+    pub fixed: Vec<StaticEndpoint>,
+    /// What Consul is asked for.
+    pub consul: Option<ConsulQuery>,
+}
+
+/// What Consul is asked for: the instances of one of its services.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConsulQuery {
+    /// What the service is called in Consul.
+    pub service: Arc<str>,
+    /// Where it is asked for; what the settings say where it is left out.
+    pub datacenter: Option<Arc<str>>,
+    /// Consul's namespace, of its Enterprise edition; likewise.
+    pub namespace: Option<Arc<str>>,
+    /// Consul's partition, of its Enterprise edition; likewise.
+    pub partition: Option<Arc<str>>,
+    /// Which instances, in Consul's filter language; all of them where it is left out.
+    pub filter: Option<Arc<str>>,
+    /// Which of the tagged addresses of an instance is taken (`lan_ipv4`, `wan`); its own where it is left
+    /// out, or where the instance has no such one.
+    pub tagged_address: Option<Arc<str>>,
+}
+
+impl fmt::Display for ConsulQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "those of `{}` in Consul", self.service)?;
+        let parts = [
+            ("datacenter", &self.datacenter),
+            ("namespace", &self.namespace),
+            ("partition", &self.partition),
+            ("filter", &self.filter),
+            ("tagged address", &self.tagged_address),
+        ];
+        let mut told = parts.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
+        told.try_for_each(|(what, value)| write!(f, ", {what} `{value}`"))
+    }
 }
 
 /// One endpoint of a list in policy.

@@ -11,11 +11,14 @@ use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{
-    Discovered, Endpoint, EndpointSource, MeshSpecification, Records, ServiceName,
+    Discovered, Endpoint, EndpointSource, MeshSpecification, Providers, Records, ServiceName,
 };
 
 pub mod fixed;
+mod provider;
 pub mod registered;
+
+pub use provider::{EndpointsProvider, Problem, Sighting, Sightings, Stale};
 
 use registered::Registered;
 
@@ -66,19 +69,24 @@ impl Discovery {
     /// The endpoints of a service that policy defines.
     fn endpoints(&self, name: &ServiceName) -> Option<Vec<Endpoint>> {
         Some(match &self.specification.services.get(name)?.endpoints {
-            EndpointSource::Static(list) => fixed::endpoints(list),
-            EndpointSource::Registered => self.registered.endpoints(name),
+            EndpointSource::Providers(asked) => self.found(name, asked),
             EndpointSource::Hostname => Vec::new(),
             EndpointSource::Subset { of, labels } => {
-                let mut endpoints = match &self.specification.services.get(of)?.endpoints {
-                    EndpointSource::Static(list) => fixed::endpoints(list),
-                    EndpointSource::Registered => self.registered.endpoints(of),
-                    EndpointSource::Hostname | EndpointSource::Subset { .. } => Vec::new(),
-                };
+                let asked = self.specification.services.get(of)?.endpoints.providers();
+                let mut endpoints = asked.map_or_else(Vec::new, |asked| self.found(of, asked));
                 endpoints.retain(|endpoint| endpoint.labels.include(labels));
                 endpoints
             }
         })
+    }
+
+    /// What all providers together have found that a service asks.
+    fn found(&self, name: &ServiceName, asked: &Providers) -> Vec<Endpoint> {
+        let mut found = fixed::endpoints(&asked.fixed);
+        if asked.registered {
+            found.extend(self.registered.endpoints(name));
+        }
+        found
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
-use ironmesh_catalog::{Endpoint, JoinRecord, ProxyId, Records, ServiceName};
+use ironmesh_catalog::{Endpoint, JoinRecord, Provider, ProxyId, Records, ServiceName};
 
 /// The proxies that joined, by service.
 #[derive(Debug, Clone, Default)]
@@ -57,11 +57,9 @@ impl Registered {
     pub fn endpoints(&self, service: &ServiceName) -> Vec<Endpoint> {
         let proxies = self.by_service.get(service).into_iter().flatten();
         let endpoint = |record: &Arc<JoinRecord>| Endpoint {
-            address: record.mesh_address.ip(),
-            port: None,
-            weight: 1,
             proxy: Some(record.id),
             labels: record.labels.clone(),
+            ..Endpoint::new(Provider::Registered, record.mesh_address.ip())
         };
         proxies.map(|(_, record)| endpoint(record)).collect()
     }
@@ -84,6 +82,7 @@ mod tests {
             labels: Labels::default(),
             participation: Participation::default(),
             revoked: None,
+            suspect_since: None,
         }
     }
 

@@ -79,6 +79,7 @@ fn record(id: u128) -> JoinRecord {
         ),
         services: vec![service],
         revoked: None,
+        suspect_since: None,
     }
 }
 

@@ -168,6 +168,7 @@ impl Written {
             participation,
             services: self.services,
             revoked: None,
+            suspect_since: None,
         };
         let Self { bind, app_address, upstreams, .. } = self;
         let statement = ProxyStatement { bind, app_address, upstreams };

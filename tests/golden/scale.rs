@@ -62,6 +62,7 @@ fn proxy(number: u8, service: &str) -> Proxy {
         participation: Participation::default(),
         services: vec![service.parse().unwrap()],
         revoked: None,
+        suspect_since: None,
     };
     Proxy { record, statement: ProxyStatement::default() }
 }

@@ -8,7 +8,8 @@ use super::Change;
 use crate::finding::Spot;
 use crate::name::ServiceName;
 use crate::service::{
-    EndpointSource, EscapedSlashes, External, Port, Resolution, Service, Visibility,
+    EndpointSource, EscapedSlashes, External, Port, Providers, Resolution, Service, StaticEndpoint,
+    Visibility,
 };
 use crate::snapshot::Snapshot;
 
@@ -133,20 +134,21 @@ fn endpoints(old: &EndpointSource, new: &EndpointSource) -> Vec<String> {
 
 fn all(source: &EndpointSource) -> BTreeSet<String> {
     match source {
-        EndpointSource::Registered => {
-            ["endpoints that are the proxies that joined".to_owned()].into()
+        EndpointSource::Providers(Providers { registered, fixed, consul }) => {
+            let joined = "endpoints that are the proxies that joined".to_owned();
+            let asked = consul.iter().map(|query| format!("endpoints that are {query}"));
+            let all = registered.then_some(joined).into_iter().chain(asked);
+            all.chain(fixed.iter().map(listed)).collect()
         }
-        EndpointSource::Static(list) => list
-            .iter()
-            .map(|one| {
-                let port = one.port.map(|port| format!(", port {port}")).unwrap_or_default();
-                let words = format!("endpoint {}{port}, weight {}", one.address, one.weight);
-                if one.labels.is_empty() { words } else { format!("{words}, {}", one.labels) }
-            })
-            .collect(),
         EndpointSource::Hostname => ["endpoints that proxies look up".to_owned()].into(),
         EndpointSource::Subset { of, labels } => {
             [format!("endpoints that are those of {of} with {labels}")].into()
         }
     }
+}
+
+fn listed(one: &StaticEndpoint) -> String {
+    let port = one.port.map(|port| format!(", port {port}")).unwrap_or_default();
+    let words = format!("endpoint {}{port}, weight {}", one.address, one.weight);
+    if one.labels.is_empty() { words } else { format!("{words}, {}", one.labels) }
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::*;
 use crate::access::TcpAccesses;
 use crate::certificate::TrustBundle;
-use crate::endpoint::{Discovered, Endpoint, Labels};
+use crate::endpoint::{Discovered, Endpoint, Labels, Provider};
 use crate::finding::Spot;
 use crate::identity::{SpiffeId, TrustDomain};
 use crate::name::Domain;
@@ -36,10 +36,11 @@ fn service(service: &str, account: &str) -> Service {
         name: service.parse().unwrap(),
         account: account.parse().unwrap(),
         ports: Vec::new(),
-        endpoints: EndpointSource::Registered,
+        endpoints: EndpointSource::registered(),
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        drained: false,
         external: None,
         subsets: Vec::new(),
         spot: spot(),
@@ -63,7 +64,7 @@ fn labels(words: &[(&str, &str)]) -> Labels {
 
 fn endpoint(last: u8, words: &[(&str, &str)]) -> Endpoint {
     let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-    Endpoint { address, port: None, weight: 1, proxy: None, labels: labels(words) }
+    Endpoint { labels: labels(words), ..Endpoint::new(Provider::Consul, address) }
 }
 
 fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
@@ -77,6 +78,7 @@ fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
         labels: labels(words),
         participation: Participation::default(),
         revoked: None,
+        suspect_since: None,
     })
 }
 

@@ -1,9 +1,10 @@
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
+use crate::endpoint::Provider;
 use crate::finding::Spot;
 use crate::name::Name;
 use crate::policy::Namespace;
@@ -23,10 +24,11 @@ fn service(name: &str) -> Service {
             protocol: Protocol::Http,
             target: 8080,
         }],
-        endpoints: EndpointSource::Registered,
+        endpoints: EndpointSource::registered(),
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        drained: false,
         external: None,
         subsets: Vec::new(),
         spot: Spot::new(&"p.toml".into(), "", 0..0),
@@ -46,17 +48,13 @@ fn record(id: u128, address: &str, service: &str, participates: bool) -> JoinRec
         labels: Labels::default(),
         participation: Participation(ports),
         revoked: None,
+        suspect_since: None,
     }
 }
 
 fn endpoint(address: &str, port: Option<u16>, weight: u32) -> Endpoint {
-    Endpoint {
-        address: address.parse::<IpAddr>().unwrap(),
-        port,
-        weight,
-        proxy: None,
-        labels: Labels::default(),
-    }
+    let address = address.parse().unwrap();
+    Endpoint { port, weight, ..Endpoint::new(Provider::Static, address) }
 }
 
 fn assemble(endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> Snapshot {
@@ -232,7 +230,7 @@ fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
     let Endpoint { address, port, weight, labels, .. } = endpoint("10.0.0.1", None, 1);
     let spot = service.spot.clone();
     let listed = StaticEndpoint { address, port, weight, labels, spot };
-    service.endpoints = EndpointSource::Static(vec![listed]);
+    service.endpoints = EndpointSource::fixed(vec![listed]);
     let with = |service: &Service| MeshSpecification {
         services: [(service.name.clone(), Arc::new(service.clone()))].into_iter().collect(),
         ..MeshSpecification::default()
@@ -250,14 +248,14 @@ fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
     };
     let before = before.revise(inputs(with(&service)));
     assert_eq!(before.tcp_accesses.ports.len(), 1);
-    service.endpoints = EndpointSource::Static(Vec::new());
+    service.endpoints = EndpointSource::fixed(Vec::new());
     let after = before.revise(inputs(with(&service)));
     assert_ne!(before.specification, after.specification);
     assert!(after.tcp_accesses.ports.ptr_eq(&before.tcp_accesses.ports));
     service.mode = Some(Mode::Permissive);
     let other = after.revise(inputs(with(&service)));
     assert!(!other.tcp_accesses.ports.ptr_eq(&before.tcp_accesses.ports));
-    let joining = Service { endpoints: EndpointSource::Registered, ..service.clone() };
+    let joining = Service { endpoints: EndpointSource::registered(), ..service.clone() };
     assert!(!with(&joining).differs_in_endpoints_only(&with(&service)));
 }
 

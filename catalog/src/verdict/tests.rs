@@ -42,10 +42,11 @@ fn service(of: &str, ports: &[(u16, Protocol)]) -> Service {
                 target: *number,
             })
             .collect(),
-        endpoints: EndpointSource::Registered,
+        endpoints: EndpointSource::registered(),
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        drained: false,
         external: None,
         subsets: Vec::new(),
         spot: spot(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    EndpointSource, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Participation, Proxy,
-    ProxyId, ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
+    Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Participation, Proxy, ProxyId,
+    ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
 };
 use ironmesh_config::{Loaded, Settings, load_folder};
 use ironmesh_providers::discover;
@@ -101,12 +101,8 @@ pub(crate) fn records(proxies: &[Known]) -> Records {
 /// The record of one who serves a service: all that it has in `before`. It is where the service's list of
 /// endpoints begins, or else at an address of those for documentation (RFC 3849).
 fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRecord {
-    let listed = match &service.endpoints {
-        EndpointSource::Static(list) => list.first().map(|first| first.address),
-        EndpointSource::Registered | EndpointSource::Hostname | EndpointSource::Subset { .. } => {
-            None
-        }
-    };
+    let providers = service.endpoints.providers();
+    let listed = providers.and_then(|one| one.fixed.first()).map(|first| first.address);
     let documentation = 0x2001_0db8 << 96;
     let address =
         listed.unwrap_or_else(|| IpAddr::V6(Ipv6Addr::from(documentation | u128::from(number))));
@@ -121,5 +117,6 @@ fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRec
         labels: Labels::default(),
         participation: Participation(ports.map(|(port, _)| (port.service, port.port)).collect()),
         revoked: None,
+        suspect_since: None,
     }
 }

@@ -163,6 +163,7 @@ impl ControlPlane for RunningControlPlane {
                 labels: request.labels.clone(),
                 participation: Participation::default(),
                 revoked: None,
+                suspect_since: None,
             });
             let expires_at = certificate.not_after;
             joined.push(Joined { id, certificate: certificate.chain, expires_at });

@@ -33,7 +33,7 @@ pub(super) fn read(value: Value<'_>, ports: Option<&[Port]>) -> Result<EndpointS
         (Ok(Some(listed)), later) => later.map(|()| listed),
     };
     table.finish();
-    listed.map(EndpointSource::Static)
+    listed.map(EndpointSource::fixed)
 }
 
 /// Where an endpoint's application listens: the address, and the port if it is known.

@@ -53,7 +53,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
             let external = external?;
             let otherwise = match external {
                 Some(_) => EndpointSource::Hostname,
-                None => EndpointSource::Registered,
+                None => EndpointSource::registered(),
             };
             Ok(Service {
                 name: name(&id),
@@ -63,6 +63,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 mode: mode?,
                 visibility: visibility?.unwrap_or_default(),
                 escaped_slashes: escaped_slashes?.unwrap_or_default(),
+                drained: false,
                 external,
                 subsets: subsets.iter().map(|(id, _)| name(id)).collect(),
                 spot: id.spot.clone(),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    EndpointSource, EscapedSlashes, MeshEndpoint, Port, Protocol, Proxy, Service, ServiceAccount,
-    ServicePort, Snapshot, Transport, hosts,
+    EscapedSlashes, MeshEndpoint, Port, Protocol, Proxy, Service, ServiceAccount, ServicePort,
+    Snapshot, Transport, hosts,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster, UpstreamConnectionOptions,
@@ -78,7 +78,7 @@ pub(crate) fn cluster(
 fn has_plaintext(snapshot: &Snapshot, service: &Service) -> bool {
     let whole = snapshot.service(service.served_as());
     snapshot.mode_of(service).lets_all_in()
-        && whole.is_some_and(|whole| whole.endpoints != EndpointSource::Registered)
+        && whole.is_some_and(|whole| !whole.endpoints.is_registered())
 }
 
 /// Whether calls that go to `destination` may go in plaintext.

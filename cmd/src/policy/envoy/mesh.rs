@@ -85,6 +85,7 @@ fn joined(service: &Service, number: u32) -> JoinRecord {
         participation: Participation(ports.collect()),
         services: vec![service.name.clone()],
         revoked: None,
+        suspect_since: None,
     }
 }
 

@@ -48,6 +48,7 @@ impl Place {
             labels: Labels::default(),
             participation: Participation::default(),
             revoked: None,
+            suspect_since: None,
         };
         let place = Self { audit, snapshots, record };
         place.set(mode, "");

@@ -29,6 +29,7 @@ fn record(number: u8, joined: Timestamp) -> JoinRecord {
         labels: Labels::default(),
         participation: Participation([("store".parse().unwrap(), 80)].into()),
         revoked: None,
+        suspect_since: None,
     }
 }
 

@@ -27,7 +27,7 @@ fn an_external_service_is_looked_up_listed_or_passed_through() {
     let list = "endpoints = { static = [{ address = \"203.0.113.7\" }] }";
     let (known, endpoints) = external("http", list);
     assert_eq!(known, External { hostname: None, resolution: Resolution::Static });
-    assert!(matches!(endpoints, EndpointSource::Static(list) if list.len() == 1));
+    assert!(endpoints.providers().is_some_and(|asked| asked.fixed.len() == 1));
 
     let (known, endpoints) =
         external("http", "hostname = \"*.example.com\"\nresolution = \"passthrough\"");

@@ -1,4 +1,4 @@
-use ironmesh_catalog::{EndpointSource, Protocol, Service, ServiceName, Visibility};
+use ironmesh_catalog::{EndpointSource, Protocol, Providers, Service, ServiceName, Visibility};
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn finding_in(rest: &str) -> String {
 fn a_service_has_defaults() {
     let service = service("ports = [{ port = 80, protocol = \"grpc\" }]");
     assert_eq!(service.account.to_string(), "default/a");
-    assert_eq!(service.endpoints, EndpointSource::Registered);
+    assert_eq!(service.endpoints, EndpointSource::registered());
     let port = &service.ports[0];
     assert_eq!((port.name.as_str(), port.number, port.target), ("port-80", 80, 80));
     assert_eq!(port.protocol, Protocol::Grpc);
@@ -83,7 +83,7 @@ fn static_endpoints_are_listed_in_either_form() {
         "[service.endpoints]\nstatic = [{ address = \"10.0.0.5\", port = 8080, weight = 2 }]";
     let tables = "[[service.endpoints.static]]\naddress = \"fd00::1\"";
     let read = |text: &str| match service(&format!("{ports}{text}")).endpoints {
-        EndpointSource::Static(listed) => {
+        EndpointSource::Providers(Providers { fixed: listed, .. }) => {
             (listed[0].address.to_string(), listed[0].port, listed[0].weight)
         }
         other => panic!("no list: {other:?}"),

@@ -10,10 +10,10 @@ use ironmesh_catalog::{
     BoundIdentity, Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, External,
     Hostname, HttpMatch, HttpRouteGroup, IdentityBinding, Inputs, JoinRecord, Labels, Mesh,
     MeshSpecification, Method, Mode, Name, Namespace, Participation, PathRegex, PolicyRevision,
-    Port, Protocol, Proxy, ProxyId, ProxyStatement, Records, Resolution, RouteRule, Secret,
-    Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot, SpiffeId, SplitBackend,
-    SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget, TrustBundle,
-    TrustDomain, Upstream, Visibility,
+    Port, Protocol, Provider, Proxy, ProxyId, ProxyStatement, Records, Resolution, RouteRule,
+    Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot, SpiffeId,
+    SplitBackend, SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
+    TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -366,20 +366,18 @@ impl Shape {
         let mut discovered: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for record in records.values() {
             for service in &record.services {
+                let address = record.mesh_address.ip();
                 discovered.entry(service.clone()).or_default().push(Endpoint {
-                    address: record.mesh_address.ip(),
-                    port: None,
-                    weight: 1,
                     proxy: Some(record.id),
                     labels: record.labels.clone(),
+                    ..Endpoint::new(Provider::Registered, address)
                 });
             }
         }
         // Some lists name what no proxy is in front of.
         for (n, _) in self.services.iter().enumerate().filter(|(_, one)| one.is_listed) {
             let address = IpAddr::V4(Ipv4Addr::new(10, 1, 0, u8::try_from(n).unwrap()));
-            let listed =
-                Endpoint { address, port: None, weight: 1, proxy: None, labels: Labels::default() };
+            let listed = Endpoint::new(Provider::Static, address);
             discovered.entry(self.service_name(n)).or_default().push(listed);
         }
         let discovered =
@@ -488,12 +486,13 @@ impl Shape {
             ports: shape.ports.iter().map(port).collect(),
             endpoints: match shape.outside {
                 Some((Resolution::Dns | Resolution::Passthrough, _)) => EndpointSource::Hostname,
-                None if !shape.is_listed => EndpointSource::Registered,
-                None | Some((Resolution::Static, _)) => EndpointSource::Static(Vec::new()),
+                None if !shape.is_listed => EndpointSource::registered(),
+                None | Some((Resolution::Static, _)) => EndpointSource::fixed(Vec::new()),
             },
             mode: shape.mode,
             visibility: if shape.is_private { Visibility::Private } else { Visibility::Public },
             escaped_slashes: shape.escaped_slashes,
+            drained: false,
             external: shape.outside.map(|(resolution, n)| external(resolution, n)),
             subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
             spot: spot(),
@@ -526,6 +525,7 @@ impl Shape {
                 labels: Labels::default(),
                 participation,
                 revoked: None,
+                suspect_since: None,
             },
         }
     }

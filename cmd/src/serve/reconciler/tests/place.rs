@@ -72,6 +72,7 @@ impl Place {
             labels: Labels::default(),
             participation: Participation::default(),
             revoked: None,
+            suspect_since: None,
         };
         self.register.add(record.clone()).unwrap();
         record
