@@ -3,6 +3,7 @@
 
 mod duration;
 mod policy;
+mod servers;
 #[cfg(test)]
 mod tests;
 
