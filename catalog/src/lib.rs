@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod certificate;
+pub mod codes;
 pub mod difference;
 pub mod endpoint;
 pub mod finding;

@@ -36,6 +36,9 @@ pub struct Service {
 }
 
 impl Service {
+    /// The words that policy uses for its `state`, with whether it is drained.
+    pub const STATES: [(&'static str, bool); 2] = [("active", false), ("drained", true)];
+
     /// The port that callers call `number`.
     pub fn port(&self, number: u16) -> Option<&Port> {
         self.ports.iter().find(|port| port.number == number)

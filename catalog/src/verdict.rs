@@ -305,11 +305,15 @@ impl Judged<'_> {
         let endpoints = snapshot.endpoints.get(&leaf).map(|known| (**known).clone());
         let endpoints = match sight {
             _ if service.endpoints == EndpointSource::Hostname => None,
+            // Whoever is there, nobody is called.
+            _ if service.drained => Some(Vec::new()),
             // What is outside is where policy says.
             Sight::PolicyAlone if !is_external => None,
             Sight::PolicyAlone | Sight::Mesh => Some(endpoints.unwrap_or_default()),
         };
+        let drained = format!("service `{}` is drained: no endpoint of it is called", service.name);
         let findings = match sight {
+            _ if service.drained => vec![drained],
             Sight::PolicyAlone => Vec::new(),
             Sight::Mesh => {
                 let findings = snapshot.findings_of(service.served_as());

@@ -4,7 +4,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ironmesh_config::{Document, EtcdSettings, PolicyPlace, Settings, load_settings, render};
+use ironmesh_config::{
+    ConsulSettings, Document, EtcdSettings, PolicyPlace, Settings, load_settings, render,
+};
 
 use crate::cli::ConfigArgument;
 use crate::exit::Found;
@@ -18,6 +20,7 @@ const POLICY: &str = "/etc/ironmesh/policy";
 /// The settings, with all that they leave open filled in.
 #[derive(Debug)]
 pub(crate) struct Places {
+    /// The settings. (Of Consul, paths are below their file already.)
     pub(crate) settings: Settings,
     /// The settings file.
     pub(crate) file: PathBuf,
@@ -56,7 +59,7 @@ impl Places {
             key_encryption_key: named(&settings.key_encryption_key)
                 .unwrap_or_else(|| state.join("kek")),
             state,
-            settings,
+            settings: Settings { consul: consul_below(&folder, &settings.consul), ..settings },
             file: path.to_owned(),
             is_read,
         })
@@ -76,6 +79,17 @@ fn below(folder: &Path, etcd: &EtcdSettings) -> EtcdSettings {
         identity: etcd.identity.as_ref().map(|(certificate, key)| (join(certificate), join(key))),
         user: etcd.user.as_ref().map(|(name, password)| (name.clone(), join(password))),
         ..etcd.clone()
+    }
+}
+
+/// The same settings, with files that are below `folder`.
+fn consul_below(folder: &Path, consul: &ConsulSettings) -> ConsulSettings {
+    let join = |path: &PathBuf| folder.join(path);
+    ConsulSettings {
+        token_file: consul.token_file.as_ref().map(join),
+        ca: consul.ca.as_ref().map(join),
+        identity: consul.identity.as_ref().map(|(certificate, key)| (join(certificate), join(key))),
+        ..consul.clone()
     }
 }
 

@@ -34,5 +34,8 @@ pub use folder::{
 pub use import::{Imported, NotImported, Origin, Remark, import};
 pub use policy::{Loaded, Loader, load_documents};
 pub use render::render;
-pub use settings::{Certificates, EtcdSettings, Listen, PolicyPlace, Settings, Xds, load_settings};
+pub use settings::{
+    Certificates, ConsulSettings, EndpointsSettings, EtcdSettings, Listen, LocalityKeys,
+    PolicyPlace, Settings, Xds, load_settings,
+};
 pub use suggest::closest;

@@ -31,6 +31,12 @@ pub(crate) const FINDINGS_OF_ONE: usize = 100;
 /// The bytes of a message, or of its advice, at most: what is quoted in it may be of any length.
 pub(crate) const MESSAGE_BYTES: usize = 500;
 
+/// The characters of a name in Consul, at most.
+pub(crate) const CONSUL_NAME: usize = 256;
+
+/// The characters of a filter that Consul is asked with, at most.
+pub(crate) const CONSUL_FILTER: usize = 4096;
+
 /// What is told of a policy of so many documents, of so many bytes together, if that is too much.
 pub(crate) fn excess(documents: usize, bytes: usize) -> Option<Finding> {
     if documents > DOCUMENTS {

@@ -68,11 +68,20 @@ pub struct Key {
     pub left_out: LeftOut,
 }
 
+impl Key {
+    /// Whether its table needs it or another such key.
+    fn is_refused_with_the_others(&self) -> bool {
+        matches!(self.left_out, LeftOut::RefusedWithTheOthers)
+    }
+}
+
 /// What is meant where a key is left out.
 #[derive(Debug)]
 pub enum LeftOut {
     /// The table is refused.
     Refused,
+    /// The table is refused where all of its keys are left out that say so.
+    RefusedWithTheOthers,
     /// This value.
     Text(&'static str),
     /// This number.

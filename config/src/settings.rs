@@ -1,7 +1,9 @@
 //! The settings of the control plane, `ironmesh.toml`. Pure: text in, settings or findings out. What
 //! is left out has the defaults of docs/reference/settings.md.
 
+mod consul;
 mod duration;
+mod endpoints;
 mod policy;
 mod servers;
 #[cfg(test)]
@@ -19,10 +21,12 @@ use crate::document::Document;
 use crate::mode;
 use crate::table::{Reader, Table, Told, Value};
 
+pub use consul::{ConsulSettings, LocalityKeys};
+pub use endpoints::EndpointsSettings;
 pub use policy::{EtcdSettings, PolicyPlace};
 
 /// The settings of the control plane.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// What the mesh is called.
     pub mesh: Name,
@@ -46,6 +50,10 @@ pub struct Settings {
     pub certificates: Certificates,
     /// Connections of proxies.
     pub xds: Xds,
+    /// How Consul is asked for endpoints.
+    pub consul: ConsulSettings,
+    /// What is believed of endpoints providers.
+    pub endpoints: EndpointsSettings,
     /// How long a burst of changes settles after one was acted on. The first is acted on at once.
     pub settle: Duration,
 }
@@ -113,6 +121,8 @@ impl Default for Settings {
             advertise: Vec::new(),
             certificates: Certificates::default(),
             xds: Xds::default(),
+            consul: ConsulSettings::default(),
+            endpoints: EndpointsSettings::default(),
             settle: Duration::from_millis(20),
         }
     }
@@ -151,6 +161,8 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
     let advertise = table.optional("advertise", |value| value.each(read_authority));
     let certificates = table.optional("certificates", read_certificates);
     let xds = table.optional("xds", read_xds);
+    let consul = table.optional("consul", consul::read);
+    let endpoints = table.optional("endpoints", endpoints::read);
     let at_most_a_minute = Duration::ZERO..=Duration::from_secs(60);
     let settle = table.optional("settle", |value| duration::read(value, &at_most_a_minute));
 
@@ -167,6 +179,8 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
         advertise: advertise?.unwrap_or(default.advertise),
         certificates: certificates?.unwrap_or(default.certificates),
         xds: xds?.unwrap_or(default.xds),
+        consul: consul?.unwrap_or(default.consul),
+        endpoints: endpoints?.unwrap_or(default.endpoints),
         settle: settle?.unwrap_or(default.settle),
     })
 }

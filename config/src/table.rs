@@ -183,6 +183,13 @@ impl<'a> Table<'a> {
         self.tell(finding.label(format!("`{key}` is missing")))
     }
 
+    /// Where `key` is written, if it is given. It is there to be refused: nobody is told that it is a key.
+    pub(crate) fn refused(&mut self, key: &'static str) -> Option<Spot> {
+        let (written, _) = self.entries.get_key_value(key)?;
+        self.known.push(key);
+        Some(self.reader.spot(written.span()))
+    }
+
     /// Refuses keys of Ironmesh's language that this version does not serve.
     pub(crate) fn not_served(&mut self, keys: &[&'static str], served: &str) -> Result<(), Told> {
         let mut result = Ok(());

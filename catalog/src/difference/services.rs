@@ -63,6 +63,7 @@ fn outline(service: &Service) -> Vec<String> {
     if service.escaped_slashes != EscapedSlashes::default() {
         outline.push(format!("escaped slashes: {}", service.escaped_slashes));
     }
+    outline.extend(service.drained.then(|| "drained".to_owned()));
     outline
         .extend(service.external.as_ref().map(|external| format!("external: {}", place(external))));
     outline.extend(match &service.endpoints {
@@ -83,6 +84,9 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
     }
     if old.escaped_slashes != new.escaped_slashes {
         details.push(format!("escaped slashes: {} → {}", old.escaped_slashes, new.escaped_slashes));
+    }
+    if old.drained != new.drained {
+        details.push(format!("state {} → {}", state(old), state(new)));
     }
     if old.external != new.external {
         let word = |external: &Option<External>| {
@@ -107,6 +111,12 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
         details.extend(endpoints(&old.endpoints, &new.endpoints));
     }
     details
+}
+
+/// The word that policy uses.
+fn state(service: &Service) -> &'static str {
+    let known = Service::STATES.iter().find(|(_, drained)| *drained == service.drained);
+    known.map_or("active", |(word, _)| word)
 }
 
 /// Where an external service is.

@@ -180,6 +180,19 @@ fn what_becomes_of_escaped_slashes_is_told() {
 }
 
 #[test]
+fn a_service_that_is_drained_is_told() {
+    let active = mesh(None, &[("anna", &["/a"])]);
+    let drained = changed(&active, |store| store.drained = true);
+    let details = |from, to| Difference::between(from, to).services[0].details.clone();
+    assert_eq!(details(&active, &drained), ["state active → drained"]);
+    assert_eq!(details(&drained, &active), ["state drained → active"]);
+    let none = active.revise(Inputs { specification: Arc::default(), ..active.inputs() });
+    assert!(details(&none, &drained).contains(&"drained".to_owned()));
+    // Whoever may call it may call it still.
+    assert!(Difference::between(&active, &drained).access.is_empty());
+}
+
+#[test]
 fn a_part_of_a_service_is_told_with_the_service() {
     let with_part = |mesh: &Snapshot| {
         changed(mesh, |store| {

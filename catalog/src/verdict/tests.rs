@@ -399,6 +399,21 @@ fn a_part_of_a_service_is_judged_as_the_service() {
 }
 
 #[test]
+fn a_drained_service_may_be_called_and_has_no_endpoint() {
+    let mut mesh = mesh();
+    let drained = Service { drained: true, ..service("v1", &HTTP) };
+    mesh.services.insert(drained.name.clone(), Arc::new(drained));
+    for sight in [Sight::PolicyAlone, Sight::Mesh] {
+        let question = question("buyer", "v1", Some(get("/books/1", "gold")));
+        let verdict = verdict(&snapshot(mesh.clone()), &question, sight).unwrap();
+        let only = &verdict.destinations[0];
+        assert_eq!((&verdict.answer, only.gets), (&Answer::Allowed, Gets::NoEndpoint));
+        assert_eq!((&only.endpoints, only.findings.len()), (&Some(Vec::new()), 1));
+        assert!(only.findings[0].contains("`shop/v1` is drained"), "{:?}", only.findings);
+    }
+}
+
+#[test]
 fn an_external_service_is_judged_by_the_callers_own_proxy() {
     let mut mesh = mesh();
     let outside = |hostname: &str, resolution| Service {

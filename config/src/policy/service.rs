@@ -23,11 +23,16 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         table.optional("visibility", |value| value.word("visibility", &Visibility::ALL));
     let escaped_slashes = table
         .optional("escaped_slashes", |value| value.word("escaped_slashes", &EscapedSlashes::ALL));
-    let endpoints =
-        table.optional("endpoints", |value| endpoints::read(value, ports.as_deref().ok()));
-    let external = external::read(&mut table, &endpoints, ports.as_deref().ok());
+    let known_ports = ports.as_deref().ok();
+    let name = id.as_ref().ok().map(|id| &id.name);
+    let endpoints = table.optional("endpoints", |value| endpoints::read(value, name, known_ports));
+    let external = external::read(&mut table, &endpoints, known_ports);
     let namespace = id.as_ref().ok().map(|id| &id.namespace);
     let is_external = matches!(external, Ok(Some(_)));
+    let drained = table.optional("state", |value| {
+        let drained = value.word("state", &Service::STATES)?;
+        if drained && is_external { Err(external::not_drained(value)) } else { Ok(drained) }
+    });
     let subsets = table.optional("subsets", |value| {
         let subsets = subsets::read(value, namespace, part);
         if is_external { Err(subsets::of_external(value)) } else { Ok(subsets) }
@@ -63,7 +68,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 mode: mode?,
                 visibility: visibility?.unwrap_or_default(),
                 escaped_slashes: escaped_slashes?.unwrap_or_default(),
-                drained: false,
+                drained: drained?.unwrap_or(false),
                 external,
                 subsets: subsets.iter().map(|(id, _)| name(id)).collect(),
                 spot: id.spot.clone(),

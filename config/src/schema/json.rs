@@ -33,12 +33,13 @@ fn objects(kind: &Kind) -> Value {
 
 fn table(shape: &Shape) -> Value {
     let mut properties = Map::new();
-    let mut required = Vec::new();
+    let (mut required, mut one_of) = (Vec::new(), Vec::new());
     for key in shape.keys {
         let mut value = form(&key.form);
         let mut about = key.about.to_owned();
         match key.left_out {
             LeftOut::Refused => required.push(key.name),
+            LeftOut::RefusedWithTheOthers => one_of.push(json!({ "required": [key.name] })),
             LeftOut::Text(text) => value = with(value, "default", json!(text)),
             LeftOut::Number(number) => value = with(value, "default", json!(number)),
             // Writing to a string does not fail.
@@ -53,6 +54,7 @@ fn table(shape: &Shape) -> Value {
         "properties": properties,
         "additionalProperties": false,
     });
+    let table = if one_of.is_empty() { table } else { with(table, "anyOf", json!(one_of)) };
     // Draft 4 takes no empty list here.
     if required.is_empty() { table } else { with(table, "required", json!(required)) }
 }

@@ -18,6 +18,12 @@ fn rows(shape: &Shape, before: &str, lines: &mut Vec<String>) {
         let key = format!("{before}{name}");
         let left_out = match left_out {
             LeftOut::Refused => "**required**".to_owned(),
+            LeftOut::RefusedWithTheOthers => {
+                let others = shape.keys.iter().filter(|key| key.is_refused_with_the_others());
+                let others = others.filter(|key| key.name != *name);
+                let others: Vec<_> = others.map(|key| format!("`{}`", key.name)).collect();
+                format!("**required**, or {}", others.join(" or "))
+            }
             LeftOut::Text(text) => format!("`{text}`"),
             LeftOut::Number(number) => format!("`{number}`"),
             LeftOut::Means(words) => (*words).to_owned(),

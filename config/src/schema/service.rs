@@ -1,6 +1,6 @@
 //! `[[service]]`. It is read in `policy/service.rs` and `policy/endpoints.rs`.
 
-use ironmesh_catalog::{EscapedSlashes, Mode, Protocol, Resolution, Visibility};
+use ironmesh_catalog::{EscapedSlashes, Mode, Protocol, Resolution, Service, Visibility};
 
 use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, PORT, Shape};
 
@@ -41,6 +41,12 @@ pub(super) const KIND: Kind = Kind {
                 about: "what becomes of requests with `%2f` or `%5c` in their path: `reject` answers 400, `keep` lets them pass as they are",
                 form: Form::Word(|| EscapedSlashes::ALL.map(|(word, _)| word).to_vec()),
                 left_out: LeftOut::Text("reject"),
+            },
+            Key {
+                name: "state",
+                about: "`drained` keeps its name and calls no endpoint of it",
+                form: Form::Word(|| Service::STATES.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Text("active"),
             },
             Key {
                 name: "endpoints",
@@ -127,12 +133,75 @@ const SUBSET: Shape = Shape {
 
 const ENDPOINTS: Shape = Shape {
     what: "the endpoints of a service",
-    keys: &[Key {
-        name: "static",
-        about: "a fixed list",
-        form: Form::AtLeastOne(&Form::Table(&ENDPOINT)),
-        left_out: LeftOut::Refused,
-    }],
+    keys: &[
+        Key {
+            name: "static",
+            about: "a fixed list",
+            form: Form::AtLeastOne(&Form::Table(&ENDPOINT)),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "consul",
+            about: "the instances of a service in Consul",
+            form: Form::Table(&CONSUL),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "registered",
+            about: "whether the proxies that joined as this service are endpoints of it by themselves",
+            form: Form::Boolean,
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+    ],
+};
+
+/// A name in Consul, as long as `CONSUL_NAME`, in config/src/limits.rs.
+const CONSUL_NAME: Form =
+    Form::Text { what: "1 to 256 characters", pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,256}$" };
+
+const CONSUL: Shape = Shape {
+    what: "what Consul is asked for",
+    keys: &[
+        Key {
+            name: "service",
+            about: "what the service is called in Consul",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("the service's name"),
+        },
+        Key {
+            name: "datacenter",
+            about: "the datacenter of Consul in which it is",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("that of the settings"),
+        },
+        Key {
+            name: "namespace",
+            about: "the namespace in Consul, which only Consul Enterprise has",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("that of the settings"),
+        },
+        Key {
+            name: "partition",
+            about: "the partition in Consul, which only Consul Enterprise has",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("that of the settings"),
+        },
+        Key {
+            name: "filter",
+            about: "which instances, in Consul's filter language",
+            form: Form::Text {
+                what: "1 to 4096 characters",
+                pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,4096}$",
+            },
+            left_out: LeftOut::Means("all of them"),
+        },
+        Key {
+            name: "tagged_address",
+            about: "which of the tagged addresses of an instance is called, if it has that one",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("its own address"),
+        },
+    ],
 };
 
 const ENDPOINT: Shape = Shape {

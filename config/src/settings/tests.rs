@@ -1,5 +1,7 @@
 use super::*;
 
+mod providers;
+
 fn findings(text: &str) -> Vec<String> {
     let findings = load_settings(text, "ironmesh.toml").unwrap_err();
     let help = |f: &Finding| f.help.as_ref().map_or(String::new(), |help| format!(" / {help}"));

@@ -70,6 +70,18 @@ impl<'a> Value<'a> {
         self.inner.get_ref().as_str().ok_or_else(|| self.wrong_type("a string"))
     }
 
+    /// A text of 1 to `longest` characters, none of which is a control character.
+    pub(crate) fn text(self, longest: usize) -> Result<&'a str, Told> {
+        let text = self.string()?;
+        let is_short = !text.is_empty() && text.chars().take(longest + 1).count() <= longest;
+        if is_short && !text.contains(char::is_control) {
+            return Ok(text);
+        }
+        let message =
+            format!("`{}` must be 1 to {longest} characters without control characters", self.key);
+        Err(self.tell(self.error(codes::INVALID_VALUE, message).label("not such a text")))
+    }
+
     /// `true` or `false`.
     pub(crate) fn boolean(self) -> Result<bool, Told> {
         match self.inner.get_ref() {
@@ -128,6 +140,19 @@ impl<'a> Value<'a> {
                 let message = format!("`{}` must be from {low} to {high}: `{integer}`", self.key);
                 self.tell(self.error(code, message).label("out of range"))
             })
+    }
+
+    /// A share: a number from 0 to 1.
+    pub(crate) fn share(self) -> Result<f64, Told> {
+        let written = match self.inner.get_ref() {
+            DeValue::Float(float) => float.as_str(),
+            DeValue::Integer(integer) => integer.as_str(),
+            _ => return Err(self.wrong_type("a number")),
+        };
+        written.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| {
+            let message = format!("`{}` must be from 0 to 1: `{written}`", self.key);
+            self.tell(self.error(codes::INVALID_VALUE, message).label("out of range"))
+        })
     }
 
     /// The number of a port.

@@ -1,39 +1,19 @@
-//! `[service.endpoints]`: where the endpoints of a service come from.
+//! `static` of `[service.endpoints]`: the endpoints that policy lists itself.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ironmesh_catalog::{EndpointSource, Finding, Port, Spot, StaticEndpoint};
+use ironmesh_catalog::{Finding, Port, Spot, StaticEndpoint};
 
-use super::labels;
 use crate::codes;
+use crate::policy::labels;
 use crate::table::{Told, Value};
 
-/// Reads the source of endpoints of a service with `ports`, which are `None` if they are not known.
-pub(super) fn read(value: Value<'_>, ports: Option<&[Port]>) -> Result<EndpointSource, Told> {
-    let mut table = value.table("the endpoints of a service")?;
-    let later = table.not_served(
-        &["consul", "azure_scale_set", "azure_vm"],
-        "this version knows static lists and the proxies that joined",
-    );
-    let listed = table.optional("static", |value| {
-        let meaning = "leave `endpoints` out to take the proxies that joined as this service";
-        let mut seen = BTreeMap::new();
-        let listed = value.at_least_one(meaning, |item| read_endpoint(item, ports, &mut seen))?;
-        if ports.is_some_and(<[Port]>::is_empty) {
-            let message = "the service has endpoints and no ports, so nothing can call them";
-            let finding = Finding::warning(codes::INVALID_VALUE, Some(value.spot()), message);
-            value.tell(finding.label("never called").help("give the service `ports`"));
-        }
-        Ok(listed)
-    });
-    let listed = match (listed, later) {
-        (Ok(None), Ok(())) => Err(table.missing("static")),
-        (Ok(None), Err(told)) | (Err(told), _) => Err(told),
-        (Ok(Some(listed)), later) => later.map(|()| listed),
-    };
-    table.finish();
-    listed.map(EndpointSource::fixed)
+/// Reads the list of a service with `ports`, which are `None` if they are not known.
+pub(super) fn read(value: Value<'_>, ports: Option<&[Port]>) -> Result<Vec<StaticEndpoint>, Told> {
+    let meaning = "leave `endpoints` out to take the proxies that joined as this service";
+    let mut seen = BTreeMap::new();
+    value.at_least_one(meaning, |item| read_endpoint(item, ports, &mut seen))
 }
 
 /// Where an endpoint's application listens: the address, and the port if it is known.

@@ -1,6 +1,6 @@
 //! `external`, `hostname` and `resolution`: a service outside of the mesh.
 
-use ironmesh_catalog::{EndpointSource, External, Finding, Hostname, Port, Resolution};
+use ironmesh_catalog::{EndpointSource, External, Finding, Hostname, Port, Providers, Resolution};
 
 use crate::codes;
 use crate::table::{Table, Told, Value};
@@ -24,10 +24,14 @@ pub(super) fn read(
             Some(value) => Err(of_the_mesh(value)),
         };
     }
-    let is_listed = match endpoints {
-        Ok(listed) => listed.is_some(),
-        Err(told) => return Err(*told),
-    };
+    let source = endpoints.as_ref().map_err(|told| *told)?.as_ref();
+    let is_listed = source.is_some();
+    let is_found = |asked: &Providers| asked.registered || asked.consul.is_some();
+    if source.and_then(EndpointSource::providers).is_some_and(is_found)
+        && let Some(value) = table.get("endpoints")
+    {
+        return Err(listed_alone(value));
+    }
     let usual = if is_listed { Resolution::Static } else { Resolution::Dns };
     let resolution_value = resolution.map(|(_, value)| value);
     let resolution = resolution.map_or(usual, |(resolution, _)| resolution);
@@ -71,6 +75,21 @@ pub(super) fn read(
         Resolution::Static | Resolution::Dns => {}
     }
     Ok(Some(External { hostname: hostname.map(|(name, _)| name), resolution }))
+}
+
+/// One that is looked up has no endpoints of ours to leave out.
+pub(super) fn not_drained(value: Value<'_>) -> Told {
+    let finding = value.error(codes::INVALID_VALUE, "an external service cannot be drained");
+    let help = "take it out of the policy, or the traffic targets that let others call it";
+    value.tell(finding.label("outside of the mesh").help(help))
+}
+
+fn listed_alone(value: Value<'_>) -> Told {
+    let message = "the endpoints of an external service are looked up by its hostname, or listed";
+    let finding = value.error(codes::INVALID_VALUE, message).label("found by a provider");
+    let help =
+        "list them (`static = [{ address = \"…\" }]`), or say its `hostname` and leave this out";
+    value.tell(finding.help(help))
 }
 
 fn of_the_mesh(value: Value<'_>) -> Told {

@@ -62,6 +62,21 @@ fn what_an_external_service_cannot_be_is_told() {
         ),
         (
             "http",
+            "hostname = \"a.example\"\nendpoints = { consul = {} }",
+            "error[IM0105]: the endpoints of an external service are looked up by its hostname, or",
+        ),
+        (
+            "http",
+            "endpoints = { registered = true }",
+            "error[IM0105]: the endpoints of an external service are looked up by its hostname, or",
+        ),
+        (
+            "http",
+            "hostname = \"a.example\"\nstate = \"drained\"",
+            "error[IM0105]: an external service cannot be drained",
+        ),
+        (
+            "http",
             "hostname = \"a.example\"\nresolution = \"DNSLB\"",
             "error[IM0105]: there is no resolution `DNSLB`",
         ),

@@ -1,4 +1,4 @@
-use ironmesh_catalog::{EndpointSource, Protocol, Providers, Service, ServiceName, Visibility};
+use ironmesh_catalog::{EndpointSource, Protocol, Service, ServiceName, Visibility};
 
 use super::*;
 
@@ -77,65 +77,6 @@ fn ports_of_one_service_differ_in_number_and_name() {
 }
 
 #[test]
-fn static_endpoints_are_listed_in_either_form() {
-    let ports = "ports = [{ port = 80, protocol = \"http\" }]\n";
-    let inline =
-        "[service.endpoints]\nstatic = [{ address = \"10.0.0.5\", port = 8080, weight = 2 }]";
-    let tables = "[[service.endpoints.static]]\naddress = \"fd00::1\"";
-    let read = |text: &str| match service(&format!("{ports}{text}")).endpoints {
-        EndpointSource::Providers(Providers { fixed: listed, .. }) => {
-            (listed[0].address.to_string(), listed[0].port, listed[0].weight)
-        }
-        other => panic!("no list: {other:?}"),
-    };
-    assert_eq!(read(inline), ("10.0.0.5".to_owned(), Some(8080), 2));
-    assert_eq!(read(tables), ("fd00::1".to_owned(), None, 1));
-}
-
-#[test]
-fn what_is_wrong_with_static_endpoints_is_told() {
-    let endpoints = |list: &str| {
-        finding_in(&format!(
-            "ports = [{{ port = 80, protocol = \"http\" }}]\nendpoints = {{ static = [{list}] }}"
-        ))
-    };
-    for (list, expected) in [
-        ("", "error[IM0304]: `static` is empty"),
-        ("{ address = \"store.example.com\" }", "error[IM0105]: `address` must be an IP address"),
-        ("{ address = \"0.0.0.0\" }", "error[IM0105]: `address` must be that of one machine"),
-        ("{ address = \"10.0.0.1\", weight = 0 }", "error[IM0301]: `weight` must be from 1"),
-        ("{ port = 1 }", "error[IM0103]: an endpoint needs `address`"),
-        (
-            "{ address = \"10.0.0.1\" }, { address = \"10.0.0.1\", port = 80 }",
-            "error[IM0202]: endpoint `10.0.0.1` is given twice with the same port",
-        ),
-    ] {
-        let told = endpoints(list);
-        assert!(told.starts_with(expected), "{told}");
-    }
-}
-
-#[test]
-fn an_endpoint_of_several_ports_has_no_port_of_its_own() {
-    let told = finding_in(
-        "ports = [{ name = \"x\", port = 80, protocol = \"http\" }, \
-         { name = \"y\", port = 81, protocol = \"http\" }]\n\
-         endpoints = { static = [{ address = \"10.0.0.1\", port = 8080 }] }",
-    );
-    assert!(told.contains("cannot have a `port`") && told.contains("target_port"), "{told}");
-}
-
-#[test]
-fn other_sources_of_endpoints_are_not_served_yet() {
-    assert_eq!(
-        finding_in("[service.endpoints.consul]\nservice = \"bookstore\""),
-        "error[IM0108]: `consul` is not served by this version (p.toml:3:20) / this version knows \
-         static lists and the proxies that joined"
-    );
-    assert!(finding_in("endpoints = {}").starts_with("error[IM0103]"));
-}
-
-#[test]
 fn a_subset_is_a_service_of_its_own_name_with_all_else_of_the_whole() {
     let specification = specification(
         "[[service]]\nname = \"a\"\nnamespace = \"shop\"\nservice_account = \"b\"\n\
@@ -198,9 +139,23 @@ fn visibility_is_one_of_two_words() {
 }
 
 #[test]
-fn endpoints_without_a_port_to_call_them_on_are_a_warning() {
-    let loaded =
-        load_one("[[service]]\nname = \"a\"\nendpoints.static = [{ address = \"10.0.0.1\" }]");
-    assert!(lines(&loaded)[0].starts_with("warning[IM0105]"));
-    assert!(loaded.specification.is_some());
+fn a_service_that_is_drained_keeps_all_else_and_so_do_its_parts() {
+    let subsets = "subsets = [{ name = \"p\", labels = { v = \"1\" } }]";
+    let with =
+        |state: &str| specification(&format!("[[service]]\nname = \"a\"\n{state}\n{subsets}"));
+    for (state, drained) in
+        [("", false), ("state = \"active\"", false), ("state = \"drained\"", true)]
+    {
+        let (active, one) = (with(""), with(state));
+        for name in ["a", "p"] {
+            let find = |one: &MeshSpecification| {
+                Service::clone(&one.services[&name.parse::<ServiceName>().unwrap()])
+            };
+            let spot = find(&one).spot;
+            assert_eq!(find(&one), Service { drained, spot, ..find(&active) }, "{name}, {state}");
+        }
+    }
+    let told = finding_in("state = \"draining\"");
+    assert!(told.starts_with("error[IM0105]: there is no state `draining`"), "{told}");
+    assert!(told.ends_with("it is one of `active` and `drained`"), "{told}");
 }

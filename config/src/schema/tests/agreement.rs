@@ -110,10 +110,12 @@ fn at<'a>(object: &'a Value, path: &[Step]) -> &'a Value {
 /// What a key is changed into; `None` takes it out.
 fn probes() -> Vec<Option<Value>> {
     let long_name = "a".repeat(64);
-    let texts = ["", "a", "A", "-a", "*", "strict", "http", "::1", &long_name];
+    let [longer, longest] = [257, 4097].map(|length| "a".repeat(length));
+    let texts = ["", "a", "A", "-a", "*", "strict", "http", "::1", "a\nb", &long_name];
+    let texts = texts.into_iter().chain([&*longer, &longest]);
     let numbers = [-1_i64, 0, 1, 65_535, 65_536, 4_294_967_295, 4_294_967_296];
     let tables = ["", "a = 'b'", "a = 1", "'a b' = 'c'", "a = ''"];
-    let texts = texts.into_iter().map(Value::from);
+    let texts = texts.map(Value::from);
     let numbers = numbers.into_iter().map(Value::from);
     let tables = tables.into_iter().map(|text| Value::Table(text.parse().unwrap()));
     let others = [Value::Boolean(true), Value::Float(1.5)];

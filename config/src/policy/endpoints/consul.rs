@@ -1,0 +1,32 @@
+//! `consul` of `[service.endpoints]`: what Consul is asked for. What a filter means is for Consul to say.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{ConsulQuery, Name};
+
+use crate::limits::{CONSUL_FILTER, CONSUL_NAME};
+use crate::table::{Told, Value};
+
+/// Reads what is asked for a service, whose name is `None` if it is not known.
+pub(super) fn read(value: Value<'_>, name: Option<&Name>) -> Result<ConsulQuery, Told> {
+    let mut table = value.table("what Consul is asked for")?;
+    let mut text = |key, longest| {
+        table.optional(key, |value: Value<'_>| value.text(longest).map(Arc::<str>::from))
+    };
+    let service = text("service", CONSUL_NAME);
+    let datacenter = text("datacenter", CONSUL_NAME);
+    let namespace = text("namespace", CONSUL_NAME);
+    let partition = text("partition", CONSUL_NAME);
+    let filter = text("filter", CONSUL_FILTER);
+    let tagged_address = text("tagged_address", CONSUL_NAME);
+    table.finish();
+    let own_name = name.map(|name| name.as_str().into());
+    Ok(ConsulQuery {
+        service: service?.or(own_name).ok_or(Told)?,
+        datacenter: datacenter?,
+        namespace: namespace?,
+        partition: partition?,
+        filter: filter?,
+        tagged_address: tagged_address?,
+    })
+}
