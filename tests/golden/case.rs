@@ -12,7 +12,7 @@ use ironmesh_catalog::{
     ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
-use ironmesh_providers::discover;
+use ironmesh_providers::{Believed, discover};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -107,7 +107,7 @@ impl Case {
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: Mode::Strict,
-            discovered: discover(&specification, &records),
+            discovered: discover(&specification, &records, &Believed::default()),
             specification,
             records,
             revoked: Records::new(),

@@ -55,6 +55,8 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Wishes {
+    /// Whether there is anything to ask: where policy asks nothing of Consul, there may be none.
+    is_needed: bool,
     /// How many looks have been asked for.
     looks: u64,
     /// The agent of this epoch is to be left, also if it answers the warden.
@@ -109,6 +111,13 @@ impl Warden {
             }
             self.changed().await;
         }
+    }
+
+    /// Whether anything is to be asked. As long as nothing is, it looks for nobody.
+    pub(super) fn need(&self, is_needed: bool) {
+        self.wishes.send_if_modified(|wishes| {
+            std::mem::replace(&mut wishes.is_needed, is_needed) != is_needed
+        });
     }
 
     /// Asks for a look, and returns when one that began after that has ended.
@@ -172,6 +181,13 @@ impl Watch {
     async fn run(mut self, state: watch::Sender<State>) {
         let mut retry = Backoff::new(RETRY.0, RETRY.1);
         loop {
+            if !self.asked.borrow().is_needed {
+                // What is not asked is not answered badly.
+                state.send_modify(|state| state.standing = Standing::Unknown);
+                if self.asked.wait_for(|wishes| wishes.is_needed).await.is_err() {
+                    return;
+                }
+            }
             let (looks, leave) = {
                 let wishes = self.asked.borrow_and_update();
                 (wishes.looks, wishes.leave)
