@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use ironmesh_catalog::{
-    Domain, Endpoint, Finding, Inputs, JoinRecord, Labels, Mesh, Mode, Participation, Proxy,
-    ProxyId, ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
+    Discovered, Domain, Endpoint, Finding, Inputs, JoinRecord, Labels, Mesh, Mode, Participation,
+    Proxy, ProxyId, ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses, TrustDomain,
+    Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
 use ironmesh_providers::discover;
@@ -26,7 +27,7 @@ pub(crate) struct Case {
     loaded: Loaded,
     proxies: Vec<Labelled>,
     /// What providers know of some services, in place of what policy lists.
-    discovered: BTreeMap<ServiceName, Arc<Vec<Endpoint>>>,
+    discovered: Discovered,
 }
 
 /// A proxy of a case, by the name that its files have.
@@ -63,11 +64,12 @@ impl Case {
         let labels: BTreeSet<_> = proxies.iter().map(|proxy| &proxy.label).collect();
         assert_eq!(labels.len(), proxies.len(), "{name}: labels must differ: {labels:?}");
         let discovered = match fs::read_to_string(folder.join("discovered.toml")) {
-            Ok(text) => toml::from_str::<BTreeMap<_, Vec<_>>>(&text)
+            Ok(text) => toml::from_str::<BTreeMap<ServiceName, Vec<Endpoint>>>(&text)
                 .unwrap_or_else(|e| panic!("{name}/discovered.toml: {e}")),
             Err(_) => BTreeMap::new(),
         };
-        let discovered = discovered.into_iter().map(|(name, all)| (name, Arc::new(all))).collect();
+        let discovered = discovered.into_iter().map(|(name, all)| (name, Arc::new(all)));
+        let discovered = Discovered(discovered.collect());
         Self { name, folder, loaded, proxies, discovered }
     }
 
@@ -113,7 +115,7 @@ impl Case {
         let accounts = Snapshot::accounts_served(&specification, &records);
         let domain = Domain::default();
         let mut discovered = discover(&specification, &records);
-        discovered.0.extend(self.discovered.clone());
+        discovered.0.extend(self.discovered.0.clone());
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: Mode::Strict,
