@@ -1,7 +1,5 @@
 //! What is told of endpoints: why each takes part or not.
 
-use std::slice;
-
 use super::*;
 use crate::snapshot::{Absence, Standing, State};
 
@@ -42,13 +40,14 @@ fn every_endpoint_is_a_participant_or_it_is_said_why_not() {
     let revoked =
         JoinRecord { revoked: Some(Revocation { at: AT, reason: None }), ..ready.clone() };
     let proxies = vec![ready.id, beside.id];
+    let both = [ready, beside];
     // The records, why not, and whether a permissive service calls the endpoint in plaintext.
     let stories: [(&[JoinRecord], Option<Absence>, bool); 6] = [
-        (slice::from_ref(&ready), None, false),
+        (&both[..1], None, false),
         (&[], Some(Absence::NoProxy), true),
         (&[unclaimed], Some(Absence::Unclaimed), true),
         (&[connected], Some(Absence::NotTaken { ports: vec![WEB] }), true),
-        (&[ready.clone(), beside], Some(Absence::SeveralProxies { proxies }), true),
+        (&both, Some(Absence::SeveralProxies { proxies }), true),
         (&[revoked], Some(Absence::Revoked), false),
     ];
     for (records, why, is_plaintext) in stories {
@@ -107,12 +106,12 @@ fn a_proxy_that_may_be_dead_is_called_only_as_its_provider_says() {
     let found = Endpoint { provider: Provider::Consul, ..listed.clone() };
     for mode in [Mode::Strict, Mode::Permissive] {
         for nobody_looks in [&listed, &registered(&suspect)] {
-            assert_eq!(state(mode, nobody_looks, slice::from_ref(&suspect)), why(), "{mode}");
+            assert_eq!(state(mode, nobody_looks, std::slice::from_ref(&suspect)), why(), "{mode}");
         }
-        assert_eq!(state(mode, &found, slice::from_ref(&suspect)), State::Participant);
+        assert_eq!(state(mode, &found, std::slice::from_ref(&suspect)), State::Participant);
     }
     let told_of = |known: &Endpoint| {
-        let snapshot = assemble(vec![known.clone()], slice::from_ref(&suspect));
+        let snapshot = assemble(vec![known.clone()], std::slice::from_ref(&suspect));
         let told = told(&snapshot);
         let [one] = told.as_slice() else { panic!("{told:?}") };
         assert!(one.contains("no xDS stream since 1970-01-01T00:00:00Z"), "{one}");
@@ -121,7 +120,7 @@ fn a_proxy_that_may_be_dead_is_called_only_as_its_provider_says() {
     assert!(told_of(&listed).ends_with("nobody calls it"));
     assert!(told_of(&found).ends_with("says that this lives"));
     // What is behind it, it keeps: it may be us who cannot see it.
-    let snapshot = assemble(vec![listed.clone()], slice::from_ref(&suspect));
+    let snapshot = assemble(vec![listed.clone()], std::slice::from_ref(&suspect));
     assert_eq!(behind(&snapshot, &suspect, "store"), [(8080, 1, Health::Healthy)]);
 
     // Where another has come in its place, it is that one that counts.

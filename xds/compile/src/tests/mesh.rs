@@ -67,6 +67,7 @@ pub(super) struct Shape {
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is by chance")]
 struct ServiceShape {
     namespace: usize,
     account: usize,
@@ -121,6 +122,7 @@ struct SplitShape {
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is by chance")]
 struct ProxyShape {
     services: Vec<usize>,
     /// Service, port, local port.

@@ -6,6 +6,8 @@ use ironmesh_catalog::{Endpoint, Health, JoinRecord, Locality, Provider};
 use proptest::option;
 use proptest::prelude::*;
 
+use super::Shape;
+
 /// What a provider says of an instance, each in a number of a few.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InstanceShape {
@@ -31,6 +33,18 @@ pub(super) fn instance() -> impl Strategy<Value = InstanceShape> {
         zone,
         is_named,
     })
+}
+
+impl Shape {
+    /// This fleet with one instance of its service behind its proxy.
+    pub(in crate::tests) fn with_instance(mut self, health: Health, weight: u32) -> Self {
+        let instance = InstanceShape { port: 80, weight, health, zone: None, is_named: true };
+        if let Some(service) = self.services.first_mut() {
+            service.found = vec![(0, instance)];
+            service.is_listed = true;
+        }
+        self
+    }
 }
 
 impl InstanceShape {
