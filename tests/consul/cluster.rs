@@ -25,9 +25,11 @@ async fn options(consul: &Consul, agents: &[u8]) -> ConsulOptions {
 async fn servers_that_die_are_no_event_until_there_is_no_quorum() {
     let Some(mut consul) = Consul::cluster().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
-    let through_agent = Watching::web(options(&consul, &[AGENT]).await);
+    let whole = options(&consul, &[0, 1, 2]).await;
+    let of_agent = ConsulOptions { agents: vec![consul.url(AGENT)], ..whole.clone() };
+    let through_agent = Watching::web(of_agent);
     through_agent.finds("web", &["10.0.0.1"]).await;
-    let web = Watching::web(options(&consul, &[0, 1, 2]).await);
+    let web = Watching::web(whole);
     web.finds("web", &["10.0.0.1"]).await;
 
     // kill -9 of the leader: the others choose another.
@@ -81,7 +83,7 @@ async fn who_shows_no_certificate_is_told_why_he_gets_no_answer() {
     let Some(consul) = Consul::cluster().await else { return };
     let whole = options(&consul, &[0]).await;
     let unknown = ConsulOptions { certificate: None, key: None, ..whole.clone() };
-    Watching::web(unknown).is_stale("certificate").await;
+    Watching::web(unknown).is_stale("set `certificate` and `key`").await;
     let untrusting = ConsulOptions { ca: Some(consul.file("client.pem")), ..whole };
-    Watching::web(untrusting).is_stale("certificate").await;
+    Watching::web(untrusting).is_stale("invalid peer certificate").await;
 }

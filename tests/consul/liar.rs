@@ -67,11 +67,6 @@ impl Liar {
         self.fault.send_replace(fault);
     }
 
-    /// Answers questions about instances of `web` with this.
-    pub(crate) fn answer(&self, index: u64, body: impl ToString) {
-        self.be(Fault::Answer { status: 200, index, body: body.to_string() });
-    }
-
     /// How many questions have come.
     pub(crate) fn asked(&self) -> usize {
         *self.asked.borrow()

@@ -1,12 +1,7 @@
 //! The Consul provider with real Consuls: what it finds, and what becomes of that when they die, forget, lie or
 //! deny.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "test code: a panic is a failed test"
-)]
+#![expect(clippy::unwrap_used, reason = "test code: a panic is a failed test")]
 
 mod agents;
 mod answers;
