@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::backoff::Backoff;
 use super::client::Lane;
+use super::error::RequestError;
 use super::options::ConsulOptions;
 use super::preflight::{Objection, Preflight, Rights};
 use super::token::TokenFile;
@@ -229,12 +230,28 @@ impl Watch {
                 // Another agent would say the same.
                 Err(Objection::Token(reason)) => return Err(reason),
                 Err(Objection::Agent(error)) => {
-                    objections.push(format!("{agent}: {error}"));
+                    let advice = self.advice(agent, &error);
+                    objections.push(format!("{agent}: {error}{advice}"));
                     self.rotate();
                 }
             }
         }
         Err(format!("no Consul agent can be used; {}", objections.join("; ")))
+    }
+
+    /// What to do about an error of which only we can guess why.
+    fn advice(&self, agent: &Url, error: &RequestError) -> &'static str {
+        let is_transport = matches!(error, RequestError::Transport(_));
+        if !is_transport || agent.scheme() != "https" {
+            ""
+        } else if self.options.certificate.is_none() {
+            // In TLS 1.3 an agent says so only after the handshake, if at all.
+            " (an agent with `verify_incoming` lets nobody in without a certificate: set `certificate` and `key`)"
+        } else if self.options.ca.is_none() {
+            " (Consul's authority is its own more often than not: set `ca`)"
+        } else {
+            ""
+        }
     }
 
     fn rotate(&mut self) {
