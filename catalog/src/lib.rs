@@ -9,7 +9,6 @@
 
 pub mod access;
 pub mod certificate;
-pub mod codes;
 pub mod difference;
 pub mod endpoint;
 pub mod finding;
