@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    Finding, JoinRecord, Labels, PolicyPin, PolicyRecord, PolicyRevision, ProxyId, Revocation,
-    ServiceAccount, ServiceName, Spot, Upstream,
+    Application, Finding, JoinRecord, Labels, PolicyPin, PolicyRecord, PolicyRevision, ProxyId,
+    Revocation, ServiceAccount, ServiceName, Spot, Upstream,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -258,8 +258,8 @@ pub struct EndpointView {
     pub port: u16,
     /// Where callers dial it; none as long as the proxy has not taken the port, or if it may not.
     pub dialled_at: Option<SocketAddr>,
-    /// The applications behind it: the port of each, and its weight.
-    pub applications: Vec<(u16, u32)>,
+    /// The applications behind it.
+    pub applications: Vec<Application>,
 }
 
 /// All that a proxy is to have. Private keys are `[redacted]`.
@@ -386,6 +386,9 @@ pub struct Revoked {
 /// The most proxies that one request may let in.
 pub const MAX_NEWCOMERS: usize = 500;
 
+/// By how many addresses providers may know one machine.
+pub const MAX_KNOWN_AS: usize = 16;
+
 /// Asks for proxies to be let in: all of them, or none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BootstrapRequest {
@@ -394,6 +397,10 @@ pub struct BootstrapRequest {
     /// What is said of each.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// By which addresses providers know its machine besides the one at which it is dialled; at most
+    /// [`MAX_KNOWN_AS`], and none for several proxies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_as: Vec<IpAddr>,
     /// The services that their applications call by local ports, to be checked.
     pub upstreams: Vec<Upstream>,
     /// The proxies, at least one and at most [`MAX_NEWCOMERS`].

@@ -169,16 +169,32 @@ impl fmt::Display for Labels {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Discovered(pub OrdMap<ServiceName, Arc<Vec<Endpoint>>>);
 
-/// An endpoint as callers dial it: the mesh address of a proxy, with the weight of all that is
-/// behind it. (The same address twice in one answer would be one host with the first weight.)
+/// An endpoint as callers dial it: the mesh address of a proxy, with all that is behind it together.
+/// (The same address twice in one answer would be one host with the first weight.)
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MeshEndpoint {
     /// The proxy's mesh address; in plaintext, the application's own.
     pub address: SocketAddr,
     /// How it is spoken to.
     pub transport: Transport,
-    /// The sum of the weights behind the address, at least 1.
+    /// The sum of the weights of the healthy ones behind the address, at least 1; of all where none is.
     pub weight: u32,
+    /// The best health of those behind the address. Only a healthy one gets anything new.
+    pub health: Health,
+    /// Where it is, as far as somebody knows.
+    #[serde(default, skip_serializing_if = "Locality::is_empty")]
+    pub locality: Locality,
+}
+
+/// An application behind a proxy that serves a service port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Application {
+    /// Where it listens.
+    pub port: u16,
+    /// Its share of what comes to the proxy, relative to the others.
+    pub weight: u32,
+    /// What its provider says of its health.
+    pub health: Health,
 }
 
 /// How an endpoint is spoken to.

@@ -31,7 +31,7 @@ pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
 pub use difference::Difference;
 pub use endpoint::{
-    Discovered, Endpoint, Health, Labels, Locality, MeshEndpoint, Provider, Transport,
+    Application, Discovered, Endpoint, Health, Labels, Locality, MeshEndpoint, Provider, Transport,
 };
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
@@ -50,7 +50,7 @@ pub use service::{
     ConsulQuery, EndpointSource, EscapedSlashes, External, Mode, Port, Protocol, Providers,
     Resolution, Service, StaticEndpoint, Visibility,
 };
-pub use snapshot::{Inputs, Mesh, Records, Snapshot, have_same_members};
+pub use snapshot::{Absence, Inputs, Mesh, Records, Snapshot, Standing, State, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use verdict::{Question, Request, Verdict};
 pub use way::{Cited, Way};

@@ -56,6 +56,9 @@ pub struct JoinRecord {
     pub services: Vec<ServiceName>,
     /// Where others dial it.
     pub mesh_address: SocketAddr,
+    /// By which addresses providers know its machine besides that of the mesh: its own behind a NAT, say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
     /// When it joined.
     pub joined_at: Timestamp,
     /// When its certificate ends.
@@ -113,6 +116,11 @@ pub enum CertificateState {
 impl JoinRecord {
     /// How long a certificate may wait for its first connection (docs/reference/names.md).
     const UNCLAIMED: SignedDuration = SignedDuration::from_hours(24);
+
+    /// All addresses by which providers may know its machine, each once.
+    pub fn known_as(&self) -> BTreeSet<IpAddr> {
+        self.addresses.iter().copied().chain([self.mesh_address.ip()]).collect()
+    }
 
     /// What has become of its certificate until `now`.
     pub fn certificate_state(&self, now: Timestamp) -> CertificateState {
@@ -223,6 +231,7 @@ mod tests {
             id: ProxyId(Uuid::nil()),
             services: vec!["store".parse().unwrap()],
             mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
+            addresses: Vec::new(),
             joined_at: joined,
             certificate_expires_at: after(1000),
             claimed_at: None,

@@ -1,7 +1,11 @@
 //! The snapshot: one moment of the mesh, immutable and structurally shared. Everything that a proxy
 //! is sent is a pure function of a snapshot and of the proxy.
 
+mod hosts;
 mod in_front;
+mod judge;
+mod misplaced;
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,15 +16,19 @@ use imbl::ordmap::DiffItem;
 
 use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
-use crate::endpoint::{Discovered, Endpoint, Labels, MeshEndpoint, Transport};
-use crate::finding::{Code, Finding};
+use crate::endpoint::{Application, Discovered, Endpoint, Labels, MeshEndpoint};
+use crate::finding::Finding;
 use crate::grants::Grants;
 use crate::identity::TrustDomain;
 use crate::name::{Domain, ServiceAccount, ServiceName, ServicePort};
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::service::{Mode, Port, Service};
 use crate::specification::MeshSpecification;
+use hosts::{Distinct, Hosts};
 use in_front::InFront;
+use judge::Judge;
+
+pub use standing::{Absence, Standing, State};
 
 /// What a mesh is called. Fixed at its first start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +38,6 @@ pub struct Mesh {
     /// The root of its identities.
     pub trust_domain: TrustDomain,
 }
-
-/// The applications behind a proxy that serve one service port: where each listens, and its weight.
-pub type Applications = Vec<(u16, u32)>;
 
 /// The join records of all proxies that are or may yet be there.
 pub type Records = OrdMap<ProxyId, Arc<JoinRecord>>;
@@ -85,8 +90,8 @@ pub struct Snapshot {
     /// Where each service port is dialled: the participants, and of permissive services the rest.
     /// Sorted by address.
     pub endpoints: OrdMap<ServicePort, Arc<Vec<MeshEndpoint>>>,
-    /// Where the applications behind a proxy listen: port and weight, sorted.
-    pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Applications>>,
+    /// The applications behind a proxy that serve one service port, by the ports on which they listen.
+    pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Vec<Application>>>,
     /// Endpoints that get no traffic, and why.
     findings: OrdMap<ServiceName, Arc<[Finding]>>,
     discovered: Discovered,
@@ -96,20 +101,14 @@ pub struct Snapshot {
     joined: OrdMap<ServiceName, Records>,
 }
 
-/// An endpoint in front of which there is no proxy.
-const ENDPOINT_WITHOUT_PROXY: Code = Code(404);
-
-/// An endpoint in front of which there may be several proxies.
-const ENDPOINT_WITH_SEVERAL_PROXIES: Code = Code(405);
-
 impl Snapshot {
     /// Puts the parts together: who of the discovered takes part, and where it is dialled.
     /// `tcp_accesses` says who might connect to TCP service ports before.
     ///
     /// An endpoint takes part when a proxy that joined as its service stands in front of it, by key
     /// or else by address, and has the service port in force ("participant", docs/concepts/traffic.md). None or
-    /// several such proxies: no participant. Of a permissive service, endpoints that a provider has
-    /// found and that take no part are dialled in plaintext.
+    /// several such proxies: no participant. Of a permissive service that asks a provider, endpoints that
+    /// this has found and that take no part are dialled in plaintext. Of a drained one nobody is dialled.
     pub fn assemble(inputs: Inputs, tcp_accesses: TcpAccesses) -> Self {
         let before = Self {
             mesh: inputs.mesh.clone(),
@@ -238,8 +237,7 @@ impl Snapshot {
     /// place, unless it has labels that are others.
     pub(crate) fn labels_at(&self, service: &ServiceName) -> Vec<Labels> {
         let endpoints = self.discovered.0.get(service).map_or(&[][..], |known| known.as_slice());
-        let records: Vec<_> = self.joined_as(service).cloned().collect();
-        let in_front = InFront::new(&records);
+        let in_front = InFront::of(self.joined_as(service).cloned());
         let mut behind: BTreeMap<ProxyId, &Labels> = BTreeMap::new();
         for endpoint in endpoints {
             let candidates = in_front.candidates(endpoint).iter();
@@ -249,7 +247,8 @@ impl Snapshot {
             None => true,
             Some(labels) => !record.labels.is_empty() && record.labels != **labels,
         };
-        let of_records = records.iter().filter(tells_more).map(|record| record.labels.clone());
+        let records = in_front.all().filter(tells_more);
+        let of_records = records.map(|record| record.labels.clone());
         endpoints.iter().map(|endpoint| endpoint.labels.clone()).chain(of_records).collect()
     }
 
@@ -291,31 +290,43 @@ impl Snapshot {
     /// Places the endpoints of a service, and tells which have no place.
     fn place(&mut self, name: &ServiceName) {
         let Some(service) = self.service(name).cloned() else { return };
-        let endpoints = self.discovered.0.get(name).cloned().unwrap_or_default();
-        let served = service.served_as();
-        let records: Vec<_> = self.joined_as(served).cloned().collect();
-        let has_stood = |record: &&Arc<JoinRecord>| record.services.contains(served);
-        let revoked: Vec<_> = self.revoked.values().filter(has_stood).cloned().collect();
-        let (in_front, revoked) = (InFront::new(&records), InFront::new(&revoked));
-        let mode = self.mode_of(&service);
-        let misplaced = |endpoint| match shut_out(endpoint, &in_front, &revoked) {
-            Some(record) => Some(is_shut_out(&service, endpoint, record)),
-            None => misplaced(&service, mode, endpoint, &in_front),
-        };
-        // What is wrong with the endpoints of a part is told of the whole; outside there are no proxies.
-        let is_told = !service.is_subset() && service.external.is_none();
-        let told = endpoints.iter().filter(|_| is_told);
-        let findings: Vec<_> = told.filter_map(misplaced).collect();
+        let known = self.discovered.0.get(name).cloned();
+        let judge = self.judge(&service);
+        let findings = judge.findings(known.as_ref().map(|known| known.as_slice()));
         if !findings.is_empty() {
             self.findings.insert(name.clone(), findings.into());
         }
-        let is_let_in = |endpoint: &&Endpoint| shut_out(endpoint, &in_front, &revoked).is_none();
-        let endpoints: Vec<_> = endpoints.iter().filter(is_let_in).cloned().collect();
         for (service_port, port) in service.service_ports() {
-            let takes_plaintext = mode.lets_all_in() || service.external.is_some();
-            let at = Place { port, served_as: served, takes_plaintext, in_front: &in_front };
-            self.place_port(&service_port, &at, &endpoints);
+            self.place_port(&service_port, port, &judge, known.as_ref().map_or(&[], |known| known));
         }
+    }
+
+    /// What the endpoints of a service are judged by.
+    fn judge<'a>(&self, service: &'a Service) -> Judge<'a> {
+        let served = service.served_as();
+        let is_external = service.external.is_some();
+        let (in_front, revoked) = if is_external {
+            Default::default()
+        } else {
+            let has_stood = |record: &&Arc<JoinRecord>| record.services.contains(served);
+            let revoked = self.revoked.values().filter(has_stood).cloned();
+            (InFront::of(self.joined_as(served).cloned()), InFront::of(revoked))
+        };
+        Judge {
+            service,
+            is_drained: service.drained || self.service(served).is_some_and(|whole| whole.drained),
+            takes_plaintext: is_external || self.has_plaintext(service),
+            in_front,
+            revoked,
+        }
+    }
+
+    /// Whether endpoints of a service of the mesh may be called in plaintext: it is permissive, and asks others
+    /// than the proxies that joined. What is tagged as belonging to it without being asked for is no reason.
+    pub fn has_plaintext(&self, service: &Service) -> bool {
+        let whole = self.service(service.served_as());
+        self.mode_of(service).lets_all_in()
+            && whole.is_some_and(|whole| !whole.endpoints.is_registered())
     }
 
     /// What becomes of calls of `service` that no policy allows.
@@ -324,47 +335,46 @@ impl Snapshot {
     }
 
     /// Places the endpoints of one service port: behind their proxies, or in plaintext.
-    fn place_port(&mut self, service_port: &ServicePort, at: &Place<'_>, endpoints: &[Endpoint]) {
-        let Place { port, served_as, takes_plaintext, in_front } = *at;
-        let served_port = ServicePort::new(served_as.clone(), port.number);
-        // Proxies that serve it, with what is behind each: port of the application → weight.
-        let mut behind: BTreeMap<ProxyId, (&JoinRecord, BTreeMap<u16, u32>)> = BTreeMap::new();
-        let mut dialled: BTreeMap<SocketAddr, (Transport, u32)> = BTreeMap::new();
+    fn place_port(
+        &mut self,
+        service_port: &ServicePort,
+        port: &Port,
+        judge: &Judge<'_>,
+        endpoints: &[Endpoint],
+    ) {
+        // What is behind each proxy, by the ports of the applications, and what of it is called.
+        let mut behind: BTreeMap<ProxyId, Behind<'_>> = BTreeMap::new();
+        let mut in_plaintext: Distinct<'_, SocketAddr> = Distinct::default();
         for endpoint in endpoints {
             let target = endpoint.port.unwrap_or(port.target);
+            let front = judge.front(endpoint);
             let mut takes_part = false;
-            for record in in_front.proxies_of(endpoint) {
-                let (_, ports) = behind.entry(record.id).or_insert((record, BTreeMap::new()));
-                let weight = ports.entry(target).or_insert(0);
-                *weight = weight.saturating_add(endpoint.weight);
-                takes_part |= has_in_force(record, &served_port);
+            for record in front.proxies() {
+                let is_called = judge.is_called(endpoint, record, port.number);
+                let behind = behind.entry(record.id).or_insert_with(|| Behind::new(record));
+                behind.all.insert(target, endpoint);
+                if is_called {
+                    behind.called.insert(target, endpoint);
+                }
+                takes_part |= is_called;
             }
-            // One that is known by its proxy alone may have an application that nobody else reaches.
-            if !takes_part && endpoint.proxy.is_none() && takes_plaintext {
-                let address = SocketAddr::new(endpoint.address, target);
-                let (_, weight) = dialled.entry(address).or_insert((Transport::Plaintext, 0));
-                *weight = weight.saturating_add(endpoint.weight);
-            }
-        }
-        for (id, (record, ports)) in behind {
-            if has_in_force(record, &served_port) {
-                let sum = ports.values().fold(0, |sum: u32, weight| sum.saturating_add(*weight));
-                // Records at one address are one proxy that joined again: it counts once.
-                let proxied =
-                    dialled.entry(record.mesh_address).or_insert((Transport::MutualTls, 1));
-                *proxied = (Transport::MutualTls, proxied.1.max(sum));
-            }
-            if *service_port == served_port {
-                let local = Arc::new(ports.into_iter().collect());
-                self.local_endpoints.insert((id, served_port.clone()), local);
+            if !takes_part && judge.is_called_in_plaintext(endpoint, front) {
+                in_plaintext.insert(SocketAddr::new(endpoint.address, target), endpoint);
             }
         }
-        let dialled = dialled.into_iter().map(|(address, (transport, weight))| MeshEndpoint {
-            address,
-            transport,
-            weight,
-        });
-        self.endpoints.insert(service_port.clone(), Arc::new(dialled.collect()));
+        let mut hosts = Hosts::default();
+        in_plaintext.in_plaintext().for_each(|host| hosts.insert(host));
+        for (id, behind) in behind {
+            if !behind.called.is_empty() {
+                hosts.insert(behind.called.together(behind.record.mesh_address));
+            }
+            if !judge.service.is_subset() {
+                let applications = Arc::new(behind.all.applications());
+                self.local_endpoints.insert((id, service_port.clone()), applications);
+            }
+        }
+        let hosts = if judge.is_drained { Vec::new() } else { hosts.into_sorted() };
+        self.endpoints.insert(service_port.clone(), Arc::new(hosts));
     }
 
     /// The accounts for which certificates are needed: those of the services that proxies serve.
@@ -379,16 +389,18 @@ impl Snapshot {
     }
 }
 
-/// What the endpoints of a service port are placed by.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    port: &'a Port,
-    /// The service as which proxies serve it.
-    served_as: &'a ServiceName,
-    /// Whether endpoints without a proxy are called in plaintext.
-    takes_plaintext: bool,
-    /// The proxies that joined as that service.
-    in_front: &'a InFront<'a>,
+/// What is behind one proxy, by the port of the application.
+struct Behind<'a> {
+    record: &'a JoinRecord,
+    all: Distinct<'a, u16>,
+    /// That of it which is called there.
+    called: Distinct<'a, u16>,
+}
+
+impl<'a> Behind<'a> {
+    fn new(record: &'a JoinRecord) -> Self {
+        Self { record, all: Distinct::default(), called: Distinct::default() }
+    }
 }
 
 /// What differs between two maps, by key.
@@ -415,74 +427,6 @@ fn leave(joined: &mut OrdMap<ServiceName, Records>, record: &JoinRecord) {
             }
         }
     }
-}
-
-fn has_in_force(record: &JoinRecord, port: &ServicePort) -> bool {
-    record.participation.0.contains(&(port.service.clone(), port.port))
-}
-
-/// The proxy by which an endpoint is shut out: it stood in front of it, was revoked, and no other has
-/// joined there since.
-fn shut_out<'a>(
-    endpoint: &Endpoint,
-    in_front: &InFront<'_>,
-    revoked: &InFront<'a>,
-) -> Option<&'a JoinRecord> {
-    let record = revoked.candidates(endpoint).first()?;
-    in_front.candidates(endpoint).is_empty().then_some(record)
-}
-
-fn is_shut_out(service: &Service, endpoint: &Endpoint, record: &JoinRecord) -> Finding {
-    let (address, name) = (endpoint.address, &service.name);
-    let message = format!(
-        "endpoint {address} of service `{name}` gets no traffic: proxy {} at its address was revoked",
-        record.id
-    );
-    let help = format!(
-        "let another one in: `ironmesh proxy bootstrap --service {name} --address {address} …`"
-    );
-    Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help)
-}
-
-fn misplaced(
-    service: &Service,
-    mode: Mode,
-    endpoint: &Endpoint,
-    in_front: &InFront<'_>,
-) -> Option<Finding> {
-    let is_plaintext = mode.lets_all_in() && endpoint.proxy.is_none();
-    let proxies = in_front.proxies_of(endpoint);
-    let takes_part =
-        |(port, _): (ServicePort, &Port)| proxies.iter().any(|record| has_in_force(record, &port));
-    // One that joined and is not there yet is no news, unless somebody is called in plaintext for it.
-    if !proxies.is_empty() && (!is_plaintext || service.service_ports().all(takes_part)) {
-        return None;
-    }
-    let (address, name) = (endpoint.address, &service.name);
-    let what = if is_plaintext { "is called in plaintext" } else { "gets no traffic" };
-    let message = format!("endpoint {address} of service `{name}` {what}:");
-    let ids = |records: &[&JoinRecord]| {
-        records.iter().map(|record| record.id.to_string()).collect::<Vec<_>>().join(", ")
-    };
-    if !proxies.is_empty() {
-        let message =
-            format!("{message} proxy {} joined there and has not taken it yet", ids(proxies));
-        let help = "start its Envoy, or see in `ironmesh proxy list` what it refuses";
-        return Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help));
-    }
-    let candidates = in_front.candidates(endpoint);
-    if candidates.is_empty() {
-        let message = format!("{message} no proxy joined as this service at its address");
-        let help = format!(
-            "let one in: `ironmesh proxy bootstrap --service {name} --address {address} …`"
-        );
-        return Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help));
-    }
-    let message = format!(
-        "{message} several proxies joined as this service at its address: {}",
-        ids(candidates)
-    );
-    Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::endpoint::{MeshEndpoint, Transport};
+use crate::endpoint::{Health, MeshEndpoint, Transport};
 use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
 use crate::routing::{Branch, Routing};
 use crate::service::{EndpointSource, External, Port, Service};
@@ -327,7 +327,9 @@ impl Judged<'_> {
             Some(some) if some.iter().any(is_plaintext) => Enforcement::NotInPlaintext,
             Some(_) => Enforcement::AtTheProxies,
         };
-        let is_empty = endpoints.as_ref().is_some_and(Vec::is_empty);
+        // Only healthy ones get anything new (docs/decisions/0032).
+        let takes_calls = |one: &MeshEndpoint| one.health == Health::Healthy;
+        let is_empty = endpoints.as_ref().is_some_and(|some| !some.iter().any(takes_calls));
         let gets = match (judgement.allowed, port.protocol.is_http()) {
             _ if !known => Gets::Unknown,
             (false, true) if is_external => Gets::ForbiddenByItsOwn,

@@ -306,6 +306,9 @@ pub(crate) struct BootstrapArguments {
     /// The address on which it listens, where that is another
     #[arg(long, value_name = "IP")]
     pub(crate) bind: Option<IpAddr>,
+    /// An address by which providers know its machine, where that is another: its own behind a NAT, say
+    #[arg(long = "known-as", value_name = "IP", conflicts_with = "count")]
+    pub(crate) known_as: Vec<IpAddr>,
     /// The address on which its applications listen [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub(crate) app_address: Option<IpAddr>,

@@ -3,8 +3,8 @@
 //! This crate turns what a platform knows into [`Discovered`] endpoints. It decides nothing about who
 //! takes part in the mesh (the catalog does), and never touches policy.
 //!
-//! Now: [`fixed`] lists in policy, and the proxies that joined ([`registered`]). Consul and Azure are
-//! to stand beside them.
+//! Now: [`fixed`] lists in policy, the proxies that joined ([`registered`]), and [`consul`]. Azure is to
+//! stand beside them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use ironmesh_catalog::{
     Discovered, Endpoint, EndpointSource, MeshSpecification, Providers, Records, ServiceName,
 };
 
+pub mod consul;
 pub mod fixed;
 mod provider;
 pub mod registered;

@@ -76,6 +76,7 @@ mod tests {
             id: ProxyId("6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f".parse().unwrap()),
             services: vec!["a".parse().unwrap(), "shop/b".parse().unwrap()],
             mesh_address: address.parse().unwrap(),
+            addresses: Vec::new(),
             joined_at: "2026-01-01T00:00:00Z".parse().unwrap(),
             certificate_expires_at: "2027-01-01T00:00:00Z".parse().unwrap(),
             claimed_at: None,

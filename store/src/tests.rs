@@ -70,6 +70,7 @@ fn record(id: u128) -> JoinRecord {
     JoinRecord {
         id: ProxyId(Uuid::from_u128(id)),
         mesh_address: "[2001:db8::1]:15003".parse().unwrap(),
+        addresses: Vec::new(),
         joined_at: "2026-11-21T07:00:00Z".parse().unwrap(),
         certificate_expires_at: "2027-11-21T07:00:00Z".parse().unwrap(),
         claimed_at: (id == 1).then_some(Timestamp::UNIX_EPOCH),

@@ -161,6 +161,7 @@ impl Written {
         let record = JoinRecord {
             id: self.id,
             mesh_address: self.mesh_address,
+            addresses: Vec::new(),
             joined_at: Timestamp::UNIX_EPOCH,
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,

@@ -55,6 +55,7 @@ fn proxy(number: u8, service: &str) -> Proxy {
     let record = JoinRecord {
         id: format!("00000000-0000-0000-0000-{number:012}").parse().unwrap(),
         mesh_address: SocketAddr::from(([10, 0, 0, number], 15003)),
+        addresses: Vec::new(),
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,

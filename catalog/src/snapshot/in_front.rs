@@ -1,42 +1,42 @@
-//! Which proxies stand in front of an endpoint.
+//! Which proxies may stand in front of an endpoint.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::endpoint::Endpoint;
 use crate::proxy::{JoinRecord, ProxyId};
 
-/// The proxies of one service, by what endpoints know of them.
-pub(super) struct InFront<'a> {
-    by_id: BTreeMap<ProxyId, [&'a JoinRecord; 1]>,
-    by_address: BTreeMap<IpAddr, Vec<&'a JoinRecord>>,
+/// Proxies of one service, by what endpoints know of them.
+#[derive(Debug, Default)]
+pub(super) struct InFront {
+    by_id: BTreeMap<ProxyId, [Arc<JoinRecord>; 1]>,
+    by_address: BTreeMap<IpAddr, Vec<Arc<JoinRecord>>>,
 }
 
-impl<'a> InFront<'a> {
-    pub(super) fn new(records: &'a [Arc<JoinRecord>]) -> Self {
-        let mut by_address: BTreeMap<_, Vec<_>> = BTreeMap::new();
+impl InFront {
+    pub(super) fn of(records: impl IntoIterator<Item = Arc<JoinRecord>>) -> Self {
+        let mut in_front = Self::default();
         for record in records {
-            by_address.entry(record.mesh_address.ip()).or_default().push(&**record);
+            for address in record.known_as() {
+                in_front.by_address.entry(address).or_default().push(Arc::clone(&record));
+            }
+            in_front.by_id.insert(record.id, [record]);
         }
-        let by_id = records.iter().map(|record| (record.id, [&**record]));
-        Self { by_id: by_id.collect(), by_address }
+        in_front
     }
 
-    /// The proxy that the provider names, else those that joined with the endpoint's address.
-    pub(super) fn candidates(&self, endpoint: &Endpoint) -> &[&'a JoinRecord] {
+    /// All of them, by their ids.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<JoinRecord>> {
+        self.by_id.values().flatten()
+    }
+
+    /// The proxy that the provider names, else those whose machine has the endpoint's address.
+    pub(super) fn candidates(&self, endpoint: &Endpoint) -> &[Arc<JoinRecord>] {
         let found = match endpoint.proxy {
             Some(id) => self.by_id.get(&id).map(<[_; 1]>::as_slice),
             None => self.by_address.get(&endpoint.address).map(Vec::as_slice),
         };
         found.unwrap_or_default()
-    }
-
-    /// The same, where it can be one proxy: several are one that joined again, if they agree on where they
-    /// are dialled; if not, nobody can say which of them it is, and it is none.
-    pub(super) fn proxies_of(&self, endpoint: &Endpoint) -> &[&'a JoinRecord] {
-        let candidates = self.candidates(endpoint);
-        let addresses: BTreeSet<_> = candidates.iter().map(|record| record.mesh_address).collect();
-        if addresses.len() > 1 { &[] } else { candidates }
     }
 }

@@ -1,15 +1,22 @@
+mod health;
+mod mapping;
+mod standings;
+
 use std::net::SocketAddr;
 
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
-use crate::endpoint::Provider;
+use crate::endpoint::{Health, Locality, Provider, Transport};
 use crate::finding::Spot;
 use crate::name::Name;
 use crate::policy::Namespace;
 use crate::proxy::{Participation, Revocation};
-use crate::service::{EndpointSource, EscapedSlashes, Port, Protocol, StaticEndpoint, Visibility};
+use crate::service::{
+    EndpointSource, EscapedSlashes, External, Port, Protocol, Resolution, StaticEndpoint,
+    Visibility,
+};
 
 const WEB: u16 = 14001;
 
@@ -24,7 +31,7 @@ fn service(name: &str) -> Service {
             protocol: Protocol::Http,
             target: 8080,
         }],
-        endpoints: EndpointSource::registered(),
+        endpoints: EndpointSource::fixed(Vec::new()),
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
@@ -42,6 +49,7 @@ fn record(id: u128, address: &str, service: &str, participates: bool) -> JoinRec
         id: ProxyId(Uuid::from_u128(id)),
         services: vec![service],
         mesh_address: SocketAddr::new(address.parse().unwrap(), 15003),
+        addresses: Vec::new(),
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::UNIX_EPOCH,
         claimed_at: None,
@@ -57,17 +65,31 @@ fn endpoint(address: &str, port: Option<u16>, weight: u32) -> Endpoint {
     Endpoint { port, weight, ..Endpoint::new(Provider::Static, address) }
 }
 
+/// What a proxy that joined is with no provider at all.
+fn registered(record: &JoinRecord) -> Endpoint {
+    let endpoint = Endpoint::new(Provider::Registered, record.mesh_address.ip());
+    Endpoint { proxy: Some(record.id), ..endpoint }
+}
+
 fn assemble(endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> Snapshot {
     assemble_in(Mode::Strict, endpoints, records)
 }
 
 fn assemble_in(mode: Mode, endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> Snapshot {
-    let store = Arc::new(service("store"));
-    let specification = MeshSpecification {
-        services: [(store.name.clone(), Arc::clone(&store))].into_iter().collect(),
-        ..MeshSpecification::default()
-    };
-    let discovered = Discovered([(store.name.clone(), Arc::new(endpoints))].into_iter().collect());
+    assemble_all(mode, vec![(service("store"), endpoints)], records)
+}
+
+/// A mesh with these services, of which this is known.
+fn assemble_all(
+    mode: Mode,
+    services: Vec<(Service, Vec<Endpoint>)>,
+    records: &[JoinRecord],
+) -> Snapshot {
+    let known = services.iter().map(|(one, known)| (one.name.clone(), Arc::new(known.clone())));
+    let discovered = Discovered(known.collect());
+    let services = services.into_iter().map(|(one, _)| (one.name.clone(), Arc::new(one)));
+    let specification =
+        MeshSpecification { services: services.collect(), ..MeshSpecification::default() };
     let domain = Domain::default();
     let of = |is_one: &dyn Fn(&&JoinRecord) -> bool| -> Records {
         let some = records.iter().filter(is_one);
@@ -91,9 +113,25 @@ fn told(snapshot: &Snapshot) -> Vec<String> {
 }
 
 fn dialled(snapshot: &Snapshot) -> Vec<(String, u32)> {
-    let port = ServicePort::new("store".parse().unwrap(), WEB);
-    let endpoints = snapshot.endpoints.get(&port).unwrap();
+    dialled_as(snapshot, "store")
+}
+
+fn dialled_as(snapshot: &Snapshot, service: &str) -> Vec<(String, u32)> {
+    let endpoints = of_mesh(snapshot, service);
     endpoints.iter().map(|e| (e.address.to_string(), e.weight)).collect()
+}
+
+/// Where the port of a service is dialled.
+fn of_mesh(snapshot: &Snapshot, service: &str) -> Vec<MeshEndpoint> {
+    let port = ServicePort::new(service.parse().unwrap(), WEB);
+    snapshot.endpoints.get(&port).unwrap().to_vec()
+}
+
+/// The applications behind a proxy: port, weight and health.
+fn behind(snapshot: &Snapshot, record: &JoinRecord, service: &str) -> Vec<(u16, u32, Health)> {
+    let key = (record.id, ServicePort::new(service.parse().unwrap(), WEB));
+    let known = snapshot.local_endpoints.get(&key).cloned().unwrap_or_default();
+    known.iter().map(|one| (one.port, one.weight, one.health)).collect()
 }
 
 #[test]
@@ -125,9 +163,9 @@ fn endpoints_behind_one_proxy_are_dialled_once_with_the_sum_of_their_weights() {
     let two = vec![endpoint("10.0.0.1", Some(8081), 2), endpoint("10.0.0.1", None, 3)];
     let snapshot = assemble(two, &records);
     assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 5)]);
-    let key = (records[0].id, ServicePort::new("store".parse().unwrap(), WEB));
     // The provider's port beats the service's target port.
-    assert_eq!(**snapshot.local_endpoints.get(&key).unwrap(), [(8080, 3), (8081, 2)]);
+    let healthy = |(port, weight)| (port, weight, Health::Healthy);
+    assert_eq!(behind(&snapshot, &records[0], "store"), [(8080, 3), (8081, 2)].map(healthy));
 }
 
 #[test]
@@ -141,9 +179,8 @@ fn a_proxy_that_joined_again_at_its_address_takes_nothing_from_the_one_that_runs
     // When the new one runs too, it is still one address, and not twice the weight.
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
     assert_eq!(dialled(&assemble(vec![listed()], &records)), [("10.0.0.1:15003".to_owned(), 3)]);
-    let registered =
-        |n: usize| Endpoint { proxy: Some(records[n].id), ..endpoint("10.0.0.1", None, 1) };
-    let snapshot = assemble(vec![registered(0), registered(1)], &records);
+    let both = records.iter().map(registered).collect();
+    let snapshot = assemble(both, &records);
     assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 1)]);
 }
 
@@ -182,7 +219,7 @@ fn in_permissive_mode_what_takes_no_part_is_called_in_plaintext() {
     assert_eq!(dialled(&strict), [("10.0.0.1:15003".to_owned(), 2)]);
     assert!(told(&strict)[0].contains("gets no traffic"), "{:?}", told(&strict));
     // What joined may have an application that only its proxy reaches.
-    let registered = Endpoint { proxy: Some(records[1].id), ..endpoint("10.0.0.3", None, 1) };
+    let registered = registered(&records[1]);
     let snapshot = assemble_in(Mode::Permissive, vec![registered], &records);
     assert!(dialled(&snapshot).is_empty());
 }

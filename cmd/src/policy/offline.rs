@@ -111,6 +111,7 @@ fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRec
         id: ProxyId(Uuid::from_u128(number.into())),
         services: vec![service.name.clone()],
         mesh_address: SocketAddr::new(address, Proxy::MESH_PORT),
+        addresses: Vec::new(),
         joined_at: Timestamp::MIN,
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,

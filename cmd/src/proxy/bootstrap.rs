@@ -107,6 +107,7 @@ async fn join(
     let request = BootstrapRequest {
         services: arguments.services.clone(),
         labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
+        known_as: arguments.known_as.clone(),
         upstreams: arguments.upstreams.clone(),
         proxies: newcomers,
     };

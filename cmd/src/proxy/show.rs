@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ironmesh_admin::{Client, EndpointView, ProxyDetail};
+use ironmesh_catalog::{Application, Health};
 use jiff::Timestamp;
 
 use super::{write_problems, write_revocation};
@@ -39,6 +40,10 @@ fn in_words(detail: &ProxyDetail) -> String {
     line("identity", &detail.identity);
     let services: Vec<_> = record.services.iter().map(ToString::to_string).collect();
     line("services", &services.join(", "));
+    if !record.addresses.is_empty() {
+        let addresses: Vec<_> = record.addresses.iter().map(ToString::to_string).collect();
+        line("known as", &addresses.join(", "));
+    }
     if !record.labels.is_empty() {
         line("labels", &record.labels.to_string());
     }
@@ -94,7 +99,14 @@ fn endpoint_in_words(endpoint: &EndpointView) -> String {
     };
     let behind: Vec<_> = applications
         .iter()
-        .map(|(port, weight)| format!("port {port} with weight {weight}"))
+        .map(|one| {
+            let Application { port, weight, health } = one;
+            let health = match health {
+                Health::Healthy => String::new(),
+                Health::Draining | Health::Unhealthy => format!(", {health}"),
+            };
+            format!("port {port} with weight {weight}{health}")
+        })
         .collect();
     let behind = if behind.is_empty() {
         String::new()

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use ironmesh_admin::{
     AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined,
-    MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView,
-    Readiness, Refusal, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
-    RolledBack, Waits,
+    MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig,
+    ProxyDetail, ProxyView, Readiness, Refusal, RevisionList, RevisionView, RevokeRequest, Revoked,
+    RollbackRequest, RolledBack, Waits,
 };
 use ironmesh_catalog::{
     JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, Verdict,
@@ -157,6 +157,7 @@ impl ControlPlane for RunningControlPlane {
                 id,
                 services: request.services.clone(),
                 mesh_address,
+                addresses: request.known_as.clone(),
                 joined_at: now,
                 certificate_expires_at: certificate.not_after,
                 claimed_at: None,
@@ -205,6 +206,16 @@ impl RunningControlPlane {
         let mut addresses = request.proxies.iter().map(|newcomer| newcomer.address);
         if let Some(bad) = addresses.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
             return refuse(format!("nobody can dial a proxy at {bad}"));
+        }
+        let mut known_as = request.known_as.iter();
+        if let Some(bad) = known_as.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
+            return refuse(format!("no provider knows a machine by {bad}"));
+        }
+        if request.known_as.len() > MAX_KNOWN_AS {
+            return refuse(format!("a machine is known by at most {MAX_KNOWN_AS} addresses"));
+        }
+        if request.proxies.len() > 1 && !request.known_as.is_empty() {
+            return refuse("several proxies cannot be known by the same addresses".to_owned());
         }
         if !(1..=MAX_NEWCOMERS).contains(&request.proxies.len()) {
             return refuse(format!("a request lets in 1 to {MAX_NEWCOMERS} proxies"));

@@ -136,6 +136,7 @@ fn proxy((service, number): (&Arc<Service>, u32)) -> Proxy {
     let record = JoinRecord {
         id,
         mesh_address: SocketAddr::from((address, 15003)),
+        addresses: Vec::new(),
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Code, Finding, Participation, Port, Proxy, Service, ServiceAccount, ServicePort, Snapshot,
+    Application, Code, Finding, Health, Participation, Port, Proxy, Service, ServiceAccount,
+    ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
@@ -123,7 +124,7 @@ impl Compiler {
                 chains.push(chain);
                 let applications =
                     snapshot.local_endpoints.get(&(proxy.record.id, service_port.clone()));
-                let here = [(port.target, 1)];
+                let here = [Application { port: port.target, weight: 1, health: Health::Healthy }];
                 let applications = applications.map_or(&here[..], |known| known.as_slice());
                 let cluster =
                     inbound::local_cluster(proxy, &service_port, port.protocol, applications);

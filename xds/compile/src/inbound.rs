@@ -3,7 +3,9 @@
 
 use std::net::SocketAddr;
 
-use ironmesh_catalog::{Mode, Protocol, Proxy, Service, ServicePort, Snapshot, TcpAccess};
+use ironmesh_catalog::{
+    Application, Health, Mode, Protocol, Proxy, Service, ServicePort, Snapshot, TcpAccess,
+};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster,
@@ -11,7 +13,7 @@ use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
 };
 use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
-    ClusterLoadAssignment, LocalityLbEndpoints,
+    ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{
     FilterChain, FilterChainMatch, Listener, ListenerFilter, listener_filter,
@@ -25,7 +27,9 @@ use ironmesh_xds_wire::pb::google::protobuf::Duration;
 use crate::http::{Side, connection_manager, every_request, forward, grpc_web, protocol_options};
 use crate::index::PolicyIndex;
 use crate::secret::{self, ROOTS};
-use crate::shape::{CONNECT_TIMEOUT, circuit_breakers, lb_endpoint, listener};
+use crate::shape::{
+    CONNECT_TIMEOUT, circuit_breakers, health_status, lb_endpoint, listener, never_panic,
+};
 use crate::tls::{self, MESH_ALPN};
 use crate::{authorization, tcp};
 
@@ -144,26 +148,39 @@ pub(crate) fn route_configuration(
     }
 }
 
-/// The applications behind the proxy that serve the port: (port, weight) of each.
+/// The applications behind the proxy that serve the port.
+///
+/// What is said of their weights and health is for choosing among them. Where there is no choice it is left
+/// out: the cluster would be another one, and its connections would be drained, each time that a provider
+/// says something else; and callers that have not heard of it yet would be turned away here.
 pub(crate) fn local_cluster(
     proxy: &Proxy,
     port: &ServicePort,
     protocol: Protocol,
-    applications: &[(u16, u32)],
+    applications: &[Application],
 ) -> Cluster {
-    let at = |port: u16| SocketAddr::new(proxy.app_address(), port);
-    let endpoints = applications.iter().map(|(port, weight)| lb_endpoint(at(*port), *weight));
+    let is_alone = applications.len() == 1;
+    let is_healthy = |one: &Application| one.health == Health::Healthy;
+    let told = applications.iter().any(is_healthy) && !applications.iter().all(is_healthy);
+    let endpoint = |one: &Application| LbEndpoint {
+        health_status: health_status(if told { one.health } else { Health::Healthy }),
+        ..lb_endpoint(
+            SocketAddr::new(proxy.app_address(), one.port),
+            if is_alone { 1 } else { one.weight },
+        )
+    };
     let name = local_cluster_name(port);
     Cluster {
         name: name.clone(),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
         connect_timeout: Some(CONNECT_TIMEOUT),
         circuit_breakers: circuit_breakers(false),
+        common_lb_config: told.then(never_panic).flatten(),
         typed_extension_protocol_options: protocol_options(protocol),
         load_assignment: Some(ClusterLoadAssignment {
             cluster_name: name,
             endpoints: vec![LocalityLbEndpoints {
-                lb_endpoints: endpoints.collect(),
+                lb_endpoints: applications.iter().map(endpoint).collect(),
                 ..LocalityLbEndpoints::default()
             }],
             ..ClusterLoadAssignment::default()

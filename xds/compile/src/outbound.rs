@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    EscapedSlashes, MeshEndpoint, Port, Protocol, Proxy, Service, ServiceAccount, ServicePort,
-    Snapshot, Transport, hosts,
+    EscapedSlashes, Locality, MeshEndpoint, Port, Protocol, Proxy, Service, ServiceAccount,
+    ServicePort, Snapshot, Transport, hosts,
 };
+use ironmesh_xds_wire::pb;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster, UpstreamConnectionOptions,
     cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig},
@@ -24,7 +25,10 @@ use crate::http::{
     Side, answer, connection_manager, every_request, protocol_options, reject_escaped_slashes,
 };
 use crate::index::PolicyIndex;
-use crate::shape::{CONNECT_TIMEOUT, ads, circuit_breakers, lb_endpoint, listener, number};
+use crate::shape::{
+    CONNECT_TIMEOUT, ads, circuit_breakers, health_status, lb_endpoint, listener, never_panic,
+    number,
+};
 use crate::{external, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
@@ -49,7 +53,7 @@ pub(crate) fn cluster(
 ) -> Cluster {
     let service_port = ServicePort::new(service.name.clone(), port.number);
     let server = snapshot.mesh.trust_domain.workload(&service.account);
-    let may_be_plaintext = has_plaintext(snapshot, service);
+    let may_be_plaintext = snapshot.has_plaintext(service);
     let between_proxies = if port.protocol.is_http() { Protocol::Http2 } else { port.protocol };
     let protocol = if may_be_plaintext { port.protocol } else { between_proxies };
     let served_port = ServicePort::new(service.served_as().clone(), port.number);
@@ -63,6 +67,7 @@ pub(crate) fn cluster(
         }),
         connect_timeout: Some(CONNECT_TIMEOUT),
         circuit_breakers: circuit_breakers(true),
+        common_lb_config: never_panic(),
         typed_extension_protocol_options: protocol_options(protocol),
         transport_socket: tls::upstream(caller, &server, server_name),
         transport_socket_matches: may_be_plaintext
@@ -74,19 +79,12 @@ pub(crate) fn cluster(
     }
 }
 
-/// Whether endpoints of a service may be called in plaintext.
-fn has_plaintext(snapshot: &Snapshot, service: &Service) -> bool {
-    let whole = snapshot.service(service.served_as());
-    snapshot.mode_of(service).lets_all_in()
-        && whole.is_some_and(|whole| !whole.endpoints.is_registered())
-}
-
 /// Whether calls that go to `destination` may go in plaintext.
 pub(crate) fn may_be_plaintext(snapshot: &Snapshot, destination: &Destination) -> bool {
     let services = destination.service_ports().into_iter();
     services
         .filter_map(|port| snapshot.service(&port.service))
-        .any(|one| has_plaintext(snapshot, one))
+        .any(|one| snapshot.has_plaintext(one))
 }
 
 /// Lets the system notice a machine that is gone: a connection may be silent without end.
@@ -104,12 +102,27 @@ pub(crate) fn keepalive() -> UpstreamConnectionOptions {
 /// Where a service port is dialled. An answer without endpoints is an answer too: leaving it out
 /// would leave the old endpoints in use.
 pub(crate) fn endpoints(port: &ServicePort, endpoints: &[MeshEndpoint]) -> ClusterLoadAssignment {
-    let lb_endpoints: Vec<_> = endpoints.iter().map(mesh_endpoint).collect();
-    let locality = LocalityLbEndpoints { lb_endpoints, ..LocalityLbEndpoints::default() };
+    let mut by_locality: BTreeMap<_, Vec<LbEndpoint>> = BTreeMap::new();
+    for endpoint in endpoints {
+        by_locality.entry(&endpoint.locality).or_default().push(mesh_endpoint(endpoint));
+    }
+    let of_one = |(place, lb_endpoints): (&Locality, _)| LocalityLbEndpoints {
+        locality: (!place.is_empty()).then(|| locality(place)),
+        lb_endpoints,
+        ..LocalityLbEndpoints::default()
+    };
     ClusterLoadAssignment {
         cluster_name: port.to_string(),
-        endpoints: if endpoints.is_empty() { Vec::new() } else { vec![locality] },
+        endpoints: by_locality.into_iter().map(of_one).collect(),
         ..ClusterLoadAssignment::default()
+    }
+}
+
+fn locality(place: &Locality) -> pb::envoy::config::core::v3::Locality {
+    pb::envoy::config::core::v3::Locality {
+        region: place.region.to_string(),
+        zone: place.zone.to_string(),
+        sub_zone: place.sub_zone.to_string(),
     }
 }
 
@@ -118,7 +131,8 @@ fn mesh_endpoint(endpoint: &MeshEndpoint) -> LbEndpoint {
         Transport::MutualTls => None,
         Transport::Plaintext => Some(plaintext::metadata()),
     };
-    LbEndpoint { metadata, ..lb_endpoint(endpoint.address, endpoint.weight) }
+    let health_status = health_status(endpoint.health);
+    LbEndpoint { metadata, health_status, ..lb_endpoint(endpoint.address, endpoint.weight) }
 }
 
 /// What the listener that routes by `Host` does for all services that a caller may call.

@@ -5,15 +5,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_catalog::{Name, TrustDomain};
+use ironmesh_catalog::{Health, Name, TrustDomain};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::CircuitBreakers;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    Address, AggregatedConfigSource, ApiVersion, ConfigSource, RoutingPriority, SocketAddress,
-    TransportSocket, address, transport_socket,
+    Address, AggregatedConfigSource, ApiVersion, ConfigSource, HealthStatus, RoutingPriority,
+    SocketAddress, TransportSocket, address, transport_socket,
 };
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{Endpoint, LbEndpoint, lb_endpoint};
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, Listener, filter};
@@ -108,6 +109,26 @@ pub(crate) fn lb_endpoint_at(host: String, port: u16, weight: u32) -> LbEndpoint
         host_identifier: Some(lb_endpoint::HostIdentifier::Endpoint(endpoint)),
         ..LbEndpoint::default()
     }
+}
+
+/// What Envoy is told of an endpoint's health. Only a healthy one gets anything new; what is connected stays.
+pub(crate) fn health_status(health: Health) -> i32 {
+    match health {
+        // As if nothing were said.
+        Health::Healthy => HealthStatus::Unknown,
+        Health::Draining => HealthStatus::Draining,
+        Health::Unhealthy => HealthStatus::Unhealthy,
+    }
+    .into()
+}
+
+/// Nothing is sent to who is not healthy, however few are. By itself Envoy takes it for a mistake where less
+/// than half of them are, and sends to all (docs/decisions/0032).
+pub(crate) fn never_panic() -> Option<CommonLbConfig> {
+    Some(CommonLbConfig {
+        healthy_panic_threshold: Some(Percent { value: 0.0 }),
+        ..CommonLbConfig::default()
+    })
 }
 
 pub(crate) fn network_filter(name: &str, config: Any) -> Filter {

@@ -78,6 +78,7 @@ fn joined(service: &Service, number: u32) -> JoinRecord {
     JoinRecord {
         id: ProxyId(Uuid::from_u128(number.into())),
         mesh_address: SocketAddr::from((address, Proxy::MESH_PORT)),
+        addresses: Vec::new(),
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,

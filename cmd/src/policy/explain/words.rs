@@ -7,7 +7,7 @@ use ironmesh_catalog::verdict::{
     Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
     Outside, Permit,
 };
-use ironmesh_catalog::{MeshEndpoint, Name, Request, Resolution, Transport, Verdict};
+use ironmesh_catalog::{Health, MeshEndpoint, Name, Request, Resolution, Transport, Verdict};
 
 /// How many endpoints are told of each destination.
 const ENDPOINTS: usize = 5;
@@ -257,8 +257,10 @@ fn gets(verdict: &Verdict, one: &Destination) -> &'static str {
             "404 by `Host`, or 403 at a declared upstream: its own sidecar is told of no such service"
         }
         Gets::Handshake => "no handshake: the connection ends, and the application sees nothing",
-        Gets::NoEndpoint if is_tcp => "a connection that ends at once: there is no endpoint",
-        Gets::NoEndpoint => "503: there is no endpoint",
+        Gets::NoEndpoint if is_tcp => {
+            "a connection that ends at once: there is no endpoint that takes any"
+        }
+        Gets::NoEndpoint => "503: there is no endpoint that takes requests",
     }
 }
 
@@ -293,11 +295,18 @@ fn addresses(endpoints: &[MeshEndpoint]) -> Vec<String> {
         .iter()
         .take(ENDPOINTS)
         .map(|endpoint| {
-            let transport = match endpoint.transport {
-                Transport::MutualTls => "by mutual TLS, its health unknown",
-                Transport::Plaintext => "in plaintext, its health unknown",
+            let MeshEndpoint { address, weight, transport, health, locality } = endpoint;
+            let transport = match transport {
+                Transport::MutualTls => "by mutual TLS",
+                Transport::Plaintext => "in plaintext",
             };
-            format!("endpoint {} with weight {}, {transport}", endpoint.address, endpoint.weight)
+            let health = match health {
+                Health::Healthy => "taken for healthy",
+                Health::Draining => "draining: it gets nothing new",
+                Health::Unhealthy => "unhealthy: it gets nothing",
+            };
+            let place = if locality.is_empty() { String::new() } else { format!(" in {locality}") };
+            format!("endpoint {address}{place} with weight {weight}, {transport}, {health}")
         })
         .collect();
     if endpoints.len() > ENDPOINTS {

@@ -42,6 +42,7 @@ impl Place {
             id: ProxyId(Uuid::nil()),
             services: vec!["store".parse().unwrap()],
             mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
+            addresses: Vec::new(),
             joined_at: Timestamp::UNIX_EPOCH,
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,

@@ -519,6 +519,7 @@ impl Shape {
                     IpAddr::V4(Ipv4Addr::new(network, 0, upper, last)),
                     15003,
                 ),
+                addresses: Vec::new(),
                 joined_at: Timestamp::UNIX_EPOCH,
                 certificate_expires_at: Timestamp::MAX,
                 claimed_at: None,

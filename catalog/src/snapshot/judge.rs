@@ -1,0 +1,178 @@
+//! The one place that decides how the endpoints of a service stand. Where callers go, what findings tell
+//! and what is listed all follow from it, so that what is told and what is done cannot differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::in_front::InFront;
+use super::standing::{Absence, Standing, State};
+use crate::endpoint::{Endpoint, Provider};
+use crate::name::ServiceName;
+use crate::proxy::{JoinRecord, ProxyId};
+use crate::service::Service;
+
+/// What the endpoints of one service are judged by.
+#[derive(Debug)]
+pub(super) struct Judge<'a> {
+    pub(super) service: &'a Service,
+    /// Whether nobody is called, as operators wish.
+    pub(super) is_drained: bool,
+    /// Whether endpoints that take no part are called in plaintext.
+    pub(super) takes_plaintext: bool,
+    /// The proxies that joined as the service; none of one outside of the mesh.
+    pub(super) in_front: InFront,
+    /// Those of them that were shut out.
+    pub(super) revoked: InFront,
+}
+
+/// Who stands in front of an endpoint.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Front<'a> {
+    /// A proxy. Several are one that joined again: they are dialled alike.
+    Proxy(&'a [Arc<JoinRecord>]),
+    /// The same, and nothing but a dead one.
+    Suspect(&'a [Arc<JoinRecord>]),
+    /// Proxies that are dialled at different addresses: nobody can say which of them it is.
+    Several(&'a [Arc<JoinRecord>]),
+    /// One that was shut out, and no other has joined there since.
+    Revoked(&'a JoinRecord),
+    Nobody,
+}
+
+impl<'a> Front<'a> {
+    /// The proxies behind which the endpoint is.
+    pub(super) fn proxies(self) -> &'a [Arc<JoinRecord>] {
+        match self {
+            Self::Proxy(records) | Self::Suspect(records) => records,
+            Self::Several(_) | Self::Revoked(_) | Self::Nobody => &[],
+        }
+    }
+}
+
+impl Judge<'_> {
+    fn served_as(&self) -> &ServiceName {
+        self.service.served_as()
+    }
+
+    pub(super) fn front(&self, endpoint: &Endpoint) -> Front<'_> {
+        let candidates = self.in_front.candidates(endpoint);
+        let addresses: BTreeSet<_> = candidates.iter().map(|one| one.mesh_address).collect();
+        if candidates.is_empty() {
+            let revoked = self.revoked.candidates(endpoint).first();
+            revoked.map_or(Front::Nobody, |record| Front::Revoked(record))
+        } else if candidates.iter().all(|record| is_withdrawn(endpoint, record)) {
+            Front::Suspect(candidates)
+        } else if addresses.len() > 1 {
+            Front::Several(candidates)
+        } else {
+            Front::Proxy(candidates)
+        }
+    }
+
+    /// Whether an endpoint is called through a proxy in front of it, on this port of the service.
+    pub(super) fn is_called(&self, endpoint: &Endpoint, record: &JoinRecord, port: u16) -> bool {
+        let has_in_force = record.participation.0.contains(&(self.served_as().clone(), port));
+        has_in_force && !is_withdrawn(endpoint, record)
+    }
+
+    /// Whether an endpoint is called in plaintext where it takes no part.
+    pub(super) fn is_called_in_plaintext(&self, endpoint: &Endpoint, front: Front<'_>) -> bool {
+        // One that is known by its proxy alone may have an application that nobody else reaches.
+        self.takes_plaintext
+            && endpoint.provider != Provider::Registered
+            && !matches!(front, Front::Suspect(_) | Front::Revoked(_))
+    }
+
+    /// How an endpoint stands on all ports of the service. `past` are proxies whose certificates have ended.
+    pub(super) fn stand(&self, endpoint: &Endpoint, past: &InFront) -> Standing {
+        let front = self.front(endpoint);
+        let in_front = match front {
+            Front::Proxy(records) | Front::Suspect(records) => self.foremost(endpoint, records),
+            Front::Revoked(record) => Some(record),
+            Front::Several(_) => None,
+            Front::Nobody => past.candidates(endpoint).first().map(|record| &**record),
+        };
+        let state = match self.absence(endpoint, front, in_front) {
+            _ if self.is_drained => State::Out(Absence::Drained),
+            None => State::Participant,
+            Some(_) if self.service.external.is_some() => State::Outside,
+            Some(why) if self.is_called_in_plaintext(endpoint, front) => State::Plaintext(why),
+            Some(why) => State::Out(why),
+        };
+        Standing {
+            endpoint: Some(endpoint.clone()),
+            proxy: in_front.map(|record| record.id),
+            mesh_address: in_front.map(|record| record.mesh_address),
+            state,
+        }
+    }
+
+    /// The proxies in front of none of the endpoints.
+    pub(super) fn without(&self, endpoints: &[Endpoint]) -> Vec<&JoinRecord> {
+        let mut left: BTreeMap<ProxyId, &JoinRecord> =
+            self.in_front.all().map(|record| (record.id, &**record)).collect();
+        for record in endpoints.iter().flat_map(|one| self.in_front.candidates(one)) {
+            left.remove(&record.id);
+        }
+        left.into_values().collect()
+    }
+
+    /// Why an endpoint does not take part; none if it does.
+    fn absence(
+        &self,
+        endpoint: &Endpoint,
+        front: Front<'_>,
+        in_front: Option<&JoinRecord>,
+    ) -> Option<Absence> {
+        let why = match front {
+            Front::Proxy(records) => {
+                let is_missing = |port: &u16| {
+                    !records.iter().any(|record| self.is_called(endpoint, record, *port))
+                };
+                let ports = self.service.ports.iter().map(|port| port.number);
+                let ports: Vec<_> = ports.filter(is_missing).collect();
+                let is_claimed = |record: &Arc<JoinRecord>| record.claimed_at.is_some();
+                match ports.as_slice() {
+                    [] => return None,
+                    _ if records.iter().any(is_claimed) => Absence::NotTaken { ports },
+                    _ => Absence::Unclaimed,
+                }
+            }
+            Front::Suspect(records) => {
+                let since = records.iter().filter_map(|record| record.suspect_since).max();
+                Absence::Suspect { since: since.unwrap_or_default() }
+            }
+            Front::Several(records) => {
+                Absence::SeveralProxies { proxies: records.iter().map(|one| one.id).collect() }
+            }
+            Front::Revoked(_) => Absence::Revoked,
+            Front::Nobody if in_front.is_some() => Absence::Expired,
+            Front::Nobody => Absence::NoProxy,
+        };
+        Some(why)
+    }
+
+    /// Of records that are one proxy, the one that has come furthest.
+    fn foremost<'a>(
+        &self,
+        endpoint: &Endpoint,
+        records: &'a [Arc<JoinRecord>],
+    ) -> Option<&'a JoinRecord> {
+        let ports = |record: &JoinRecord| {
+            let ports = self.service.ports.iter();
+            ports.filter(|port| self.is_called(endpoint, record, port.number)).count()
+        };
+        let foremost = records.iter().max_by_key(|record| (ports(record), record.joined_at));
+        foremost.map(|record| &**record)
+    }
+}
+
+/// Whether an endpoint is not called as its proxy may be dead. A provider that looks after its endpoints
+/// knows better whether they live.
+fn is_withdrawn(endpoint: &Endpoint, record: &JoinRecord) -> bool {
+    let nobody_looks = match endpoint.provider {
+        Provider::Static | Provider::Registered => true,
+        Provider::Consul => false,
+    };
+    nobody_looks && record.suspect_since.is_some()
+}

@@ -1,0 +1,128 @@
+//! Findings about the endpoints of a service, from how these stand.
+
+use super::in_front::InFront;
+use super::judge::Judge;
+use super::standing::{Absence, Standing, State};
+use crate::endpoint::Endpoint;
+use crate::finding::{Code, Finding};
+use crate::proxy::JoinRecord;
+
+/// An endpoint in front of which there is no proxy.
+const ENDPOINT_WITHOUT_PROXY: Code = Code(404);
+
+/// An endpoint in front of which there may be several proxies.
+const ENDPOINT_WITH_SEVERAL_PROXIES: Code = Code(405);
+
+/// A proxy that may be dead.
+const SUSPECT: Code = Code(506);
+
+/// A proxy without an endpoint.
+const PROXY_WITHOUT_ENDPOINT: Code = Code(507);
+
+impl Judge<'_> {
+    /// What is wrong with the endpoints of the service. `endpoints` are none where no provider has said yet
+    /// what there is.
+    pub(super) fn findings(&self, endpoints: Option<&[Endpoint]>) -> Vec<Finding> {
+        // What is wrong with the endpoints of a part is told of the whole; outside there are no proxies; and
+        // of what is taken out of service nobody wants to know.
+        if self.service.is_subset() || self.service.external.is_some() || self.is_drained {
+            return Vec::new();
+        }
+        let past = InFront::default();
+        let known = endpoints.unwrap_or_default();
+        let standings: Vec<_> = known.iter().map(|endpoint| self.stand(endpoint, &past)).collect();
+        let misplaced = standings.iter().filter_map(|standing| self.misplaced(standing));
+        let suspects = self.suspects(&standings);
+        let is_told = endpoints.is_some() && !self.service.ports.is_empty();
+        let alone = if is_told { self.without(known) } else { Vec::new() };
+        let alone = alone.into_iter().filter(|record| record.suspect_since.is_none());
+        let alone = alone.map(|record| self.without_endpoint(record));
+        misplaced.chain(suspects).chain(alone).collect()
+    }
+
+    fn misplaced(&self, standing: &Standing) -> Option<Finding> {
+        let (why, what) = match &standing.state {
+            State::Participant | State::Outside => return None,
+            State::Plaintext(why) => (why, "is called in plaintext"),
+            State::Out(why) => (why, "gets no traffic"),
+        };
+        let (address, name) = (standing.endpoint.as_ref()?.address, &self.service.name);
+        let message = format!("endpoint {address} of service `{name}` {what}:");
+        let of_proxy = |what: &str| {
+            let id = standing.proxy.map(|id| id.to_string()).unwrap_or_default();
+            format!("{message} proxy {id} {what}")
+        };
+        let let_in = |whom: &str| {
+            format!(
+                "let {whom} in: `ironmesh proxy bootstrap --service {name} --address {address} …`"
+            )
+        };
+        let without = |message, help: String| {
+            Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help))
+        };
+        match why {
+            // One that joined and is not there yet is no news, unless somebody is called in plaintext for it.
+            Absence::Unclaimed | Absence::NotTaken { .. } => {
+                let is_plaintext = matches!(standing.state, State::Plaintext(_));
+                let help = "start its Envoy, or see in `ironmesh proxy list` what it refuses";
+                let message = of_proxy("joined there and has not taken it yet");
+                is_plaintext.then(|| without(message, help.to_owned())).flatten()
+            }
+            Absence::NoProxy | Absence::Expired => {
+                without(format!("{message} {}", Absence::NoProxy), let_in("one"))
+            }
+            Absence::SeveralProxies { .. } => {
+                let message = format!("{message} {why}");
+                Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
+            }
+            Absence::Revoked => {
+                without(of_proxy("at its address was revoked"), let_in("another one"))
+            }
+            // It is the proxy of which this is told.
+            Absence::Suspect { .. } | Absence::NoEndpoint | Absence::Drained => None,
+        }
+    }
+
+    /// One for each proxy that may be dead, and in whose place no other has come.
+    fn suspects(&self, standings: &[Standing]) -> Vec<Finding> {
+        let is_replaced = |record: &JoinRecord| {
+            let mut others = self.in_front.all();
+            others.any(|one| one.mesh_address == record.mesh_address && one.suspect_since.is_none())
+        };
+        let suspects = self.in_front.all().filter(|record| !is_replaced(record));
+        let finding = |record: &JoinRecord| {
+            let (id, name) = (record.id, &self.service.name);
+            let since = record.suspect_since?;
+            let is_withdrawn = standings.iter().any(|one| {
+                one.proxy == Some(id) && matches!(one.state, State::Out(Absence::Suspect { .. }))
+            });
+            let what = if is_withdrawn {
+                "nobody calls it"
+            } else {
+                "it is called as long as the provider of its endpoint says that this lives"
+            };
+            let message = format!(
+                "proxy {id} of service `{name}` is suspected to be dead: it has had no xDS stream since {since:.0}; {what}"
+            );
+            let help = format!(
+                "start its machine and its Envoy, or mend the network between it and here; if it is gone for good: `ironmesh proxy revoke {id}`"
+            );
+            Some(Finding::warning(SUSPECT, None, message).help(help))
+        };
+        suspects.filter_map(|record| finding(record)).collect()
+    }
+
+    fn without_endpoint(&self, record: &JoinRecord) -> Finding {
+        let (id, name) = (record.id, &self.service.name);
+        let addresses: Vec<_> = record.known_as().iter().map(ToString::to_string).collect();
+        let addresses = addresses.join(" and ");
+        let message = format!(
+            "proxy {id} of service `{name}` is not called: its providers know no endpoint at {addresses}"
+        );
+        let spot = Some(self.service.spot.clone());
+        Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).help(format!(
+            "let the providers know one there; where they know the machine by another address, let it join with it: `ironmesh proxy bootstrap --service {name} --address {} --known-as … …`",
+            record.mesh_address.ip()
+        ))
+    }
+}

@@ -1,0 +1,185 @@
+//! Which proxy is in front of an endpoint, as fleets have them (docs/concepts/traffic.md).
+
+use super::*;
+
+/// An instance as Consul knows it.
+fn instance(address: &str, port: u16) -> Endpoint {
+    Endpoint { port: Some(port), ..Endpoint::new(Provider::Consul, address.parse().unwrap()) }
+}
+
+fn one(address: &str, weight: u32) -> Vec<(String, u32)> {
+    vec![(address.to_owned(), weight)]
+}
+
+#[test]
+fn several_services_behind_one_proxy_are_each_dialled_at_its_one_address() {
+    let mut record = record(1, "10.0.0.1", "store", true);
+    record.services.push("till".parse().unwrap());
+    record.participation.0.insert(("till".parse().unwrap(), WEB));
+    let (store, till) = (instance("10.0.0.1", 8080), instance("10.0.0.1", 8081));
+    let all = vec![(service("store"), vec![store]), (service("till"), vec![till])];
+    let snapshot = assemble_all(Mode::Strict, all, std::slice::from_ref(&record));
+    for (name, port) in [("store", 8080), ("till", 8081)] {
+        assert_eq!(dialled_as(&snapshot, name), one("10.0.0.1:15003", 1));
+        assert_eq!(behind(&snapshot, &record, name), [(port, 1, Health::Healthy)]);
+    }
+    assert_eq!(told(&snapshot), [""; 0]);
+}
+
+#[test]
+fn several_proxies_of_one_machine_serve_a_service_each() {
+    let mut records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "till", true)];
+    records[1].mesh_address.set_port(16003);
+    let all = vec![
+        (service("store"), vec![instance("10.0.0.1", 8080)]),
+        (service("till"), vec![instance("10.0.0.1", 8081)]),
+    ];
+    let snapshot = assemble_all(Mode::Strict, all, &records);
+    assert_eq!(dialled_as(&snapshot, "store"), one("10.0.0.1:15003", 1));
+    assert_eq!(dialled_as(&snapshot, "till"), one("10.0.0.1:16003", 1));
+    assert_eq!(told(&snapshot), [""; 0]);
+}
+
+#[test]
+fn two_proxies_of_one_machine_and_service_are_told_apart_by_the_key_alone() {
+    let mut records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
+    records[1].mesh_address.set_port(16003);
+    let unnamed = vec![instance("10.0.0.1", 8080), instance("10.0.0.1", 8081)];
+    let snapshot = assemble(unnamed.clone(), &records);
+    assert_eq!(dialled(&snapshot), []);
+    assert_eq!(told(&snapshot).len(), 2, "{:?}", told(&snapshot));
+
+    let named = unnamed.into_iter().zip(&records);
+    let named = named.map(|(one, record)| Endpoint { proxy: Some(record.id), ..one });
+    let snapshot = assemble(named.collect(), &records);
+    let both = [one("10.0.0.1:15003", 1), one("10.0.0.1:16003", 1)].concat();
+    assert_eq!(dialled(&snapshot), both);
+    assert_eq!(behind(&snapshot, &records[0], "store"), [(8080, 1, Health::Healthy)]);
+    assert_eq!(behind(&snapshot, &records[1], "store"), [(8081, 1, Health::Healthy)]);
+    assert_eq!(told(&snapshot), [""; 0]);
+}
+
+#[test]
+fn behind_a_nat_an_instance_is_tied_to_its_proxy_by_the_key_or_by_a_known_address() {
+    let (private, record) = ("192.168.7.7", record(1, "203.0.113.9", "store", true));
+    let here = one("203.0.113.9:15003", 1);
+    let unknown = assemble(vec![instance(private, 8080)], std::slice::from_ref(&record));
+    assert_eq!(dialled(&unknown), []);
+    let told = told(&unknown);
+    let [endpoint, proxy] = told.as_slice() else { panic!("{told:?}") };
+    assert!(endpoint.contains("endpoint 192.168.7.7 of service `default/store` gets no traffic"));
+    assert!(proxy.contains("no endpoint at 203.0.113.9"), "{proxy}");
+
+    let named = Endpoint { proxy: Some(record.id), ..instance(private, 8080) };
+    let by_key = assemble(vec![named], std::slice::from_ref(&record));
+    let known = JoinRecord { addresses: vec![private.parse().unwrap()], ..record.clone() };
+    let by_address = assemble(vec![instance(private, 8080)], &[known]);
+    for snapshot in [by_key, by_address] {
+        assert_eq!(dialled(&snapshot), here);
+        assert_eq!(behind(&snapshot, &record, "store"), [(8080, 1, Health::Healthy)]);
+        assert_eq!(super::told(&snapshot), [""; 0]);
+    }
+}
+
+#[test]
+fn an_address_that_two_machines_claim_is_nobodys() {
+    let shared = vec!["192.168.7.7".parse().unwrap()];
+    let records = [(1, "10.0.0.1"), (2, "10.0.0.2")].map(|(id, address)| JoinRecord {
+        addresses: shared.clone(),
+        ..record(id, address, "store", true)
+    });
+    let snapshot = assemble(vec![instance("192.168.7.7", 8080)], &records);
+    assert_eq!(dialled(&snapshot), []);
+    let told = told(&snapshot);
+    assert!(told[0].contains("several proxies joined as this service at its address"), "{told:?}");
+    // To say one's own address again claims nothing.
+    let twice = JoinRecord { addresses: vec!["10.0.0.1".parse().unwrap()], ..records[0].clone() };
+    let snapshot = assemble(vec![instance("10.0.0.1", 8080)], &[twice]);
+    assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 1));
+}
+
+#[test]
+fn instances_that_share_an_address_are_one_endpoint_of_the_mesh() {
+    let records = [record(1, "10.0.0.1", "store", true)];
+    let sick = Endpoint { weight: 4, health: Health::Unhealthy, ..instance("10.0.0.1", 8082) };
+    let all = vec![instance("10.0.0.1", 8080), instance("10.0.0.1", 8081), sick];
+    let snapshot = assemble(all, &records);
+    assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 2));
+    let applications = behind(&snapshot, &records[0], "store");
+    let expected =
+        [(8080, 1, Health::Healthy), (8081, 1, Health::Healthy), (8082, 4, Health::Unhealthy)];
+    assert_eq!(applications, expected);
+}
+
+#[test]
+fn the_same_application_twice_counts_once_and_the_earlier_provider_is_believed() {
+    let records = [record(1, "10.0.0.1", "store", true)];
+    let listed = endpoint("10.0.0.1", Some(8080), 5);
+    let found = Endpoint { weight: 7, health: Health::Unhealthy, ..instance("10.0.0.1", 8080) };
+    let both = [vec![listed.clone(), found.clone()], vec![found.clone(), listed]];
+    for known in both {
+        let snapshot = assemble(known.clone(), &records);
+        assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 5));
+        assert_eq!(behind(&snapshot, &records[0], "store"), [(8080, 5, Health::Healthy)]);
+        let snapshot = assemble_in(Mode::Permissive, known, &[]);
+        assert_eq!(dialled(&snapshot), one("10.0.0.1:8080", 5));
+    }
+    let snapshot = assemble(vec![found.clone(), found], &records);
+    assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 7));
+}
+
+#[test]
+fn in_permissive_mode_each_of_the_rest_is_called_with_its_own_transport() {
+    let mut records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.2", "store", false)];
+    records[1].claimed_at = Some(Timestamp::UNIX_EPOCH);
+    let named = Endpoint { proxy: Some(records[1].id), ..instance("10.0.0.2", 8080) };
+    let all = vec![instance("10.0.0.1", 8080), named, instance("10.0.0.3", 9000)];
+    let snapshot = assemble_in(Mode::Permissive, all, &records);
+    let dialled: Vec<_> = of_mesh(&snapshot, "store")
+        .iter()
+        .map(|one| (one.address.to_string(), one.transport))
+        .collect();
+    let expected = [
+        ("10.0.0.1:15003", Transport::MutualTls),
+        // Its provider names its proxy, which is not there yet: until then nothing changes for callers.
+        ("10.0.0.2:8080", Transport::Plaintext),
+        ("10.0.0.3:9000", Transport::Plaintext),
+    ];
+    assert_eq!(dialled, expected.map(|(address, transport)| (address.to_owned(), transport)));
+}
+
+#[test]
+fn what_is_tagged_as_a_service_of_joined_proxies_is_never_called_in_plaintext() {
+    let of = |endpoints| {
+        let store = Service { endpoints, ..service("store") };
+        let ready = record(1, "10.0.0.1", "store", true);
+        let known =
+            vec![registered(&ready), instance("10.0.0.1", 8080), instance("10.0.0.2", 8080)];
+        assemble_all(Mode::Permissive, vec![(store, known)], &[ready])
+    };
+    let tagged = of(EndpointSource::registered());
+    assert_eq!(dialled(&tagged), one("10.0.0.1:15003", 1));
+    let [told] = &told(&tagged)[..] else { panic!("{:?}", told(&tagged)) };
+    assert!(told.contains("endpoint 10.0.0.2 of service `default/store` gets no traffic"));
+    let asked = of(EndpointSource::fixed(Vec::new()));
+    assert_eq!(dialled(&asked).len(), 2);
+}
+
+#[test]
+fn our_own_restart_changes_nothing_of_who_takes_part() {
+    let suspect = JoinRecord {
+        suspect_since: Some(Timestamp::UNIX_EPOCH),
+        ..record(2, "10.0.0.2", "store", true)
+    };
+    let known_as = vec!["192.168.7.7".parse().unwrap()];
+    let behind_nat = JoinRecord { addresses: known_as, ..record(1, "10.0.0.1", "store", true) };
+    let records = [behind_nat, suspect];
+    let known = vec![instance("192.168.7.7", 8080), endpoint("10.0.0.2", None, 1)];
+    let before = assemble(known, &records);
+    // From what is in the store, and from nothing else.
+    let after = Snapshot::assemble(before.inputs(), TcpAccesses::default());
+    assert_eq!(before.endpoints, after.endpoints);
+    assert_eq!(before.local_endpoints, after.local_endpoints);
+    assert_eq!(told(&before), told(&after));
+    assert_eq!(dialled(&after), one("10.0.0.1:15003", 1));
+}

@@ -1,0 +1,165 @@
+//! What is told of endpoints: why each takes part or not.
+
+use super::*;
+use crate::snapshot::{Absence, Standing, State};
+
+const AT: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn standings(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<Standing> {
+    let past = past.iter().map(|record| (record.id, Arc::new(record.clone()))).collect();
+    snapshot.standings(&"store".parse().unwrap(), &past)
+}
+
+fn states(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<State> {
+    standings(snapshot, past).into_iter().map(|one| one.state).collect()
+}
+
+fn state(mode: Mode, endpoint: &Endpoint, records: &[JoinRecord]) -> State {
+    let snapshot = assemble_in(mode, vec![endpoint.clone()], records);
+    let all = states(&snapshot, &[]);
+    // What is told and what is done are one thing.
+    let dialled = of_mesh(&snapshot, "store");
+    let transport = dialled.first().map(|one| one.transport);
+    let expected = match all[0] {
+        State::Participant => Some(Transport::MutualTls),
+        State::Plaintext(_) => Some(Transport::Plaintext),
+        State::Outside | State::Out(_) => None,
+    };
+    assert_eq!(transport, expected, "{all:?} and {dialled:?}");
+    all.into_iter().next().unwrap()
+}
+
+#[test]
+fn every_endpoint_is_a_participant_or_it_is_said_why_not() {
+    let listed = endpoint("10.0.0.1", None, 1);
+    let ready = record(1, "10.0.0.1", "store", true);
+    let unclaimed = record(1, "10.0.0.1", "store", false);
+    let connected = JoinRecord { claimed_at: Some(AT), ..unclaimed.clone() };
+    let mut beside = record(2, "10.0.0.1", "store", true);
+    beside.mesh_address.set_port(16003);
+    let revoked =
+        JoinRecord { revoked: Some(Revocation { at: AT, reason: None }), ..ready.clone() };
+    let proxies = vec![ready.id, beside.id];
+    // The records, why not, and whether a permissive service calls the endpoint in plaintext.
+    let stories: [(&[JoinRecord], Option<Absence>, bool); 6] = [
+        (&[ready.clone()], None, false),
+        (&[], Some(Absence::NoProxy), true),
+        (&[unclaimed], Some(Absence::Unclaimed), true),
+        (&[connected], Some(Absence::NotTaken { ports: vec![WEB] }), true),
+        (&[ready.clone(), beside], Some(Absence::SeveralProxies { proxies }), true),
+        (&[revoked], Some(Absence::Revoked), false),
+    ];
+    for (records, why, is_plaintext) in stories {
+        let out = why.clone().map_or(State::Participant, State::Out);
+        assert_eq!(state(Mode::Strict, &listed, records), out);
+        let expected = match why {
+            Some(why) if is_plaintext => State::Plaintext(why),
+            _ => out,
+        };
+        assert_eq!(state(Mode::Permissive, &listed, records), expected);
+    }
+}
+
+#[test]
+fn it_is_told_which_proxy_is_in_front_and_where_that_is_dialled() {
+    let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", false)];
+    let snapshot = assemble(vec![endpoint("10.0.0.1", None, 1)], &records);
+    let all = standings(&snapshot, &[]);
+    let [one] = all.as_slice() else { panic!("{all:?}") };
+    // Of those that are dialled alike, it is the one that has come furthest.
+    assert_eq!((one.proxy, one.mesh_address), (Some(records[0].id), Some(records[0].mesh_address)));
+    assert_eq!(one.endpoint.as_ref().map(|one| one.address), Some("10.0.0.1".parse().unwrap()));
+}
+
+#[test]
+fn one_that_takes_one_of_two_ports_is_not_all_there() {
+    let mut store = service("store");
+    store.ports.push(Port {
+        name: Name::new("other").unwrap(),
+        number: 9,
+        ..store.ports[0].clone()
+    });
+    let record = JoinRecord { claimed_at: Some(AT), ..record(1, "10.0.0.1", "store", true) };
+    let known = vec![endpoint("10.0.0.1", None, 1)];
+    let snapshot = assemble_all(Mode::Strict, vec![(store, known)], &[record]);
+    assert_eq!(states(&snapshot, &[]), [State::Out(Absence::NotTaken { ports: vec![9] })]);
+    assert_eq!(dialled(&snapshot).len(), 1, "on the other one it is called");
+}
+
+#[test]
+fn one_whose_certificate_has_ended_is_told_from_one_that_never_had_a_proxy() {
+    let past = record(1, "10.0.0.1", "store", true);
+    let elsewhere = record(2, "10.0.0.2", "other", true);
+    let known = ["10.0.0.1", "10.0.0.2"].map(|address| endpoint(address, None, 1));
+    let snapshot = assemble(known.to_vec(), &[]);
+    let [ended, never] = &standings(&snapshot, &[past.clone(), elsewhere])[..] else { panic!() };
+    assert_eq!((&ended.state, ended.proxy), (&State::Out(Absence::Expired), Some(past.id)));
+    assert_eq!((&never.state, never.proxy), (&State::Out(Absence::NoProxy), None));
+}
+
+#[test]
+fn a_proxy_that_may_be_dead_is_called_only_as_its_provider_says() {
+    let suspect = JoinRecord { suspect_since: Some(AT), ..record(1, "10.0.0.1", "store", true) };
+    let why = || State::Out(Absence::Suspect { since: AT });
+    let listed = endpoint("10.0.0.1", None, 1);
+    let found = Endpoint { provider: Provider::Consul, ..listed.clone() };
+    for mode in [Mode::Strict, Mode::Permissive] {
+        for nobody_looks in [&listed, &registered(&suspect)] {
+            assert_eq!(state(mode, nobody_looks, std::slice::from_ref(&suspect)), why(), "{mode}");
+        }
+        assert_eq!(state(mode, &found, std::slice::from_ref(&suspect)), State::Participant);
+    }
+    let told_of = |known: &Endpoint| {
+        let snapshot = assemble(vec![known.clone()], std::slice::from_ref(&suspect));
+        let told = told(&snapshot);
+        let [one] = told.as_slice() else { panic!("{told:?}") };
+        assert!(one.contains("no xDS stream since 1970-01-01T00:00:00Z"), "{one}");
+        one.clone()
+    };
+    assert!(told_of(&listed).ends_with("nobody calls it"));
+    assert!(told_of(&found).ends_with("says that this lives"));
+    // What is behind it, it keeps: it may be us who cannot see it.
+    let snapshot = assemble(vec![listed.clone()], std::slice::from_ref(&suspect));
+    assert_eq!(behind(&snapshot, &suspect, "store"), [(8080, 1, Health::Healthy)]);
+
+    // Where another has come in its place, it is that one that counts.
+    let anew = |participates| [suspect.clone(), record(2, "10.0.0.1", "store", participates)];
+    assert_eq!(state(Mode::Strict, &listed, &anew(true)), State::Participant);
+    assert_eq!(state(Mode::Strict, &listed, &anew(false)), State::Out(Absence::Unclaimed));
+    assert_eq!(told(&assemble(vec![listed], &anew(true))), [""; 0]);
+}
+
+#[test]
+fn a_proxy_without_an_endpoint_is_told_once_its_provider_has_spoken() {
+    let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.2", "store", true)];
+    let snapshot = assemble(vec![endpoint("10.0.0.1", None, 1)], &records);
+    let [_, alone] = &standings(&snapshot, &[])[..] else { panic!() };
+    assert_eq!((alone.proxy, alone.endpoint.is_none()), (Some(records[1].id), true));
+    assert_eq!(alone.state, State::Out(Absence::NoEndpoint));
+    let findings: Vec<_> = snapshot.findings().collect();
+    let [finding] = findings[..] else { panic!("{findings:?}") };
+    assert_eq!(finding.code.to_string(), "IM0507");
+    assert!(finding.message.contains("no endpoint at 10.0.0.2"), "{}", finding.message);
+
+    let silent = snapshot.revise(Inputs { discovered: Discovered::default(), ..snapshot.inputs() });
+    assert_eq!(told(&silent), [""; 0]);
+    assert_eq!(told(&assemble(Vec::new(), &records)).len(), 2);
+}
+
+#[test]
+fn of_a_drained_service_and_of_one_outside_it_is_said_that_they_are() {
+    let known = || vec![endpoint("10.0.0.1", None, 1)];
+    let drained = Service { drained: true, ..service("store") };
+    let snapshot = assemble_all(Mode::Permissive, vec![(drained, known())], &[]);
+    assert_eq!(states(&snapshot, &[]), [State::Out(Absence::Drained)]);
+    let external = External { hostname: None, resolution: Resolution::Static };
+    let outside = Service { external: Some(external), ..service("store") };
+    // One that joined as it before it went outside is nobody there.
+    let snapshot = assemble_all(
+        Mode::Strict,
+        vec![(outside, known())],
+        &[record(1, "10.0.0.1", "store", true)],
+    );
+    assert_eq!(states(&snapshot, &[]), [State::Outside]);
+    assert_eq!(dialled(&snapshot), [("10.0.0.1:8080".to_owned(), 1)]);
+}

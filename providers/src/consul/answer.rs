@@ -1,0 +1,187 @@
+//! From what Consul answers to endpoints. Pure.
+//!
+//! It is lenient with each entry for itself: what cannot be used is told as a [`Problem`], and the endpoint
+//! that the same instance had before stays. What is unknown is passed over: each version of Consul adds
+//! fields.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ironmesh_catalog::{Endpoint, Health, Labels, Locality, Provider};
+use serde_json::Value;
+
+use super::error::RequestError;
+use super::options::LocalityKeys;
+use crate::Problem;
+
+mod distinct;
+mod wire;
+
+pub(super) use distinct::distinct;
+use wire::{Entry, Node, Service};
+
+/// The entry of an instance's meta that holds the key of the proxy in front of it.
+const PROXY: &str = "ironmesh-proxy";
+/// Entries and tags that begin like this are for the mesh, and no labels.
+const RESERVED: &str = "ironmesh-";
+/// Problems that are told of one answer, at most.
+const MAX_PROBLEMS: usize = 20;
+
+/// How entries are read.
+#[derive(Debug)]
+pub(super) struct Reading<'a> {
+    /// Which of the tagged addresses is taken.
+    pub(super) tagged_address: Option<&'a str>,
+    pub(super) locality: &'a LocalityKeys,
+    /// What was known before.
+    pub(super) before: &'a [Endpoint],
+}
+
+/// Reads an answer of `/v1/health/service/…`. It is refused as a whole only where it is no list.
+pub(super) fn endpoints(
+    body: &[u8],
+    reading: &Reading<'_>,
+) -> Result<(Vec<Endpoint>, Vec<Problem>), RequestError> {
+    let mut found = Vec::new();
+    let mut problems = Vec::new();
+    // Nearly always all entries are good, and then they need not be read twice.
+    if let Ok(entries) = serde_json::from_slice::<Vec<Entry>>(body) {
+        for entry in entries {
+            let name = entry.instance();
+            take(Some(entry), &name, reading, &mut found, &mut problems);
+        }
+    } else {
+        let malformed = |error: serde_json::Error| RequestError::Malformed(error.to_string());
+        for (n, value) in
+            serde_json::from_slice::<Vec<Value>>(body).map_err(malformed)?.into_iter().enumerate()
+        {
+            let name = wire::instance_of(&value).unwrap_or_else(|| format!("entry {n}"));
+            match serde_json::from_value(value) {
+                Ok(entry) => take(Some(entry), &name, reading, &mut found, &mut problems),
+                Err(error) => {
+                    let reason = format!("Consul's entry cannot be read: {error}");
+                    problems.push(Problem { instance: name.clone(), reason });
+                    take(None, &name, reading, &mut found, &mut problems);
+                }
+            }
+        }
+    }
+    let endpoints = distinct(found, &mut problems);
+    problems.truncate(MAX_PROBLEMS);
+    Ok((endpoints, problems))
+}
+
+/// Adds the endpoint of an entry, or what the same instance was before where the entry is of no use.
+fn take(
+    entry: Option<Entry>,
+    name: &str,
+    reading: &Reading<'_>,
+    found: &mut Vec<Endpoint>,
+    problems: &mut Vec<Problem>,
+) {
+    let read = entry.and_then(|entry| match endpoint(&entry, name, reading) {
+        Ok(endpoint) => Some(endpoint),
+        Err(reason) => {
+            problems.push(Problem { instance: name.to_owned(), reason });
+            None
+        }
+    });
+    let before = || reading.before.iter().find(|known| known.instance.as_deref() == Some(name));
+    found.extend(read.or_else(|| before().cloned()));
+}
+
+fn endpoint(entry: &Entry, name: &str, reading: &Reading<'_>) -> Result<Endpoint, String> {
+    let (address, port) = address(entry, reading.tagged_address)?;
+    let proxy = match entry.service.meta.as_ref().and_then(|meta| meta.get(PROXY)) {
+        None => None,
+        Some(key) => Some(key.parse().map_err(|_| {
+            format!("its meta `{PROXY}` is `{key}`, which is no UUID; `ironmesh proxy list` shows those of proxies")
+        })?),
+    };
+    let (health, weight) = health(entry);
+    Ok(Endpoint {
+        port: Some(port),
+        weight,
+        proxy,
+        labels: labels(&entry.service),
+        health,
+        locality: locality(&entry.service, &entry.node, reading.locality),
+        instance: Some(name.into()),
+        ..Endpoint::new(Provider::Consul, address)
+    })
+}
+
+/// The address that is asked for if the instance has it, else its own, else that of its node.
+fn address(entry: &Entry, tagged: Option<&str>) -> Result<(IpAddr, u16), String> {
+    let Entry { node, service, .. } = entry;
+    let chosen = tagged.and_then(|name| service.tagged_addresses.as_ref()?.get(name));
+    let of_node = tagged.and_then(|name| node.tagged_addresses.as_ref()?.get(name));
+    let own = service.address.as_deref().filter(|address| !address.is_empty());
+    let (address, port) = match (chosen, own) {
+        (Some(chosen), _) => (chosen.address.as_str(), chosen.port),
+        (None, Some(own)) => (own, None),
+        (None, None) => (of_node.unwrap_or(&node.address).as_str(), None),
+    };
+    let port = port.filter(|port| *port != 0).or(service.port).unwrap_or(0);
+    let address = address.parse().map_err(|_| {
+        format!("its address `{address}` is no IP address, and names are not looked up; register it with one")
+    })?;
+    match u16::try_from(port) {
+        Ok(port) if port != 0 => Ok((address, port)),
+        _ => Err(format!("its port is {port}; register it with the port where it listens")),
+    }
+}
+
+/// The health of an instance, and its weight: the worst of its checks and of those of its node. Maintenance
+/// is a check of its own, critical, which says that somebody is about to take the instance away.
+fn health(entry: &Entry) -> (Health, u32) {
+    let checks = entry.checks.as_deref().unwrap_or_default();
+    let is = |status: &'static str| move |check: &&wire::Check| check.status == status;
+    let is_maintenance = |check: &wire::Check| {
+        check.id == "_node_maintenance" || check.id.starts_with("_service_maintenance:")
+    };
+    let weights = entry.service.weights.as_ref();
+    let weight =
+        |weight: Option<i64>| u32::try_from(weight.unwrap_or(1).max(1)).unwrap_or(u32::MAX);
+    let passing = weight(weights.and_then(|weights| weights.passing));
+    let warning = weight(weights.and_then(|weights| weights.warning));
+    let critical = |check: &&wire::Check| !is("passing")(check) && !is("warning")(check);
+    if checks.iter().any(|check| critical(&check) && is_maintenance(check)) {
+        (Health::Draining, passing)
+    } else if checks.iter().any(|check| critical(&check)) {
+        (Health::Unhealthy, passing)
+    } else if checks.iter().any(|check| is("warning")(&check)) {
+        (Health::Healthy, warning)
+    } else {
+        (Health::Healthy, passing)
+    }
+}
+
+/// Each entry of its meta is a label, and so is each tag. What meta says beats what a tag says.
+fn labels(service: &Service) -> Labels {
+    let tags =
+        service.tags.iter().flatten().map(|tag| tag.split_once('=').unwrap_or((tag, "true")));
+    let meta = service.meta.iter().flatten().map(|(name, word)| (&**name, &**word));
+    // Of what has the same name, the last counts.
+    tags.chain(meta).filter(|(name, _)| !name.starts_with(RESERVED)).collect()
+}
+
+/// What Consul itself knows (newer versions), else the node's meta.
+fn locality(service: &Service, node: &Node, keys: &LocalityKeys) -> Locality {
+    let meta = |key: &Arc<str>| -> Arc<str> {
+        let word = node.meta.as_ref().and_then(|meta| meta.get(&**key));
+        word.map_or_else(Arc::default, |word| word.as_str().into())
+    };
+    let sub_zone = meta(&keys.sub_zone);
+    match service.locality.as_ref().or(node.locality.as_ref()) {
+        Some(own) => Locality {
+            region: own.region.as_str().into(),
+            zone: own.zone.as_str().into(),
+            sub_zone,
+        },
+        None => Locality { region: meta(&keys.region), zone: meta(&keys.zone), sub_zone },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Each endpoint once: an address and port that is told twice would be one host with the first's weight.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ironmesh_catalog::Endpoint;
+
+use crate::Problem;
+
+/// Of endpoints that are the same instance, or have the same address and port, the healthiest stays; of
+/// those that are alike in that, the first by instance. They come back sorted by address and port, and what
+/// was left out is told.
+pub(in crate::consul) fn distinct(
+    mut found: Vec<Endpoint>,
+    problems: &mut Vec<Problem>,
+) -> Vec<Endpoint> {
+    // The best first; the rest of the order is for the result to be the same each time.
+    found.sort_by(|one, other| {
+        let order = |endpoint: &Endpoint| {
+            (endpoint.health, endpoint.instance.clone(), endpoint.address, endpoint.port)
+        };
+        order(one).cmp(&order(other))
+    });
+    let mut kept: Vec<Endpoint> = Vec::new();
+    let mut by_instance: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    let mut by_place: BTreeMap<(IpAddr, Option<u16>), usize> = BTreeMap::new();
+    for endpoint in found {
+        let place = (endpoint.address, endpoint.port);
+        let twin = endpoint.instance.as_ref().and_then(|instance| by_instance.get(instance));
+        let reason = if let Some(twin) = twin.and_then(|n| kept.get(*n)) {
+            // The same as the answer to two questions is no problem.
+            let at = place_of(twin);
+            (*twin != endpoint).then(|| {
+                format!(
+                    "Consul tells it twice: at {at}, which is taken, and at {}",
+                    place_of(&endpoint)
+                )
+            })
+        } else if let Some(other) = by_place.get(&place).and_then(|n| kept.get(*n)) {
+            let other = other.instance.as_deref().unwrap_or_default();
+            Some(format!(
+                "it has the address and port {} of `{other}`, which is taken",
+                place_of(&endpoint)
+            ))
+        } else {
+            by_place.insert(place, kept.len());
+            by_instance.extend(endpoint.instance.clone().map(|instance| (instance, kept.len())));
+            kept.push(endpoint);
+            continue;
+        };
+        let instance = endpoint.instance.as_deref().unwrap_or_default().to_owned();
+        problems.extend(reason.map(|reason| Problem { instance, reason }));
+    }
+    kept.sort_by_key(|endpoint| (endpoint.address, endpoint.port));
+    kept
+}
+
+fn place_of(endpoint: &Endpoint) -> String {
+    match endpoint.port {
+        Some(port) => SocketAddr::new(endpoint.address, port).to_string(),
+        None => endpoint.address.to_string(),
+    }
+}

@@ -1,0 +1,56 @@
+//! How long to wait before the next attempt.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::time::Duration;
+
+/// Waits that double from one attempt to the next, up to a bound. Each is shortened by chance by up to
+/// a half, so that many who begin together do not come back together.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    least: Duration,
+    most: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(super) fn new(least: Duration, most: Duration) -> Self {
+        Self { least, most, next: least }
+    }
+
+    /// How long to wait now.
+    pub(super) fn step(&mut self) -> Duration {
+        let wait = self.next;
+        self.next = (wait * 2).min(self.most);
+        shortened(wait)
+    }
+
+    /// All is well: the next wait is the shortest again.
+    pub(super) fn reset(&mut self) {
+        self.next = self.least;
+    }
+}
+
+/// Between a half of it and all of it.
+pub(super) fn shortened(wait: Duration) -> Duration {
+    // Each RandomState has other keys, which is all the chance that is needed.
+    let part = u32::try_from(RandomState::new().build_hasher().finish() % 512).unwrap_or(0);
+    wait.saturating_sub(wait * part / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_bound_and_begin_anew() {
+        let [least, most] = [100, 2000].map(Duration::from_millis);
+        let mut backoff = Backoff::new(least, most);
+        for millis in [100, 200, 400, 800, 1600, 2000, 2000] {
+            let [low, high] = [millis / 2, millis].map(Duration::from_millis);
+            let wait = backoff.step();
+            assert!((low..=high).contains(&wait), "{wait:?} of {high:?}");
+        }
+        backoff.reset();
+        assert!(backoff.step() <= least);
+    }
+}

@@ -1,0 +1,213 @@
+//! Requests to one agent. It knows nothing of which agent is to be asked, nor of what answers mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::Secret;
+use parking_lot::Mutex;
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Url};
+use tokio::time::timeout;
+
+use super::error::{ConsulError, RequestError};
+use super::options::ConsulOptions;
+use super::tls;
+
+/// Go's HTTP/2 server takes 250 streams on a connection; a client has one connection to each agent.
+const QUERIES_PER_CONNECTION: usize = 200;
+/// For how long a connection is waited for.
+const CONNECT: Duration = Duration::from_secs(2);
+/// An answer that is larger than this is refused: 1,000 instances take about 2 MiB.
+const MAX_BODY: usize = 64 << 20;
+/// Of the words of a refusal, so many are told.
+const MAX_WORDS: usize = 200;
+
+/// The clients that all queries share.
+#[derive(Debug)]
+pub(super) struct Clients {
+    tls: rustls::ClientConfig,
+    lanes: Mutex<Vec<Lane>>,
+}
+
+/// A client that some queries share. Each copy that is kept counts as one.
+#[derive(Debug, Clone)]
+pub(super) struct Lane(Arc<Client>);
+
+/// What is asked of an agent.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    pub(super) agent: &'a Url,
+    pub(super) token: Option<&'a Secret>,
+    /// The path, part by part, as it is before it is encoded.
+    pub(super) path: &'a [&'a str],
+    /// Without those that have no value.
+    pub(super) parameters: Vec<(&'a str, &'a str)>,
+    /// For how long the whole answer is waited for.
+    pub(super) patience: Duration,
+}
+
+/// An answer with status 200.
+#[derive(Debug)]
+pub(super) struct Response {
+    /// `X-Consul-Index`; 1 where it is 0 or missing, for a query with index 0 does not block.
+    pub(super) index: u64,
+    /// Whether the server that answered knows of a leader.
+    pub(super) has_leader: bool,
+    /// How long ago it has heard of that.
+    pub(super) last_contact: Duration,
+    /// Whether it says that something was left out because the token may not read it (Consul 1.11).
+    pub(super) is_filtered: bool,
+    pub(super) body: Vec<u8>,
+}
+
+impl Clients {
+    pub(super) fn new(options: &ConsulOptions) -> Result<Self, ConsulError> {
+        let clients = Self { tls: tls::client_config(options)?, lanes: Mutex::new(Vec::new()) };
+        // Whatever makes this one fail would make the others fail.
+        clients.lanes.lock().push(clients.lane_of_its_own()?);
+        Ok(clients)
+    }
+
+    /// A client that has room for one more query.
+    pub(super) fn lane(&self) -> Result<Lane, ConsulError> {
+        let mut lanes = self.lanes.lock();
+        let has_room = |lane: &&Lane| Arc::strong_count(&lane.0) <= QUERIES_PER_CONNECTION;
+        if let Some(lane) = lanes.iter().find(has_room) {
+            return Ok(lane.clone());
+        }
+        let lane = self.lane_of_its_own()?;
+        lanes.push(lane.clone());
+        Ok(lane)
+    }
+
+    /// A client with connections that it shares with nobody.
+    pub(super) fn lane_of_its_own(&self) -> Result<Lane, ConsulError> {
+        let client = Client::builder()
+            .tls_backend_preconfigured(self.tls.clone())
+            .connect_timeout(CONNECT)
+            .http2_keep_alive_interval(Duration::from_secs(10))
+            .http2_keep_alive_timeout(Duration::from_secs(5))
+            .http2_keep_alive_while_idle(true)
+            .tcp_keepalive(Duration::from_secs(10))
+            // The token goes to the agent that is named, and nowhere else.
+            .redirect(Policy::none())
+            .no_proxy()
+            .build()
+            .map_err(ConsulError::Client)?;
+        Ok(Lane(Arc::new(client)))
+    }
+}
+
+impl Lane {
+    /// Asks, and reads the whole answer.
+    pub(super) async fn get(&self, request: Request<'_>) -> Result<Response, RequestError> {
+        let patience = request.patience;
+        let answer = timeout(patience, self.ask(request)).await;
+        answer.unwrap_or(Err(RequestError::Silent(patience)))
+    }
+
+    async fn ask(&self, request: Request<'_>) -> Result<Response, RequestError> {
+        let mut asked = self.0.get(url(&request));
+        if let Some(token) = request.token {
+            // What is no header value is no token either: without one, the agent says what is missing.
+            if let Ok(mut value) = HeaderValue::from_str(token.expose()) {
+                value.set_sensitive(true);
+                asked = asked.header("X-Consul-Token", value);
+            }
+        }
+        let mut answer = asked.send().await.map_err(RequestError::Transport)?;
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(RequestError::Transport)? {
+            if body.len() + chunk.len() > MAX_BODY {
+                return Err(RequestError::TooLarge(MAX_BODY));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if status != 200 {
+            let text = String::from_utf8_lossy(&body);
+            let text = text.trim().chars().take(MAX_WORDS).collect();
+            return Err(RequestError::Status { status, text });
+        }
+        let number = |name| Some(text(&headers, name)?.parse::<u64>().ok());
+        Ok(Response {
+            index: number("X-Consul-Index").flatten().unwrap_or(1).max(1),
+            has_leader: text(&headers, "X-Consul-KnownLeader") != Some("false"),
+            last_contact: number("X-Consul-LastContact")
+                .flatten()
+                .map_or(Duration::ZERO, Duration::from_millis),
+            is_filtered: text(&headers, "X-Consul-Results-Filtered-By-ACLs") == Some("true"),
+            body,
+        })
+    }
+}
+
+impl Response {
+    /// The answer, unless what it says may be older than `max_staleness`.
+    pub(super) fn recent(self, max_staleness: Duration) -> Result<Self, RequestError> {
+        if !self.has_leader {
+            return Err(RequestError::Old("the server that answers knows of no leader".to_owned()));
+        }
+        if self.last_contact > max_staleness {
+            return Err(RequestError::Old(format!(
+                "the server that answers has not heard of its leader for more than {} s (`max_staleness`)",
+                max_staleness.as_secs_f32()
+            )));
+        }
+        Ok(self)
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn url(request: &Request<'_>) -> Url {
+    let mut url = request.agent.clone();
+    // It has a host, which was looked at when it was read, so it has a path.
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().push("v1").extend(request.path);
+    }
+    url.query_pairs_mut().extend_pairs(&request.parameters);
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_filters_of_any_characters_are_encoded() {
+        let agent = Url::parse("http://127.0.0.1:8500/behind/").unwrap();
+        let filter = r#"Checks.Status != "critical" & x"#;
+        let url = url(&Request {
+            agent: &agent,
+            token: None,
+            path: &["health", "service", "a b/c?d"],
+            parameters: vec![("stale", ""), ("filter", filter)],
+            patience: CONNECT,
+        });
+        assert_eq!(
+            url.as_str(),
+            "http://127.0.0.1:8500/behind/v1/health/service/a%20b%2Fc%3Fd\
+             ?stale=&filter=Checks.Status+%21%3D+%22critical%22+%26+x"
+        );
+    }
+
+    #[test]
+    fn what_a_server_without_its_leader_says_is_not_believed() {
+        let response = |has_leader, millis| Response {
+            index: 1,
+            has_leader,
+            last_contact: Duration::from_millis(millis),
+            is_filtered: false,
+            body: Vec::new(),
+        };
+        let bound = Duration::from_secs(10);
+        assert!(response(true, 10_000).recent(bound).is_ok());
+        assert!(response(false, 0).recent(bound).is_err());
+        let error = response(true, 10_001).recent(bound).unwrap_err();
+        assert!(error.to_string().contains("for more than 10 s"), "{error}");
+    }
+}

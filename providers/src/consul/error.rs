@@ -1,0 +1,126 @@
+//! Why the provider cannot start, and why an agent gave no answer that can be used.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reqwest::StatusCode;
+
+/// The Consul provider cannot start as it is set.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsulError {
+    /// There is nobody to ask.
+    #[error("no Consul agent is named; name one in `agents`, for example `http://127.0.0.1:8500`")]
+    NoAgent,
+    /// An agent's URL cannot be used.
+    #[error("the Consul agent `{url}` in `agents` is no URL of the form `http(s)://HOST:PORT`")]
+    Agent {
+        /// The URL.
+        url: String,
+    },
+    /// A file cannot be read.
+    #[error("a file that `{key}` of the Consul provider names cannot be read")]
+    File {
+        /// Which of the options names it.
+        key: &'static str,
+        /// Why, with its path.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("`{key}` of the Consul provider names {}, which is not what it should be in PEM", path.display())]
+    Pem {
+        /// Which of the options names it.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls_pki_types::pem::Error,
+    },
+    /// A certificate without a key, or the other way round.
+    #[error("`{given}` of the Consul provider is set and `{missing}` is not; set both or none")]
+    Half {
+        /// The option that is there.
+        given: &'static str,
+        /// The one that is not.
+        missing: &'static str,
+    },
+    /// The certificates cannot be used together.
+    #[error("no TLS can be made of `ca`, `certificate` and `key` of the Consul provider")]
+    Tls(#[source] rustls::Error),
+    /// No client can be made.
+    #[error("no HTTP client can be made for Consul")]
+    Client(#[source] reqwest::Error),
+}
+
+/// An agent gave no answer, or none that can be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    /// No connection, or it broke.
+    #[error("{}", causes(.0))]
+    Transport(reqwest::Error),
+    /// It said nothing for too long.
+    #[error("no answer within {} s", .0.as_secs())]
+    Silent(Duration),
+    /// It said no. 403 says that the token is unknown or may not.
+    #[error("{status}: {text}{}", advice(*.status, .text))]
+    Status {
+        /// With which status.
+        status: StatusCode,
+        /// In which words.
+        text: String,
+    },
+    /// The answer does not end.
+    #[error("the answer is larger than {} MiB", .0 >> 20)]
+    TooLarge(usize),
+    /// The server that answered has no leader, or has not heard of it for long: what it knows may be old.
+    #[error("{0}")]
+    Old(String),
+    /// The body is not what the endpoint answers with.
+    #[error("the answer cannot be read: {0}")]
+    Malformed(String),
+}
+
+impl RequestError {
+    /// Whether it may be the agent's fault, so that another one may do better.
+    pub(super) fn is_of_agent(&self) -> bool {
+        match self {
+            Self::Transport(_) | Self::Silent(_) | Self::Old(_) => true,
+            Self::Status { status, .. } => status.is_server_error() || *status == 429,
+            Self::TooLarge(_) | Self::Malformed(_) => false,
+        }
+    }
+}
+
+/// What to do about a refusal, as far as its words tell.
+fn advice(status: StatusCode, text: &str) -> &'static str {
+    if status == StatusCode::FORBIDDEN {
+        "; give the token of `token_file` the right to read this service and its nodes"
+    } else if text.contains("boolean expression") {
+        "; mend the `filter` of the service in policy"
+    } else if text.contains("No path to datacenter") {
+        "; mend `datacenter`: `consul catalog datacenters` lists those that there are"
+    } else if text.contains("Enterprise feature") {
+        "; leave `namespace` and `partition` out, only Consul Enterprise has them"
+    } else if status == StatusCode::TOO_MANY_REQUESTS {
+        "; raise `http_max_conns_per_client` of the agent, or its limits on requests"
+    } else {
+        ""
+    }
+}
+
+/// An error with all that is behind it: what reqwest says first is no more than that it failed.
+fn causes(error: &reqwest::Error) -> String {
+    let mut causes = Vec::new();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if causes.last().is_none_or(|last: &String| !last.contains(&words)) {
+            causes.push(words);
+        }
+        source = cause.source();
+    }
+    if causes.is_empty() { error.to_string() } else { causes.join(": ") }
+}

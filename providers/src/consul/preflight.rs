@@ -1,0 +1,127 @@
+//! What a token may read. Without the right to read, Consul answers 200 with an empty list, as if there were
+//! no instances: so before an answer is believed, it is found out whether it could be another one.
+//!
+//! As measured on Consul 1.8.7 with `default_policy = "deny"`:
+//!
+//! | token | health of `consul` | `acl/token/self` | `catalog/nodes` | `catalog/services` |
+//! |---|---|---|---|---|
+//! | none | `[]` | 403 | `[]` | `{}` |
+//! | unknown, revoked | 403 | 403 | 403 | 403 |
+//! | reads services, no nodes | `[]` | 200 | `[]` | all |
+//! | reads nodes, no services | `[]` | 200 | all | `{}` |
+//! | reads nodes and some services | `[]` | 200 | all | those |
+//! | reads all | the servers | 200 | all | all |
+
+use std::time::Duration;
+
+use ironmesh_catalog::Secret;
+use reqwest::{StatusCode, Url};
+
+use super::client::{Lane, Request};
+use super::error::RequestError;
+use super::options::ConsulOptions;
+
+/// For how long each of the questions waits. Without a leader, servers keep one waiting for 7 s.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The rights that are asked for, as Consul's ACL rules.
+const RULES: &str = r#"service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }"#;
+
+/// What a token may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// All services: that there is no instance is an answer.
+    All,
+    /// Some services: that there is no instance may be because this one may not be read.
+    Some,
+}
+
+/// Why nothing is believed.
+#[derive(Debug)]
+pub(super) enum Objection {
+    /// The agent does not answer, or its server has no leader: another one may.
+    Agent(RequestError),
+    /// The token is not good enough, whoever is asked. Why, and what to do.
+    Token(String),
+}
+
+/// One agent, and the token with which it is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Preflight<'a> {
+    pub(super) lane: &'a Lane,
+    pub(super) agent: &'a Url,
+    pub(super) token: Option<&'a Secret>,
+    pub(super) options: &'a ConsulOptions,
+}
+
+impl Preflight<'_> {
+    /// What the token may read.
+    pub(super) async fn rights(self) -> Result<Rights, Objection> {
+        // Every cluster has its own servers there.
+        if !self.is_empty(&["health", "service", "consul"]).await? {
+            return Ok(Rights::All);
+        }
+        match self.ask(&["acl", "token", "self"]).await {
+            Ok(_) => {}
+            Err(RequestError::Status { status: StatusCode::FORBIDDEN, .. }) => {
+                return Err(self.unknown_token());
+            }
+            // Without ACLs (401), or in a server that has just begun, this cannot be for want of rights.
+            Err(error) => return Err(Objection::Agent(error)),
+        }
+        if self.is_empty(&["catalog", "nodes"]).await? {
+            return Err(weak("no node", r#"node_prefix "" { policy = "read" }"#));
+        }
+        if self.is_empty(&["catalog", "services"]).await? {
+            return Err(weak("no service", r#"service_prefix "" { policy = "read" }"#));
+        }
+        Ok(Rights::Some)
+    }
+
+    async fn is_empty(self, path: &[&str]) -> Result<bool, Objection> {
+        match self.ask(path).await {
+            Ok(body) => {
+                let text: Vec<_> =
+                    body.iter().filter(|byte| !byte.is_ascii_whitespace()).take(3).collect();
+                Ok(matches!(text[..], [b'[', b']'] | [b'{', b'}']))
+            }
+            Err(RequestError::Status { status: StatusCode::FORBIDDEN, .. }) => {
+                Err(self.unknown_token())
+            }
+            Err(error) => Err(Objection::Agent(error)),
+        }
+    }
+
+    async fn ask(self, path: &[&str]) -> Result<Vec<u8>, RequestError> {
+        let datacenter =
+            self.options.datacenter.as_deref().filter(|_| path.first() != Some(&"acl"));
+        let parameters = [("stale", Some("")), ("dc", datacenter)];
+        let request = Request {
+            agent: self.agent,
+            token: self.token,
+            path,
+            parameters: parameters.into_iter().filter_map(|(k, v)| Some((k, v?))).collect(),
+            patience: PATIENCE,
+        };
+        Ok(self.lane.get(request).await?.recent(self.options.max_staleness)?.body)
+    }
+
+    fn unknown_token(self) -> Objection {
+        Objection::Token(match &self.options.token_file {
+            Some(path) => format!(
+                "Consul does not know the token in `{}`, or it was revoked; write one there that may {RULES}",
+                path.display()
+            ),
+            None => format!(
+                "Consul asks for a token and none is set; name a file as `token_file` that holds one that may {RULES}"
+            ),
+        })
+    }
+}
+
+fn weak(what: &str, missing: &str) -> Objection {
+    Objection::Token(format!(
+        "the Consul token may read {what}, and then Consul answers as if there were no instances; \
+         add to its policy: {missing}"
+    ))
+}

@@ -1,0 +1,72 @@
+//! The ACL token, as its file holds it.
+
+use std::io;
+use std::path::PathBuf;
+
+use ironmesh_catalog::Secret;
+
+/// Reads the token again and again.
+#[derive(Debug)]
+pub(super) struct TokenFile {
+    path: Option<PathBuf>,
+    /// What was read last; none while nothing was.
+    token: Option<Secret>,
+    /// Whether it was told that it cannot be read.
+    is_told: bool,
+}
+
+impl TokenFile {
+    pub(super) fn new(path: Option<PathBuf>) -> Self {
+        Self { path, token: None, is_told: false }
+    }
+
+    /// The token as it is now; none where no file is named. While the file cannot be read (somebody is
+    /// replacing it, perhaps), the token is the one that was read last.
+    pub(super) fn read(&mut self) -> Result<Option<Secret>, String> {
+        let Some(path) = &self.path else { return Ok(None) };
+        let read = fs_err::read_to_string(path).and_then(|text| match text.trim() {
+            "" => Err(io::Error::other(format!("`{}` is empty", path.display()))),
+            token => Ok(Secret::new(token.to_owned())),
+        });
+        match read {
+            Ok(token) => {
+                self.is_told = false;
+                self.token = Some(token.clone());
+                Ok(Some(token))
+            }
+            Err(error) => {
+                let reason = format!("the token file of Consul cannot be used: {error}");
+                if !self.is_told {
+                    self.is_told = true;
+                    tracing::warn!("{reason}");
+                }
+                self.token.clone().map(Some).ok_or(reason)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_goes_away_leaves_the_token_that_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let mut file = TokenFile::new(Some(path.clone()));
+        let reason = file.read().unwrap_err();
+        assert!(reason.contains(path.to_str().unwrap()), "{reason}");
+
+        let exposed = |read: Option<Secret>| read.unwrap().expose().to_owned();
+        fs_err::write(&path, "one\n").unwrap();
+        assert_eq!(exposed(file.read().unwrap()), "one");
+        fs_err::write(&path, "").unwrap();
+        assert_eq!(exposed(file.read().unwrap()), "one");
+        fs_err::remove_file(&path).unwrap();
+        assert_eq!(exposed(file.read().unwrap()), "one");
+        fs_err::write(&path, "two").unwrap();
+        assert_eq!(exposed(file.read().unwrap()), "two");
+        assert_eq!(TokenFile::new(None).read(), Ok(None));
+    }
+}

@@ -1,0 +1,281 @@
+//! The one task that decides which agent is asked, with which token, and whether it can be believed.
+//!
+//! Queries ask where it says, on its [`Ground`]. When one of them has trouble, it asks the warden to look: a
+//! thousand queries whose agent has died are one look and not a thousand, and all go on together elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::Secret;
+use reqwest::Url;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::backoff::Backoff;
+use super::client::Lane;
+use super::options::ConsulOptions;
+use super::preflight::{Objection, Preflight, Rights};
+use super::token::TokenFile;
+
+/// So often it is looked whether the agent answers still. An agent behind a network that swallows packets
+/// says nothing, and so does one that has nothing to tell.
+const PULSE: Duration = Duration::from_secs(5);
+/// So often the token file is read.
+const TOKEN: Duration = Duration::from_secs(1);
+/// How long there is between two looks when none was good.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// On what a query stands: whom it asks, and as whom.
+#[derive(Debug)]
+pub(super) struct Ground {
+    /// Which agent and token it is. As long as it is the same, running queries run on.
+    epoch: u64,
+    pub(super) agent: Url,
+    pub(super) token: Option<Secret>,
+    pub(super) rights: Rights,
+}
+
+/// How things stand.
+#[derive(Debug, Clone)]
+pub(super) enum Standing {
+    /// It was not looked yet.
+    Unknown,
+    /// All is well.
+    Good(Arc<Ground>),
+    /// Nobody can be believed, or reached. Why, and what to do.
+    Bad(Arc<str>),
+}
+
+#[derive(Debug)]
+struct State {
+    standing: Standing,
+    /// Up to which look, of those that were asked for, it has been looked.
+    looked: u64,
+}
+
+#[derive(Debug, Default)]
+struct Wishes {
+    /// How many looks have been asked for.
+    looks: u64,
+    /// The agent of this epoch is to be left, also if it answers the warden.
+    leave: Option<u64>,
+}
+
+/// What queries know of the warden.
+#[derive(Debug, Clone)]
+pub(super) struct Warden {
+    state: watch::Receiver<State>,
+    wishes: Arc<watch::Sender<Wishes>>,
+}
+
+impl Warden {
+    /// A warden, and the task that it is, which is for the caller to run.
+    pub(super) fn new(
+        options: Arc<ConsulOptions>,
+        agents: Vec<Url>,
+        lane: Lane,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let state = watch::Sender::new(State { standing: Standing::Unknown, looked: 0 });
+        let wishes = Arc::new(watch::Sender::new(Wishes::default()));
+        let watch = Watch {
+            asked: wishes.subscribe(),
+            tokens: TokenFile::new(options.token_file.clone()),
+            token: None,
+            at: 0,
+            epoch: 0,
+            options,
+            agents,
+            lane,
+        };
+        (Self { state: state.subscribe(), wishes }, watch.run(state))
+    }
+
+    /// On what to ask, as soon as somebody can be believed. Never returns when the warden has ended.
+    pub(super) async fn ground(&mut self) -> Arc<Ground> {
+        loop {
+            if let Standing::Good(ground) = &self.state.borrow_and_update().standing {
+                return Arc::clone(ground);
+            }
+            self.changed().await;
+        }
+    }
+
+    /// Returns when what was asked on `ground` is to be asked again.
+    pub(super) async fn lost(&mut self, ground: &Ground) {
+        loop {
+            match &self.state.borrow_and_update().standing {
+                Standing::Good(now) if now.epoch == ground.epoch => {}
+                _ => return,
+            }
+            self.changed().await;
+        }
+    }
+
+    /// Asks for a look, and returns when one that began after that has ended.
+    pub(super) async fn look(&mut self) {
+        self.wish(|_| {}).await;
+    }
+
+    /// The same, and the agent is left where there is another.
+    pub(super) async fn leave(&mut self, ground: &Ground) {
+        self.wish(|wishes| wishes.leave = Some(ground.epoch)).await;
+    }
+
+    /// What the token may read, if what was asked on `ground` still counts.
+    pub(super) fn rights(&self, ground: &Ground) -> Option<Rights> {
+        match &self.state.borrow().standing {
+            Standing::Good(now) if now.epoch == ground.epoch => Some(now.rights),
+            _ => None,
+        }
+    }
+
+    /// How things stand, once that has changed.
+    pub(super) async fn news(&mut self) -> Standing {
+        self.changed().await;
+        self.state.borrow_and_update().standing.clone()
+    }
+
+    async fn wish(&mut self, wish: impl FnOnce(&mut Wishes)) {
+        let mut mine = 0;
+        self.wishes.send_modify(|wishes| {
+            wishes.looks += 1;
+            mine = wishes.looks;
+            wish(wishes);
+        });
+        while self.state.borrow_and_update().looked < mine {
+            self.changed().await;
+        }
+    }
+
+    async fn changed(&mut self) {
+        if self.state.changed().await.is_err() {
+            // The provider is being dropped, and this task with it.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The task.
+struct Watch {
+    options: Arc<ConsulOptions>,
+    agents: Vec<Url>,
+    lane: Lane,
+    asked: watch::Receiver<Wishes>,
+    tokens: TokenFile,
+    token: Option<Secret>,
+    /// The agent that is asked, by its place in the list.
+    at: usize,
+    epoch: u64,
+}
+
+impl Watch {
+    async fn run(mut self, state: watch::Sender<State>) {
+        let mut retry = Backoff::new(RETRY.0, RETRY.1);
+        loop {
+            let (looks, leave) = {
+                let wishes = self.asked.borrow_and_update();
+                (wishes.looks, wishes.leave)
+            };
+            if leave == Some(self.epoch) && self.agents.len() > 1 {
+                self.rotate();
+            }
+            let found = self.look().await;
+            let pause = match &found {
+                Ok(_) => {
+                    retry.reset();
+                    PULSE
+                }
+                Err(_) => retry.step(),
+            };
+            self.publish(&state, found, looks);
+            self.rest(pause).await;
+        }
+    }
+
+    /// Asks each agent once, until one is good.
+    async fn look(&mut self) -> Result<Rights, String> {
+        let token = self.tokens.read()?;
+        if self.token != token {
+            self.token = token;
+            self.epoch += 1;
+        }
+        let mut objections = Vec::new();
+        for _ in 0..self.agents.len() {
+            let Some(agent) = self.agents.get(self.at) else { break };
+            let preflight = Preflight {
+                lane: &self.lane,
+                agent,
+                token: self.token.as_ref(),
+                options: &self.options,
+            };
+            match preflight.rights().await {
+                Ok(rights) => return Ok(rights),
+                // Another agent would say the same.
+                Err(Objection::Token(reason)) => return Err(reason),
+                Err(Objection::Agent(error)) => {
+                    objections.push(format!("{agent}: {error}"));
+                    self.rotate();
+                }
+            }
+        }
+        Err(format!("no Consul agent can be used; {}", objections.join("; ")))
+    }
+
+    fn rotate(&mut self) {
+        self.at = (self.at + 1) % self.agents.len().max(1);
+        self.epoch += 1;
+    }
+
+    fn publish(&mut self, state: &watch::Sender<State>, found: Result<Rights, String>, looks: u64) {
+        let standing = match found {
+            Ok(rights) => {
+                let Some(agent) = self.agents.get(self.at) else { return };
+                let (agent, token) = (agent.clone(), self.token.clone());
+                Standing::Good(Arc::new(Ground { epoch: self.epoch, agent, token, rights }))
+            }
+            Err(reason) => {
+                // Whatever is under way was asked of somebody who is not believed any more.
+                self.epoch += 1;
+                Standing::Bad(reason.into())
+            }
+        };
+        state.send_if_modified(|state| {
+            let is_same = match (&state.standing, &standing) {
+                (Standing::Good(one), Standing::Good(other)) => {
+                    (one.epoch, one.rights) == (other.epoch, other.rights)
+                }
+                (Standing::Bad(one), Standing::Bad(other)) => one == other,
+                _ => false,
+            };
+            if !is_same {
+                match &standing {
+                    Standing::Good(ground) => {
+                        tracing::info!(agent = %ground.agent, rights = ?ground.rights, "asking Consul");
+                    }
+                    Standing::Bad(reason) => tracing::warn!("Consul is not believed: {reason}"),
+                    Standing::Unknown => {}
+                }
+                state.standing = standing;
+            }
+            let is_awaited = std::mem::replace(&mut state.looked, looks) != looks;
+            !is_same || is_awaited
+        });
+    }
+
+    /// Until the next look: when the pause is over, somebody asks for it, or there is another token.
+    async fn rest(&mut self, pause: Duration) {
+        let end = Instant::now() + pause;
+        loop {
+            let next = (Instant::now() + TOKEN).min(end);
+            match timeout_at(next, self.asked.changed()).await {
+                Ok(Ok(())) => return,
+                // Nobody is left to ask for anything.
+                Ok(Err(_)) => sleep_until(next).await,
+                Err(_) => {}
+            }
+            if Instant::now() >= end || self.tokens.read().is_ok_and(|token| token != self.token) {
+                return;
+            }
+        }
+    }
+}
