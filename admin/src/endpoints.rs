@@ -115,7 +115,7 @@ pub struct EndpointRow {
     pub labels: Labels,
     /// The proxy in front of it, if it is known which one.
     pub proxy: Option<ProxyId>,
-    /// Where callers dial it; none where they do not.
+    /// Where callers dial it, as long as it is healthy; none where they do not.
     pub dialled_at: Option<SocketAddr>,
     /// `participant`, `plaintext` or `outside`; or why it is not called: `drained`, `no_proxy`,
     /// `several_proxies`, `unclaimed`, `not_taken`, `suspect`, `revoked` or `expired`.

@@ -16,12 +16,11 @@ type Facts = [String; 5];
 
 /// What has come, gone and changed: of providers first, then of services, then of endpoints.
 pub(super) fn changes(before: &EndpointList, after: &EndpointList) -> Vec<String> {
-    let mut lines = differences(&providers(before), &providers(after), |provider, old, new| {
-        match (old, new) {
+    let mut lines =
+        differences(&providers(before), &providers(after), |provider, old, new| match (old, new) {
             (_, Some(wrong)) => wrong.clone(),
             (_, None) => format!("{provider} answers"),
-        }
-    });
+        });
     lines.extend(differences(&doubts(before), &doubts(after), |(service, provider), _, new| {
         match new {
             Some(doubt) => format!("{service} {provider} {doubt}"),
@@ -58,9 +57,10 @@ fn providers(list: &EndpointList) -> BTreeMap<Provider, String> {
 
 /// What is doubted of services.
 fn doubts(list: &EndpointList) -> BTreeMap<(&ServiceName, Provider), String> {
-    let sources = list.services.iter().flat_map(|service| {
-        service.sources.iter().map(move |source| (&service.service, source))
-    });
+    let sources = list
+        .services
+        .iter()
+        .flat_map(|service| service.sources.iter().map(move |source| (&service.service, source)));
     let doubted = sources.filter_map(|(service, source)| {
         Some(((service, source.provider), doubt(source.held.as_ref()?)))
     });
@@ -69,9 +69,10 @@ fn doubts(list: &EndpointList) -> BTreeMap<(&ServiceName, Provider), String> {
 
 /// What is told of each endpoint.
 fn rows(list: &EndpointList) -> BTreeMap<Key<'_>, Facts> {
-    let rows = list.services.iter().flat_map(|service| {
-        service.endpoints.iter().map(move |row| (&service.service, row))
-    });
+    let rows = list
+        .services
+        .iter()
+        .flat_map(|service| service.endpoints.iter().map(move |row| (&service.service, row)));
     rows.map(|(service, row)| ((service, row.address, row.port), facts(row))).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Endpoints as tables for people: pure, a list and a moment in, text out.
 
-use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_admin::{
     ConflictView, EndpointList, EndpointRow, HeldView, ProviderView, ServiceEndpoints, SourceView,
@@ -14,17 +14,14 @@ const HEADINGS: [&str; 7] =
 
 /// All of it: the providers with whom something is wrong, and each service with its endpoints.
 pub(super) fn text(list: &EndpointList, now: Timestamp) -> String {
-    let wrong = list.providers.iter().filter_map(wrong_with);
-    let mut blocks: Vec<String> = Vec::new();
-    let wrong: String = wrong.map(|words| format!("{words}\n")).collect();
-    if !wrong.is_empty() {
-        blocks.push(wrong);
-    }
-    blocks.extend(list.services.iter().map(|service| of_service(service, now)));
+    let wrong: Vec<_> = list.providers.iter().filter_map(wrong_with).collect();
+    let services = list.services.iter().map(|service| of_service(service, now));
+    let blocks = [wrong].into_iter().filter(|lines| !lines.is_empty()).chain(services);
+    let mut blocks: Vec<_> = blocks.map(|lines| lines.join("\n")).collect();
     if list.services.is_empty() {
-        blocks.push("policy defines no service\n".to_owned());
+        blocks.push("policy defines no service".to_owned());
     }
-    blocks.join("\n")
+    blocks.join("\n\n") + "\n"
 }
 
 /// What is wrong with a provider as a whole.
@@ -39,33 +36,31 @@ pub(super) fn wrong_with(view: &ProviderView) -> Option<String> {
     }
 }
 
-fn of_service(service: &ServiceEndpoints, now: Timestamp) -> String {
+fn of_service(service: &ServiceEndpoints, now: Timestamp) -> Vec<String> {
     let name = &service.service;
-    let drained = if service.drained { ", drained: no endpoint of it is called" } else { "" };
-    let mut text = format!("{name}{drained}\n");
-    let mut line = |words: &str| {
-        // (Writing to a string does not fail.)
-        let _ = writeln!(text, "  {words}");
-    };
-    for source in &service.sources {
-        about(name, source).iter().for_each(|words| line(words));
-    }
+    let sources = service.sources.iter().flat_map(|source| about(name, source));
+    let mut below: Vec<_> = sources.collect();
     if service.endpoints.is_empty() {
-        line("no endpoints");
+        below.push("no endpoints".to_owned());
     } else {
         let rows = service.endpoints.iter().map(|row| cells(row, now));
         let rows: Vec<_> = [HEADINGS.map(str::to_owned)].into_iter().chain(rows).collect();
-        aligned(&rows).iter().for_each(|words| line(words));
+        below.extend(aligned(&rows));
     }
-    for proxy in &service.without_endpoint {
-        line(&format!("proxy {} at {} has no endpoint", proxy.id, proxy.mesh_address));
-    }
-    for conflict in &service.conflicts {
+    below.extend(
+        service
+            .without_endpoint
+            .iter()
+            .map(|proxy| format!("proxy {} at {} has no endpoint", proxy.id, proxy.mesh_address)),
+    );
+    below.extend(service.conflicts.iter().map(|conflict| {
         let ConflictView { address, port, taken, ignored } = conflict;
         let place = place(*address, *port);
-        line(&format!("of {place}, {ignored} says something else than {taken}, which is taken"));
-    }
-    text
+        format!("of {place}, {ignored} says something else than {taken}, which is taken")
+    }));
+    let drained = if service.drained { ", drained: no endpoint of it is called" } else { "" };
+    let below = below.into_iter().map(|line| format!("  {line}"));
+    [format!("{name}{drained}")].into_iter().chain(below).collect()
 }
 
 /// What is to be known of what a provider says of a service.
@@ -93,7 +88,10 @@ pub(super) fn doubt(held: &HeldView) -> String {
         || "until that can be believed".to_owned(),
         |until| format!("until {until:.0}"),
     );
-    format!("has lost {} of {before} at {since:.0}; they stay in use {until}", before.saturating_sub(*left))
+    format!(
+        "has lost {} of {before} at {since:.0}; they stay in use {until}",
+        before.saturating_sub(*left)
+    )
 }
 
 fn cells(row: &EndpointRow, now: Timestamp) -> [String; 7] {
@@ -110,9 +108,9 @@ fn cells(row: &EndpointRow, now: Timestamp) -> [String; 7] {
 }
 
 /// An address, with its port where that is known.
-pub(super) fn place(address: std::net::IpAddr, port: Option<u16>) -> String {
+pub(super) fn place(address: IpAddr, port: Option<u16>) -> String {
     match port {
-        Some(port) => std::net::SocketAddr::new(address, port).to_string(),
+        Some(port) => SocketAddr::new(address, port).to_string(),
         None => address.to_string(),
     }
 }
@@ -135,8 +133,7 @@ fn age(since: Timestamp, now: Timestamp) -> String {
     // A clock that was set back makes nothing younger than new.
     let seconds = (now - since).total(Unit::Second).unwrap_or_default().max(0.0);
     let units = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "m")];
-    let (size, unit) =
-        units.into_iter().find(|(size, _)| seconds >= *size).unwrap_or((1.0, "s"));
+    let (size, unit) = units.into_iter().find(|(size, _)| seconds >= *size).unwrap_or((1.0, "s"));
     format!("{:.0}{unit}", (seconds / size).floor())
 }
 

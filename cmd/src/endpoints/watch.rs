@@ -58,7 +58,7 @@ pub(super) async fn watch(
             Output::Text => {
                 let none = EndpointList::default();
                 let lines = changes::changes(before.unwrap_or(&none), &list);
-                lines.iter().map(|line| format!("{now:.0} {line}\n")).collect()
+                lines.iter().fold(String::new(), |text, line| format!("{text}{now:.0} {line}\n"))
             }
         };
         if !words.is_empty() && !offer(format_args!("{words}"))? {

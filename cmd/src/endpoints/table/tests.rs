@@ -70,7 +70,11 @@ pub(in crate::endpoints) fn list() -> EndpointList {
                 service: "shop/till".parse().unwrap(),
                 drained: false,
                 sources: vec![source],
-                endpoints: vec![participant, flapping, row("10.0.0.7", Provider::Static, "no_proxy")],
+                endpoints: vec![
+                    participant,
+                    flapping,
+                    row("10.0.0.7", Provider::Static, "no_proxy"),
+                ],
                 conflicts: vec![ConflictView {
                     address: [10, 0, 0, 7].into(),
                     port: None,
@@ -121,7 +125,8 @@ default/vault, drained: no endpoint of it is called
 #[test]
 fn a_doubt_that_no_clock_ends_says_so() {
     let held = HeldView { since: then(), until: None, before: 2, left: 0 };
-    let words = "has lost 2 of 2 at 2026-01-01T00:00:00Z; they stay in use until that can be believed";
+    let words =
+        "has lost 2 of 2 at 2026-01-01T00:00:00Z; they stay in use until that can be believed";
     assert_eq!(doubt(&held), words);
 }
 
