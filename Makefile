@@ -41,10 +41,11 @@ demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C; al
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(IRONMESH_BIN)" demo $(ARGS)
 
 # `cargo test` does not build the binary for the tests of other packages: they would run a stale one
-# or none. Without Envoy or etcd their tests are skipped for a person, and fail where CI=true.
-test: prerequisites ## All tests, also those on real Envoys and etcd (fetched at first)
+# or none. Without Envoy, etcd or Consul their tests are skipped for a person, and fail where CI=true.
+test: prerequisites ## All tests, also those on real Envoys, etcd and Consul (fetched at first)
 	@scripts/get-envoy.sh || { [ "$(CI)" != true ] && echo "make test: going on without Envoy; its tests are skipped" >&2; }
 	@scripts/get-etcd.sh || { [ "$(CI)" != true ] && echo "make test: going on without etcd; its tests are skipped" >&2; }
+	@scripts/get-consul.sh || { [ "$(CI)" != true ] && echo "make test: going on without Consul; its tests are skipped" >&2; }
 	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: going on without grpcio; its test is skipped" >&2; }
 	cargo build --workspace --bins
 	ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" cargo test --workspace --no-fail-fast

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::name::ServiceName;
@@ -34,7 +35,15 @@ pub struct Endpoint {
     pub instance: Option<Arc<str>>,
 }
 
+/// Where an endpoint is: its address, and its port where that is known.
+pub type EndpointPlace = (IpAddr, Option<u16>);
+
 impl Endpoint {
+    /// Where it is.
+    pub fn place(&self) -> EndpointPlace {
+        (self.address, self.port)
+    }
+
     /// A healthy endpoint of which no more is known.
     pub fn new(provider: Provider, address: IpAddr) -> Self {
         Self {
@@ -168,6 +177,20 @@ impl fmt::Display for Labels {
 /// All that the providers know: the endpoints of each service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Discovered(pub OrdMap<ServiceName, Arc<Vec<Endpoint>>>);
+
+/// What was last believed of a provider about one service, as it is kept: the last good state, with which
+/// the mesh goes on when the provider cannot be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptEndpoints {
+    /// Who found them.
+    pub provider: Provider,
+    /// Whose endpoints they are.
+    pub service: ServiceName,
+    /// When that was learned.
+    pub learned_at: Timestamp,
+    /// The endpoints, sorted by address and port.
+    pub endpoints: Arc<Vec<Endpoint>>,
+}
 
 /// An endpoint as callers dial it: the mesh address of a proxy, with all that is behind it together.
 /// (The same address twice in one answer would be one host with the first weight.)

@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod certificate;
+pub mod codes;
 pub mod difference;
 pub mod endpoint;
 pub mod finding;
@@ -31,7 +32,8 @@ pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
 pub use difference::Difference;
 pub use endpoint::{
-    Application, Discovered, Endpoint, Health, Labels, Locality, MeshEndpoint, Provider, Transport,
+    Application, Discovered, Endpoint, EndpointPlace, Health, KeptEndpoints, Labels, Locality,
+    MeshEndpoint, Provider, Transport,
 };
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};

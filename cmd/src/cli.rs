@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_admin::MAX_REASON;
-use ironmesh_catalog::{ProxyId, ServiceAccount, ServiceName, Upstream};
+use ironmesh_catalog::{Provider, ProxyId, ServiceAccount, ServiceName, Upstream};
 
 use crate::explain::{self, Explained};
 
@@ -76,6 +76,25 @@ pub(crate) struct ServeArguments {
     /// The policy folder, in place of the one in the settings [default: /etc/ironmesh/policy]
     #[arg(long, value_name = "DIR")]
     pub(crate) policy: Option<PathBuf>,
+    /// Serve though nothing is known yet of this endpoints provider; services without any other have no
+    /// endpoints until it is reached
+    #[arg(long, value_enum, value_name = "SOURCE")]
+    pub(crate) without: Vec<AskedProvider>,
+}
+
+/// An endpoints provider that may be out of reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AskedProvider {
+    /// Consul
+    Consul,
+}
+
+impl AskedProvider {
+    pub(crate) fn provider(self) -> Provider {
+        match self {
+            Self::Consul => Provider::Consul,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

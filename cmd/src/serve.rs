@@ -10,6 +10,7 @@ mod control_plane;
 mod metrics;
 mod open_files;
 mod policy_source;
+mod providers;
 mod reconciler;
 mod register;
 
@@ -40,6 +41,7 @@ use admission::ProxyAdmission;
 use audit::Audit;
 use control_plane::{Planning, RunningControlPlane};
 use policy_source::{PolicySource, Source};
+use providers::endpoints_options;
 use reconciler::Reconciler;
 use register::Register;
 
@@ -88,7 +90,8 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let authority = Arc::new(Mutex::new(authority));
     let (policy_source, rollbacks, policy) = PolicySource::open(source, Arc::clone(&store)).await?;
     let hub = Arc::new(Hub::default());
-    let (reconciler, outlook) = Reconciler::new(
+    let endpoints = endpoints_options(settings, &arguments.without)?;
+    let (reconciler, outlook, acceptances) = Reconciler::new(
         mesh.clone(),
         settings,
         Arc::clone(&store),
@@ -96,6 +99,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         certificates,
         Arc::clone(&register),
         policy.clone(),
+        endpoints,
         Arc::clone(&hub),
     )?;
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), outlook.snapshot.clone()));
@@ -105,6 +109,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         register: Arc::clone(&register),
         policy: policy.clone(),
         rollbacks,
+        acceptances,
         store,
         outlook: outlook.clone(),
         hub: Arc::clone(&hub),

@@ -86,6 +86,7 @@ impl Consul {
         let sightings = told.subscribe();
         let (sender, news) = mpsc::channel(QUEUE);
         let (tagged, tags) = watch::channel(None);
+        shared.warden.need(shared.options.join_by_tag);
         let follows_tags = shared
             .options
             .join_by_tag
@@ -186,7 +187,8 @@ impl Collector {
                 asked.insert(name.clone(), Asked { own, tagged });
             }
         }
-        let questions = self.board.ask(asked, (self.clock)());
+        let is_all = tags.is_some() || !self.shared.options.join_by_tag;
+        let questions = self.board.ask(asked, is_all, (self.clock)());
         self.queries.retain(|question, _| questions.contains(question));
         for question in questions {
             if self.queries.contains_key(&question) {
@@ -204,6 +206,7 @@ impl Collector {
             }
         }
         let of_tags = usize::from(self.shared.options.join_by_tag);
+        self.warden.need(self.queries.len() + of_tags > 0);
         self.shared.turns.share(self.queries.len() + of_tags);
     }
 

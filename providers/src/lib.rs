@@ -1,34 +1,44 @@
 //! Endpoints providers: where the processes of a service are.
 //!
-//! This crate turns what a platform knows into [`Discovered`] endpoints. It decides nothing about who
-//! takes part in the mesh (the catalog does), and never touches policy.
-//!
-//! Now: [`fixed`] lists in policy, the proxies that joined ([`registered`]), and [`consul`]. Azure is to
-//! stand beside them.
+//! What a provider that is asked tells ([`EndpointsProvider`]) goes through [`Guards`], which decide what of
+//! it is believed; with what we know ourselves ([`fixed`] lists in policy, and the proxies that joined,
+//! [`registered`]) it is combined to what is [`Discovered`]. Who takes part in the mesh is decided by the
+//! catalog; this crate never touches policy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{
-    Discovered, Endpoint, EndpointSource, MeshSpecification, Providers, Records, ServiceName,
+    Discovered, Endpoint, EndpointSource, MeshSpecification, Provider, Providers, Records, Service,
+    ServiceName,
 };
 
+mod combine;
 pub mod consul;
+mod findings;
 pub mod fixed;
+mod guards;
 mod provider;
 pub mod registered;
 
+pub use combine::Conflict;
+pub use findings::findings;
+pub use guards::{Belief, Believed, Guards, Held, NothingHeld, Now, ShrinkRule, Source};
 pub use provider::{EndpointsProvider, Problem, Sighting, Sightings, Stale};
 
+use combine::combine;
 use registered::Registered;
 
-/// The endpoints of all services, each from its own source, kept up to date.
+/// The endpoints of all services, each from all of its providers, kept up to date.
 #[derive(Debug, Clone, Default)]
 pub struct Discovery {
     specification: Arc<MeshSpecification>,
     registered: Registered,
+    believed: Believed,
     discovered: Discovered,
+    conflicts: OrdMap<ServiceName, Arc<[Conflict]>>,
 }
 
 impl Discovery {
@@ -37,8 +47,16 @@ impl Discovery {
         &mut self,
         specification: &Arc<MeshSpecification>,
         records: &Records,
+        believed: &Believed,
     ) -> Discovered {
         let mut changed: BTreeSet<ServiceName> = self.registered.follow(records);
+        for item in self.believed.0.diff(&believed.0) {
+            let (DiffItem::Add((_, name), _)
+            | DiffItem::Remove((_, name), _)
+            | DiffItem::Update { new: ((_, name), _), .. }) = item;
+            changed.insert(name.clone());
+        }
+        self.believed = believed.clone();
         if !Arc::ptr_eq(&self.specification, specification) {
             for item in self.specification.services.diff(&specification.services) {
                 match item {
@@ -47,6 +65,7 @@ impl Discovery {
                     }
                     DiffItem::Remove(name, _) => {
                         self.discovered.0.remove(name);
+                        self.conflicts.remove(name);
                     }
                 }
             }
@@ -59,39 +78,64 @@ impl Discovery {
         let of_changed: Vec<_> = changed.iter().flat_map(subsets).cloned().collect();
         changed.extend(of_changed);
         for name in changed {
-            let Some(endpoints) = self.endpoints(&name) else { continue };
+            let Some((endpoints, conflicts)) = self.endpoints(&name) else { continue };
             if self.discovered.0.get(&name).is_none_or(|known| **known != endpoints) {
-                self.discovered.0.insert(name, Arc::new(endpoints));
+                self.discovered.0.insert(name.clone(), Arc::new(endpoints));
+            }
+            if conflicts.is_empty() {
+                self.conflicts.remove(&name);
+            } else {
+                self.conflicts.insert(name, conflicts.into());
             }
         }
         self.discovered.clone()
     }
 
+    /// Where providers contradict each other.
+    pub fn conflicts(&self) -> &OrdMap<ServiceName, Arc<[Conflict]>> {
+        &self.conflicts
+    }
+
     /// The endpoints of a service that policy defines.
-    fn endpoints(&self, name: &ServiceName) -> Option<Vec<Endpoint>> {
-        Some(match &self.specification.services.get(name)?.endpoints {
-            EndpointSource::Providers(asked) => self.found(name, asked),
-            EndpointSource::Hostname => Vec::new(),
+    fn endpoints(&self, name: &ServiceName) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
+        let service = self.specification.services.get(name)?;
+        Some(match &service.endpoints {
+            EndpointSource::Providers(asked) => self.found(service, asked),
+            EndpointSource::Hostname => Default::default(),
             EndpointSource::Subset { of, labels } => {
-                let asked = self.specification.services.get(of)?.endpoints.providers();
-                let mut endpoints = asked.map_or_else(Vec::new, |asked| self.found(of, asked));
+                let whole = self.specification.services.get(of)?;
+                let asked = whole.endpoints.providers();
+                let (mut endpoints, _) =
+                    asked.map_or_else(Default::default, |asked| self.found(whole, asked));
                 endpoints.retain(|endpoint| endpoint.labels.include(labels));
-                endpoints
+                (endpoints, Vec::new())
             }
         })
     }
 
-    /// What all providers together have found that a service asks.
-    fn found(&self, name: &ServiceName, asked: &Providers) -> Vec<Endpoint> {
+    /// What all providers together have found of a service. One that is not asked may have been told of it
+    /// by the instances themselves.
+    fn found(&self, service: &Service, asked: &Providers) -> (Vec<Endpoint>, Vec<Conflict>) {
         let mut found = fixed::endpoints(&asked.fixed);
-        if asked.registered {
-            found.extend(self.registered.endpoints(name));
+        if let Some(believed) = self.believed.0.get(&(Provider::Consul, service.name.clone())) {
+            found.extend(believed.iter().cloned());
         }
-        found
+        if asked.registered {
+            found.extend(self.registered.endpoints(&service.name));
+        }
+        let target = match service.ports.as_slice() {
+            [only] => Some(only.target),
+            _ => None,
+        };
+        combine(found, target)
     }
 }
 
 /// The endpoints of all services, of one moment.
-pub fn discover(specification: &Arc<MeshSpecification>, records: &Records) -> Discovered {
-    Discovery::default().discover(specification, records)
+pub fn discover(
+    specification: &Arc<MeshSpecification>,
+    records: &Records,
+    believed: &Believed,
+) -> Discovered {
+    Discovery::default().discover(specification, records, believed)
 }

@@ -42,12 +42,44 @@ pub(crate) const JOIN_RECORDS: Table = TableDefinition::new("join_records");
 /// The policies that were in force last, and who might connect to TCP service ports by the last one.
 pub(crate) const POLICY: Table = TableDefinition::new("policy");
 
-/// All tables. They are made with the database: a new one is a new format.
-pub(crate) const TABLES: [Table; 5] = [META, AUTHORITY, SERVICE_CERTIFICATES, JOIN_RECORDS, POLICY];
+/// What was last believed of endpoints providers, by provider and service.
+pub(crate) const ENDPOINTS: Table = TableDefinition::new("endpoints");
+
+/// All tables. Those that a database lacks are made when it is opened; an older version passes over them.
+pub(crate) const TABLES: [Table; 6] =
+    [META, AUTHORITY, SERVICE_CERTIFICATES, JOIN_RECORDS, POLICY, ENDPOINTS];
 
 impl Store {
     pub(crate) fn new(database: Database, sealer: Sealer) -> Self {
         Self { database, sealer }
+    }
+
+    /// Makes the tables that are not there: the database may be that of an older version.
+    pub(crate) fn make_tables(&self) -> Result<(), Failure> {
+        let known: Vec<_> = self
+            .database
+            .begin_read()?
+            .list_tables()?
+            .map(|table| table.name().to_owned())
+            .collect();
+        let is_new = |table: &Table| !known.iter().any(|name| name == table.name());
+        let new: Vec<_> = TABLES.into_iter().filter(is_new).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let transaction = self.database.begin_write()?;
+        for table in new {
+            transaction.open_table(table)?;
+        }
+        Ok(transaction.commit()?)
+    }
+
+    /// As in a database that was made before there was this table.
+    #[cfg(test)]
+    pub(crate) fn drop_table(&self, table: Table) {
+        let transaction = self.database.begin_write().unwrap();
+        transaction.delete_table(table).unwrap();
+        transaction.commit().unwrap();
     }
 
     pub(crate) fn get(&self, table: Table, key: &str) -> Result<Option<Vec<u8>>, Failure> {

@@ -15,6 +15,7 @@
 
 mod certificates;
 mod database;
+mod endpoints;
 mod key;
 mod open;
 mod policies;

@@ -60,6 +60,7 @@ impl Store {
         if store.unseal(META, CANARY, &canary).is_err() {
             return Err(OpenError::WrongKey { path, key });
         }
+        store.make_tables().map_err(damaged)?;
         Ok(store)
     }
 

@@ -2,10 +2,11 @@ mod policies;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, JoinRecord, Labels, Participation, ProxyId, Secret,
-    ServiceCertificate, TrustDomain,
+    CertificateStore, Domain, Endpoint, JoinRecord, KeptEndpoints, Labels, Participation, Provider,
+    ProxyId, Secret, ServiceCertificate, TrustDomain,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -342,4 +343,31 @@ fn a_record_of_before_there_were_revocations_is_read_and_removed_ones_are_gone()
     store.remove_join_records(&[record(2).id, record(4).id, record(5).id]).unwrap();
     drop(store);
     assert_eq!(state.open().unwrap().join_records().unwrap(), [record(1), record(3)]);
+}
+
+#[test]
+fn the_endpoints_of_services_are_kept_and_dropped_and_an_older_state_has_none() {
+    let state = State::new();
+    let kept = |last: u8, service: &str| KeptEndpoints {
+        provider: Provider::Consul,
+        service: service.parse().unwrap(),
+        learned_at: Timestamp::UNIX_EPOCH,
+        endpoints: Arc::new(vec![Endpoint::new(Provider::Consul, [10, 0, 0, last].into())]),
+    };
+    let (one, other) = (kept(1, "shop/a"), kept(2, "shop/b"));
+    {
+        let store = state.open().unwrap();
+        store.keep_endpoints(&[one.clone(), other.clone()], &[]).unwrap();
+        assert_eq!(store.kept_endpoints().unwrap(), [one, other]);
+    }
+    {
+        let store = state.open().unwrap();
+        let newer = kept(3, "shop/a");
+        let gone = (Provider::Consul, "shop/b".parse().unwrap());
+        store.keep_endpoints(std::slice::from_ref(&newer), &[gone]).unwrap();
+        assert_eq!(store.kept_endpoints().unwrap(), [newer]);
+        store.drop_table(database::ENDPOINTS);
+    }
+    let store = state.open().unwrap();
+    assert_eq!(store.kept_endpoints().unwrap(), []);
 }

@@ -186,3 +186,29 @@ async fn what_is_in_the_way_of_the_folder_is_named_and_nobody_joins() {
         assert_eq!(files(place.path()), before, "something is left");
     }
 }
+
+#[tokio::test]
+async fn the_addresses_by_which_a_machine_is_known_are_kept_with_its_proxy() {
+    let Some(running) = Running::open().await else { return };
+    let bootstrap = |out: &str, more: &[&str]| {
+        let known = ["proxy", "bootstrap", "--service", "store", "--address", "127.0.0.1"];
+        running.server.run(&[&known, &["--out", out][..], more].concat())
+    };
+    let nobody = bootstrap("nobody", &["--known-as", "0.0.0.0"]);
+    running.assert_refused(&nobody, &["no provider knows a machine by 0.0.0.0"]);
+    let many: Vec<_> =
+        (0..17).flat_map(|n| ["--known-as".to_owned(), format!("10.0.0.{n}")]).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    running.assert_refused(&bootstrap("many", &many), &["known by at most 16 addresses"]);
+    let several = bootstrap("several", &["--known-as", "10.0.0.1", "--count", "2"]);
+    assert_eq!(several.code, 2, "{several:?}");
+    assert!(several.stderr.contains("--count"), "{several:?}");
+
+    let run = bootstrap("one", &["--known-as", "192.168.7.7", "--known-as", "fd00::7"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let joined = running.joined();
+    assert_eq!(joined[0]["addresses"], serde_json::json!(["192.168.7.7", "fd00::7"]));
+    let id = joined[0]["id"].as_str().unwrap();
+    let shown = running.server.run(&["proxy", "show", id]);
+    assert!(shown.stdout.contains("known as      192.168.7.7, fd00::7\n"), "{}", shown.stdout);
+}

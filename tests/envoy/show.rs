@@ -152,6 +152,9 @@ async fn what_a_proxy_is_to_have_is_shown_and_no_key() {
     let json: Value = serde_json::from_slice(&json).unwrap();
     let by_port = mesh.admin_get(&format!("/v1/proxies/{id}")).await;
     assert_eq!(by_port["endpoints"], json["endpoints"]);
-    assert_eq!(json["endpoints"][0]["applications"], serde_json::json!([[8080, 1]]));
+    assert_eq!(
+        json["endpoints"][0]["applications"],
+        serde_json::json!([{ "port": 8080, "weight": 1, "health": "healthy" }])
+    );
     assert_no_key("`proxy show`", json.to_string().as_bytes(), &key);
 }

@@ -1,6 +1,6 @@
 //! A case: its policy, its proxies, and what is compiled from them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use ironmesh_catalog::{
-    Domain, Finding, Inputs, JoinRecord, Labels, Mesh, Mode, Participation, Proxy, ProxyId,
-    ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
+    Discovered, Domain, Endpoint, Finding, Inputs, JoinRecord, Labels, Mesh, Mode, Participation,
+    Proxy, ProxyId, ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses, TrustDomain,
+    Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
-use ironmesh_providers::discover;
+use ironmesh_providers::{Believed, discover};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -25,6 +26,8 @@ pub(crate) struct Case {
     folder: PathBuf,
     loaded: Loaded,
     proxies: Vec<Labelled>,
+    /// What providers know of some services, in place of what policy lists.
+    discovered: Discovered,
 }
 
 /// A proxy of a case, by the name that its files have.
@@ -60,7 +63,14 @@ impl Case {
             written.proxy.into_iter().map(|proxy| proxy.joined(&loaded)).collect();
         let labels: BTreeSet<_> = proxies.iter().map(|proxy| &proxy.label).collect();
         assert_eq!(labels.len(), proxies.len(), "{name}: labels must differ: {labels:?}");
-        Self { name, folder, loaded, proxies }
+        let discovered = match fs::read_to_string(folder.join("discovered.toml")) {
+            Ok(text) => toml::from_str::<BTreeMap<ServiceName, Vec<Endpoint>>>(&text)
+                .unwrap_or_else(|e| panic!("{name}/discovered.toml: {e}")),
+            Err(_) => BTreeMap::new(),
+        };
+        let discovered = discovered.into_iter().map(|(name, all)| (name, Arc::new(all)));
+        let discovered = Discovered(discovered.collect());
+        Self { name, folder, loaded, proxies, discovered }
     }
 
     /// Where its expected files are.
@@ -104,10 +114,12 @@ impl Case {
             records.map(|record| (record.id, Arc::new(record.clone()))).collect();
         let accounts = Snapshot::accounts_served(&specification, &records);
         let domain = Domain::default();
+        let mut discovered = discover(&specification, &records, &Believed::default());
+        discovered.0.extend(self.discovered.0.clone());
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: Mode::Strict,
-            discovered: discover(&specification, &records),
+            discovered,
             specification,
             records,
             revoked: Records::new(),

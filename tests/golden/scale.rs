@@ -10,7 +10,7 @@ use ironmesh_catalog::{
     ProxyStatement, Records, Snapshot, TcpAccesses, TrustDomain,
 };
 use ironmesh_config::{Document, Loader};
-use ironmesh_providers::discover;
+use ironmesh_providers::{Believed, discover};
 use ironmesh_xds_compile::Compiler;
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use jiff::Timestamp;
@@ -75,7 +75,7 @@ fn inputs(specification: Arc<MeshSpecification>, proxies: &[Proxy]) -> Inputs {
     Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode: Mode::Strict,
-        discovered: discover(&specification, &records),
+        discovered: discover(&specification, &records, &Believed::default()),
         certificates: certificates::placeholders(&Snapshot::accounts_served(
             &specification,
             &records,

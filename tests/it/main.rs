@@ -33,4 +33,5 @@ mod status;
 mod strangers;
 mod streams;
 mod unfinished;
+mod unwell;
 mod wholesale;

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, ProxyId, ServiceCertificate, StoreError, TrustDomain,
+    CertificateStore, Domain, ProxyId, ServiceAccount, ServiceCertificate, StoreError, TrustBundle,
+    TrustDomain,
 };
 use ironmesh_cert::Authority;
 use jiff::Timestamp;
@@ -71,6 +72,17 @@ impl TestAuthority {
     pub fn server_config(&self) -> Arc<ServerConfig> {
         let certificate = self.0.issue_control_plane_certificate(Timestamp::now()).unwrap();
         ironmesh_cert::tls::server_config(&certificate, &self.0.trust_bundle()).unwrap()
+    }
+
+    /// A certificate of a service account.
+    pub fn account(&self, account: &ServiceAccount) -> ServiceCertificate {
+        let hour = Duration::from_secs(3600);
+        self.0.issue_service_certificate(account, hour, Timestamp::now()).unwrap()
+    }
+
+    /// What peers are checked against.
+    pub fn trust_bundle(&self) -> TrustBundle {
+        self.0.trust_bundle()
     }
 
     /// What those trust who trust this authority.

@@ -34,6 +34,12 @@ pub fn require_etcd() -> Option<PathBuf> {
     require("ETCD_BIN", fetched, "`scripts/get-etcd.sh` fetches it")
 }
 
+/// The path of Consul, or `None` as in [`Programs::find`].
+pub fn require_consul() -> Option<PathBuf> {
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/consul");
+    require("CONSUL_BIN", fetched, "`scripts/get-consul.sh` fetches it")
+}
+
 /// The folder of gRPC's Python client, or `None` as in [`Programs::find`].
 pub fn require_grpcio() -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/grpcio");

@@ -51,6 +51,18 @@ pub async fn connect_mesh(
     Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
 }
 
+/// A client for plain HTTP that goes where it is told, whatever proxy the environment names. (Without TLS of
+/// its own it would look for the process's.)
+pub fn plain_http_client() -> reqwest::Client {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    reqwest::Client::builder().tls_backend_preconfigured(config).no_proxy().build().unwrap()
+}
+
 /// What lets pass every server with a certificate below `roots`, whatever its name.
 pub fn any_name_verifier(roots: RootCertStore) -> anyhow::Result<Arc<dyn ServerCertVerifier>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -27,6 +27,7 @@ const PREFIXES: &[(&str, &str)] = &[
     ("cli", "tests/cli"),
     ("config", "config/src/policy/tests"),
     ("catalog", "catalog/src"),
+    ("snapshot", "catalog/src/snapshot/tests"),
     ("tests", "xds/compile/src/tests"),
 ];
 

@@ -1,5 +1,5 @@
-//! `cargo xtask mutations`: breaks the xDS engine and the compiler in small ways, each against one rule,
-//! and sees that the test of that rule fails.
+//! `cargo xtask mutations`: breaks the catalog, the xDS engine and the compiler in small ways, each against
+//! one rule, and sees that the test of that rule fails.
 //!
 //! The mutations are in `xtask/mutations.toml`. They are made on a copy of the workspace in the target
 //! folder, never on the working tree, and one after the other.
@@ -19,7 +19,8 @@ struct Package {
     folder: &'static str,
 }
 
-const PACKAGES: [Package; 2] = [
+const PACKAGES: [Package; 3] = [
+    Package { name: "ironmesh-catalog", folder: "catalog" },
     Package { name: "ironmesh-xds-server", folder: "xds/server" },
     Package { name: "ironmesh-xds-compile", folder: "xds/compile" },
 ];

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ironmesh_admin::{EndpointList, EndpointRow};
-use ironmesh_catalog::{Provider, ServiceName};
+use ironmesh_catalog::{Provider, ProxyId, ServiceName};
 
 use super::table::{doubt, health, place, standing, wrong_with};
 
-/// An endpoint, by what it is known again by.
-type Key<'a> = (&'a ServiceName, IpAddr, Option<u16>);
+/// An endpoint, by what it is known again by; one that is a proxy that joined, by that proxy, since several
+/// may be on one machine.
+type Key<'a> = (&'a ServiceName, IpAddr, Option<u16>, Option<ProxyId>);
 
 /// What is told of an endpoint: provider, health, locality, weight, and how it stands.
 type Facts = [String; 5];
@@ -27,14 +28,18 @@ pub(super) fn changes(before: &EndpointList, after: &EndpointList) -> Vec<String
             None => format!("{service} {provider} is believed"),
         }
     }));
-    lines.extend(differences(&rows(before), &rows(after), |(service, address, port), old, new| {
-        let place = place(*address, *port);
-        match (old, new) {
-            (Some(old), Some(new)) => format!("{service} {place} {}", difference(old, new)),
-            (None, Some(new)) => format!("{service} {place} new: {}", new.join(", ")),
-            (_, None) => format!("{service} {place} gone"),
-        }
-    }));
+    lines.extend(differences(
+        &rows(before),
+        &rows(after),
+        |(service, address, port, _), old, new| {
+            let place = place(*address, *port);
+            match (old, new) {
+                (Some(old), Some(new)) => format!("{service} {place} {}", difference(old, new)),
+                (None, Some(new)) => format!("{service} {place} new: {}", new.join(", ")),
+                (_, None) => format!("{service} {place} gone"),
+            }
+        },
+    ));
     lines
 }
 
@@ -73,7 +78,11 @@ fn rows(list: &EndpointList) -> BTreeMap<Key<'_>, Facts> {
         .services
         .iter()
         .flat_map(|service| service.endpoints.iter().map(move |row| (&service.service, row)));
-    rows.map(|(service, row)| ((service, row.address, row.port), facts(row))).collect()
+    let key = |service, row: &EndpointRow| {
+        let proxy = row.proxy.filter(|_| row.provider == Provider::Registered);
+        (service, row.address, row.port, proxy)
+    };
+    rows.map(|(service, row)| (key(service, row), facts(row))).collect()
 }
 
 fn facts(row: &EndpointRow) -> Facts {

@@ -15,7 +15,7 @@ use ironmesh_catalog::{
     Difference, Inputs, MeshSpecification, Proxy, Records, Secret, ServiceAccount,
     ServiceCertificate, Snapshot,
 };
-use ironmesh_providers::discover;
+use ironmesh_providers::{Believed, discover};
 use ironmesh_xds_compile::forecast::{ResourceDifference, difference};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use ironmesh_xds_wire::{Resource, ResourceType, Version};
@@ -62,7 +62,8 @@ pub(crate) fn forecast(
     let mut compiler = Compiler::new(Arc::new(before.revise(inputs.clone())));
     let mut new = compiled(&mut compiler)?;
     if let Some(records) = settled(&inputs.records, proxies, &old, &new) {
-        let discovered = discover(specification, &records);
+        let believed = Believed::of(&inputs.discovered);
+        let discovered = discover(specification, &records, &believed);
         let settled = compiler.snapshot().revise(Inputs { records, discovered, ..inputs });
         compiler.update(Arc::new(settled));
         new = compiled(&mut compiler)?;
@@ -106,7 +107,7 @@ fn with_policy(inputs: Inputs, specification: &Arc<MeshSpecification>) -> Inputs
     });
     Inputs {
         certificates: certificates.collect::<OrdMap<_, _>>(),
-        discovered: discover(specification, &inputs.records),
+        discovered: discover(specification, &inputs.records, &Believed::of(&inputs.discovered)),
         specification: Arc::clone(specification),
         ..inputs
     }

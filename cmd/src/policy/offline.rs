@@ -10,7 +10,7 @@ use ironmesh_catalog::{
     ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
 };
 use ironmesh_config::{Loaded, Settings, load_folder};
-use ironmesh_providers::discover;
+use ironmesh_providers::{Believed, discover};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -67,7 +67,7 @@ pub(crate) fn snapshot(
     let inputs = Inputs {
         mesh: Mesh { domain: settings.domain.clone(), trust_domain: settings.trust_domain.clone() },
         mode: settings.mode,
-        discovered: discover(specification, &records),
+        discovered: discover(specification, &records, &Believed::default()),
         specification: Arc::clone(specification),
         records,
         revoked: Records::new(),

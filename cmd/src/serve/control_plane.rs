@@ -29,7 +29,7 @@ use uuid::Uuid;
 use super::audit::Audit;
 use super::metrics;
 use super::policy_source::{PolicyState, Rollbacks};
-use super::reconciler::Outlook;
+use super::reconciler::{Acceptances, Outlook};
 use super::register::Register;
 use crate::exit::chain;
 pub(super) use foresight::Planning;
@@ -41,6 +41,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) register: Arc<Register>,
     pub(crate) policy: watch::Receiver<PolicyState>,
     pub(crate) rollbacks: Rollbacks,
+    pub(crate) acceptances: Acceptances,
     pub(crate) store: Arc<Store>,
     pub(crate) outlook: Outlook,
     pub(crate) hub: Arc<Hub>,
@@ -62,7 +63,11 @@ impl ControlPlane for RunningControlPlane {
             // Where there are no findings, it cannot be read at all.
             let why = if policy.findings.is_empty() { policy.drawn.trim_end() } else { "" };
             let colon = if why.is_empty() { "" } else { ": " };
-            vec![format!("a policy without errors in `{}`{colon}{why}", policy.source)]
+            let of_policy = format!("a policy without errors in `{}`{colon}{why}", policy.source);
+            let is_missing = self.outlook.snapshot.borrow().is_none();
+            let mut waiting_for = self.outlook.endpoints.borrow().waiting_for.clone();
+            waiting_for.splice(0..0, is_missing.then_some(of_policy));
+            waiting_for
         };
         let findings = self.outlook.mesh_findings.borrow();
         let findings = findings.iter().map(FindingView::from).collect();

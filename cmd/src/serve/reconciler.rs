@@ -6,10 +6,12 @@
 //! acted on together (`pacing`).
 
 mod clients;
+mod endpoints;
 mod moments;
 mod order;
 mod pacing;
 mod refusals;
+mod suspicion;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -33,11 +35,14 @@ use super::policy_source::PolicyState;
 use super::register::{InForce, Register};
 use crate::exit::chain;
 use clients::Clients;
-use moments::Moments;
+pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
+use endpoints::{Endpoints, moment};
+use moments::{Moments, Sources};
 use order::{Known, Order};
 use pacing::{Cause, Pacing};
 use refusals::Refusals;
 pub(crate) use refusals::{NotInForce, Refusal};
+use suspicion::Suspicion;
 
 /// How often the clock is looked at, for what is due by it. Short, because the wall clock may jump.
 const TICK: Duration = Duration::from_secs(30);
@@ -51,6 +56,8 @@ pub(crate) struct Outlook {
     pub(crate) tls: watch::Receiver<Arc<ServerConfig>>,
     /// The newest moment of the mesh; none before the first.
     pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
+    /// What is known of endpoints besides where they are.
+    pub(crate) endpoints: watch::Receiver<EndpointsView>,
     /// What is wrong with the mesh as a whole.
     pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
     /// What is wrong with what each proxy asks for.
@@ -70,12 +77,18 @@ pub(crate) struct Reconciler {
     tls: watch::Sender<Arc<ServerConfig>>,
     tls_renew_at: Timestamp,
     snapshot: watch::Sender<Option<Arc<Snapshot>>>,
+    endpoints_view: watch::Sender<EndpointsView>,
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     not_in_force: watch::Sender<BTreeMap<ProxyId, NotInForce>>,
 
     /// How long a burst of changes settles after one was acted on.
     settle: Duration,
+    endpoints: Endpoints,
+    /// What is wrong with what endpoints providers tell.
+    endpoints_findings: Vec<Finding>,
+    acceptances: mpsc::Receiver<Acceptance>,
+    suspicion: Suspicion,
     moments: Moments,
     clients: Clients,
     refusals: Refusals,
@@ -98,16 +111,20 @@ impl Reconciler {
         certificates: ServiceCertificates,
         register: Arc<Register>,
         policy: watch::Receiver<PolicyState>,
+        endpoints: EndpointsOptions,
         hub: Arc<Hub>,
-    ) -> anyhow::Result<(Self, Outlook)> {
+    ) -> anyhow::Result<(Self, Outlook, Acceptances)> {
         let (config, tls_renew_at) = xds_tls(&authority.lock(), Timestamp::now())?;
         let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
+        let (acceptances, asked) = mpsc::channel(1);
+        let endpoints_view = watch::Sender::default();
         let (not_in_force, snapshot) = (watch::Sender::default(), watch::Sender::default());
         let outlook = Outlook {
             ready: ready.subscribe(),
             tls: tls.subscribe(),
             snapshot: snapshot.subscribe(),
+            endpoints: endpoints_view.subscribe(),
             mesh_findings: mesh_findings.subscribe(),
             findings: findings.subscribe(),
             not_in_force: not_in_force.subscribe(),
@@ -115,6 +132,10 @@ impl Reconciler {
         let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
         let reconciler = Self {
             settle: settings.settle,
+            endpoints: Endpoints::new(Arc::clone(&store), endpoints)?,
+            endpoints_findings: Vec::new(),
+            acceptances: asked,
+            suspicion: Suspicion::default(),
             moments: Moments::new(mesh, settings, kept, issuer, certificates)?,
             store,
             authority,
@@ -125,6 +146,7 @@ impl Reconciler {
             tls,
             tls_renew_at,
             snapshot,
+            endpoints_view,
             mesh_findings,
             findings,
             not_in_force,
@@ -135,14 +157,14 @@ impl Reconciler {
             next_tick: Instant::now(),
             undecided: BTreeSet::new(),
         };
-        Ok((reconciler, outlook))
+        Ok((reconciler, outlook, Acceptances(acceptances)))
     }
 
     /// Reconciles until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
-        let mut pacing = Pacing::new(self.settle);
+        let (mut pacing, endpoints) = (Pacing::new(self.settle), self.endpoints.news());
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
@@ -150,7 +172,7 @@ impl Reconciler {
             pacing.act(Instant::now());
             // It compiles and may write to the store: other tasks go on on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
-            let clock = self.order.deadline().map_or(self.next_tick, |d| d.min(self.next_tick));
+            let clock = self.deadline();
             let mut is_late = false;
             loop {
                 let now = Instant::now();
@@ -164,6 +186,11 @@ impl Reconciler {
                     () = shutdown.cancelled() => return Ok(()),
                     changed = policy.changed() => {
                         changed?;
+                        pacing.changed(Cause::Source);
+                    }
+                    () = endpoints.notified() => pacing.changed(Cause::Source),
+                    Some(acceptance) = self.acceptances.recv() => {
+                        self.accept(acceptance);
                         pacing.changed(Cause::Source);
                     }
                     changed = register.changed() => {
@@ -186,6 +213,19 @@ impl Reconciler {
         }
     }
 
+    /// When there is something to do though nothing changes.
+    fn deadline(&self) -> Instant {
+        let others = [self.order.deadline(), self.endpoints.deadline(), self.suspicion.deadline()];
+        others.into_iter().flatten().fold(self.next_tick, Instant::min)
+    }
+
+    /// Believes what is held back of a service, and answers.
+    fn accept(&mut self, acceptance: Acceptance) {
+        let done = self.endpoints.accept(&acceptance.service, moment(Timestamp::now()));
+        // Whoever asked may be gone; it is done all the same.
+        let _ = acceptance.answer.send(done);
+    }
+
     fn reconcile(&mut self, now: Timestamp) {
         // By the clock and not by what woke us: a client that answers without end wakes us first.
         let is_tick = Instant::now() >= self.next_tick;
@@ -198,6 +238,7 @@ impl Reconciler {
         let news = self.hub.take_changed();
         let mut unserved = Vec::new();
         for (client, news) in &news {
+            self.note_presence(client, news);
             if news.streams > 0 {
                 if !self.clients.connected(client, &news.node) || !news.is_supplied {
                     unserved.push(Arc::clone(client));
@@ -212,10 +253,13 @@ impl Reconciler {
                 self.undecided.remove(client);
             }
         }
-        let records = self.register.records();
-        let revoked = self.register.revoked();
-        let changes = self.moments.renew(&specification, records, revoked, now, is_tick);
-        self.tell_snapshot();
+        self.suspect(now);
+        let (records, revoked) = (self.register.records(), self.register.revoked());
+        let discovered = self.endpoints.discover(&specification, &records, moment(now));
+        let sources = Sources { specification, records, revoked, discovered };
+        let changes = self.moments.renew(sources, now, is_tick);
+        let is_ready = self.endpoints.are_synced(Instant::now());
+        self.tell_mesh();
         let mut affected = self.clients.affected(&changes);
         let mut concerned = match self.moments.compiler() {
             Some(compiler) => self.clients.put_endpoints(&changes, &affected, compiler),
@@ -239,29 +283,72 @@ impl Reconciler {
         if is_tick {
             self.forget_strangers(now);
         }
-        self.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+        self.endpoints.keep(Instant::now());
+        if is_ready && !*self.ready.borrow() {
+            self.suspicion.begin(&self.register.records(), Instant::now());
+            self.ready.send_replace(true);
+        }
+    }
+
+    /// Takes note of who is connected and who is not.
+    fn note_presence(&mut self, client: &ClientKey, news: &ClientNews) {
+        let Ok(id) = client.parse::<ProxyId>() else { return };
+        if news.streams == 0 {
+            return self.suspicion.lost(id, Instant::now());
+        }
+        self.suspicion.connected(id);
+        let is_suspect = self.register.get(id).is_some_and(|record| record.suspect_since.is_some());
+        if is_suspect {
+            tracing::info!(proxy = %id, "the proxy is back: it is suspected to be dead no more");
+            self.note_suspects(&[id], None);
+        }
+    }
+
+    /// Suspects those who have been lost for long.
+    fn suspect(&mut self, now: Timestamp) {
+        let suspects = self.suspicion.due(&self.register.records(), Instant::now());
+        if suspects.is_empty() {
+            return;
+        }
+        for proxy in &suspects {
+            tracing::warn!(%proxy, "the proxy has been away for a minute: it is suspected to be dead");
+        }
+        self.note_suspects(&suspects, Some(now));
+    }
+
+    fn note_suspects(&self, proxies: &[ProxyId], since: Option<Timestamp>) {
+        if let Err(error) = self.register.suspect(proxies, since) {
+            tracing::error!(error = chain(&error), "cannot keep who is suspected to be dead");
+        }
     }
 
     /// Tells of each moment of the mesh once, and what is wrong with it.
-    fn tell_snapshot(&self) {
+    fn tell_mesh(&mut self) {
+        let view = self.endpoints.take_news(Instant::now());
+        let is_news_of_endpoints = view.is_some();
+        if let Some(view) = view {
+            self.endpoints_findings = self.endpoints.findings();
+            self.endpoints_view.send_replace(view);
+        }
         let Some(snapshot) = self.moments.snapshot() else { return };
         let is_news = self.snapshot.send_if_modified(|told| {
             let is_known = told.as_ref().is_some_and(|told| Arc::ptr_eq(told, snapshot));
             *told = Some(Arc::clone(snapshot));
             !is_known
         });
-        if !is_news {
+        if !is_news && !is_news_of_endpoints {
             return;
         }
+        let findings = || snapshot.findings().chain(&self.endpoints_findings);
         self.mesh_findings.send_if_modified(|told| {
-            if snapshot.findings().eq(told.iter()) {
+            if findings().eq(told.iter()) {
                 return false;
             }
             let known: HashSet<_> = told.iter().collect();
-            for finding in snapshot.findings().filter(|finding| !known.contains(finding)) {
+            for finding in findings().filter(|finding| !known.contains(finding)) {
                 tracing::warn!("{finding}");
             }
-            *told = snapshot.findings().cloned().collect();
+            *told = findings().cloned().collect();
             true
         });
     }

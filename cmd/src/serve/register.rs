@@ -208,6 +208,22 @@ impl Register {
         self.keep(&mut records, revoked.into_iter().collect())
     }
 
+    /// These are suspected to be dead from `since` on, or, without it, no more.
+    pub(crate) fn suspect(
+        &self,
+        proxies: &[ProxyId],
+        since: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        let mut records = self.records.lock();
+        let changed = proxies.iter().filter_map(|id| {
+            let record = records.all.get(id)?;
+            let is_news = record.suspect_since.is_some() != since.is_some();
+            is_news.then(|| JoinRecord { suspect_since: since, ..(**record).clone() })
+        });
+        let changed = changed.collect();
+        self.keep(&mut records, changed)
+    }
+
     /// Proxies have come so far. What of it is news is kept in one transaction: all of it, or nothing.
     pub(crate) fn participate<'a>(
         &self,

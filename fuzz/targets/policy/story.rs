@@ -14,7 +14,7 @@ use ironmesh_catalog::{
     TcpAccesses, TrustBundle, TrustDomain,
 };
 use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
-use ironmesh_providers::discover;
+use ironmesh_providers::{Believed, discover};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use jiff::Timestamp;
 
@@ -168,7 +168,7 @@ fn snapshot(specification: &Arc<MeshSpecification>, proxies: &[Proxy]) -> Snapsh
     let inputs = Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode: Mode::Strict,
-        discovered: discover(specification, &records),
+        discovered: discover(specification, &records, &Believed::default()),
         specification: Arc::clone(specification),
         records,
         revoked: Records::new(),

@@ -17,6 +17,8 @@ pub(super) struct Board {
     answers: BTreeMap<Arc<ConsulQuery>, Known>,
     askers: BTreeMap<Arc<ConsulQuery>, BTreeSet<ServiceName>>,
     sightings: Sightings,
+    /// Whether it is known of each service what is asked for it.
+    is_all_asked: bool,
     /// Whether something is new since somebody looked.
     is_new: bool,
 }
@@ -45,12 +47,14 @@ impl Asked {
 
 impl Board {
     /// From now on these are the services and what they ask. Returns the questions: of one that was there
-    /// before, the answer stays.
+    /// before, the answer stays. `is_all` says whether there is nothing yet to learn about whom to ask for.
     pub(super) fn ask(
         &mut self,
         asked: BTreeMap<ServiceName, Asked>,
+        is_all: bool,
         now: Timestamp,
     ) -> BTreeSet<Arc<ConsulQuery>> {
+        self.is_all_asked = is_all;
         self.askers.clear();
         for (name, asks) in &asked {
             for question in asks.questions() {
@@ -105,6 +109,9 @@ impl Board {
 
     /// What is known, if something is new since this was asked last.
     pub(super) fn news(&mut self) -> Option<Sightings> {
+        let is_complete = self.is_all_asked && self.sightings.services.len() == self.asked.len();
+        self.is_new |= is_complete != self.sightings.is_complete;
+        self.sightings.is_complete = is_complete;
         std::mem::take(&mut self.is_new).then(|| self.sightings.clone())
     }
 

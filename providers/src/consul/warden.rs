@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::backoff::Backoff;
 use super::client::Lane;
+use super::error::RequestError;
 use super::options::ConsulOptions;
 use super::preflight::{Objection, Preflight, Rights};
 use super::token::TokenFile;
@@ -55,6 +56,8 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Wishes {
+    /// Whether there is anything to ask: where policy asks nothing of Consul, there may be none.
+    is_needed: bool,
     /// How many looks have been asked for.
     looks: u64,
     /// The agent of this epoch is to be left, also if it answers the warden.
@@ -109,6 +112,13 @@ impl Warden {
             }
             self.changed().await;
         }
+    }
+
+    /// Whether anything is to be asked. As long as nothing is, it looks for nobody.
+    pub(super) fn need(&self, is_needed: bool) {
+        self.wishes.send_if_modified(|wishes| {
+            std::mem::replace(&mut wishes.is_needed, is_needed) != is_needed
+        });
     }
 
     /// Asks for a look, and returns when one that began after that has ended.
@@ -172,6 +182,13 @@ impl Watch {
     async fn run(mut self, state: watch::Sender<State>) {
         let mut retry = Backoff::new(RETRY.0, RETRY.1);
         loop {
+            if !self.asked.borrow().is_needed {
+                // What is not asked is not answered badly.
+                state.send_modify(|state| state.standing = Standing::Unknown);
+                if self.asked.wait_for(|wishes| wishes.is_needed).await.is_err() {
+                    return;
+                }
+            }
             let (looks, leave) = {
                 let wishes = self.asked.borrow_and_update();
                 (wishes.looks, wishes.leave)
@@ -213,12 +230,28 @@ impl Watch {
                 // Another agent would say the same.
                 Err(Objection::Token(reason)) => return Err(reason),
                 Err(Objection::Agent(error)) => {
-                    objections.push(format!("{agent}: {error}"));
+                    let advice = self.advice(agent, &error);
+                    objections.push(format!("{agent}: {error}{advice}"));
                     self.rotate();
                 }
             }
         }
         Err(format!("no Consul agent can be used; {}", objections.join("; ")))
+    }
+
+    /// What to do about an error of which only we can guess why.
+    fn advice(&self, agent: &Url, error: &RequestError) -> &'static str {
+        let is_transport = matches!(error, RequestError::Transport(_));
+        if !is_transport || agent.scheme() != "https" {
+            ""
+        } else if self.options.certificate.is_none() {
+            // In TLS 1.3 an agent says so only after the handshake, if at all.
+            " (an agent with `verify_incoming` lets nobody in without a certificate: set `certificate` and `key`)"
+        } else if self.options.ca.is_none() {
+            " (Consul's authority is its own more often than not: set `ca`)"
+        } else {
+            ""
+        }
     }
 
     fn rotate(&mut self) {

@@ -2,6 +2,7 @@
 //! and splits of all shapes included, since the compiler must stay closed where validation slips.
 
 mod handover;
+mod health;
 mod inbound;
 mod mesh;
 mod model;

@@ -40,13 +40,14 @@ fn every_endpoint_is_a_participant_or_it_is_said_why_not() {
     let revoked =
         JoinRecord { revoked: Some(Revocation { at: AT, reason: None }), ..ready.clone() };
     let proxies = vec![ready.id, beside.id];
+    let both = [ready, beside];
     // The records, why not, and whether a permissive service calls the endpoint in plaintext.
     let stories: [(&[JoinRecord], Option<Absence>, bool); 6] = [
-        (&[ready.clone()], None, false),
+        (&both[..1], None, false),
         (&[], Some(Absence::NoProxy), true),
         (&[unclaimed], Some(Absence::Unclaimed), true),
         (&[connected], Some(Absence::NotTaken { ports: vec![WEB] }), true),
-        (&[ready.clone(), beside], Some(Absence::SeveralProxies { proxies }), true),
+        (&both, Some(Absence::SeveralProxies { proxies }), true),
         (&[revoked], Some(Absence::Revoked), false),
     ];
     for (records, why, is_plaintext) in stories {

@@ -13,7 +13,7 @@ use ironmesh_catalog::{
 };
 use ironmesh_cert::Authority;
 use ironmesh_config::Settings;
-use ironmesh_providers::discover;
+use ironmesh_providers::{Believed, discover};
 use ironmesh_xds_compile::rendering::StandIn;
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -51,7 +51,7 @@ pub(super) fn of(
         certificates: certificates.collect(),
         mesh: Mesh { domain, trust_domain },
         mode,
-        discovered: discover(specification, &by_id),
+        discovered: discover(specification, &by_id, &Believed::default()),
         specification: Arc::clone(specification),
         records: by_id,
         revoked: Records::new(),

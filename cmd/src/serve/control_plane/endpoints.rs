@@ -4,13 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    Accepted, EndpointList, EndpointRow, ProxyWithout, Refusal, ServiceEndpoints,
+    Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
+    ProxyWithout, Refusal, ServiceEndpoints, SourceView, StaleView,
 };
 use ironmesh_catalog::snapshot::{Absence, Standing, State};
-use ironmesh_catalog::{Records, Service, ServiceName, Snapshot};
+use ironmesh_catalog::{Provider, Records, Service, ServiceName, Snapshot};
 use ironmesh_config::closest;
+use ironmesh_providers::{Belief, Conflict, Held, Stale};
 
 use super::RunningControlPlane;
+use crate::serve::reconciler::EndpointsView;
 
 impl RunningControlPlane {
     /// The endpoints of a service, or of all.
@@ -19,20 +22,28 @@ impl RunningControlPlane {
         service: Option<&ServiceName>,
     ) -> Result<EndpointList, Refusal> {
         let snapshot = self.snapshot()?;
+        let found = self.outlook.endpoints.borrow().clone();
         let services: Vec<_> = match service {
             None => snapshot.specification.services.values().cloned().collect(),
             Some(name) => vec![known(&snapshot, name)?],
         };
         let past = self.register.all_records();
-        let services = services.iter().map(|service| of_service(&snapshot, service, &past));
-        Ok(EndpointList { providers: Vec::new(), services: services.collect() })
+        let services = services.iter().map(|service| of_service(&snapshot, service, &past, &found));
+        let providers = found.providers.iter().map(|(provider, (synced, stale))| ProviderView {
+            provider: *provider,
+            synced: *synced,
+            stale: stale.as_ref().map(stale_view),
+        });
+        Ok(EndpointList { providers: providers.collect(), services: services.collect() })
     }
 
     /// Believes what the providers of a service tell, though it is doubted.
     pub(super) fn accept(&self, service: &ServiceName) -> Result<Accepted, Refusal> {
         let snapshot = self.snapshot()?;
-        let service = &known(&snapshot, service)?.name;
-        Err(Refusal::Request(format!("nothing is doubted of service `{service}`")))
+        let service = known(&snapshot, service)?.name.clone();
+        self.acceptances.ask(service.clone())?;
+        tracing::warn!(%service, "what its providers tell was accepted");
+        Ok(Accepted { service })
     }
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, Refusal> {
@@ -52,24 +63,76 @@ fn known(snapshot: &Snapshot, name: &ServiceName) -> Result<Arc<Service>, Refusa
     })
 }
 
-fn of_service(snapshot: &Snapshot, service: &Service, past: &Records) -> ServiceEndpoints {
+fn of_service(
+    snapshot: &Snapshot,
+    service: &Service,
+    past: &Records,
+    found: &EndpointsView,
+) -> ServiceEndpoints {
+    // A part has the endpoints of the whole, and what is told of these is told of it.
+    let whole = service.served_as();
+    let providers = found.providers.keys();
+    let beliefs: Vec<_> = providers
+        .filter_map(|provider| Some((*provider, found.beliefs.get(&(*provider, whole.clone()))?)))
+        .collect();
     let standings = snapshot.standings(&service.name, past);
     let without = |one: &Standing| {
         let id = one.proxy.filter(|_| one.endpoint.is_none())?;
         Some(ProxyWithout { id, mesh_address: one.mesh_address? })
     };
+    let conflicts = found.conflicts.get(whole).into_iter().flat_map(|all| all.iter());
     ServiceEndpoints {
         service: service.name.clone(),
         drained: service.drained,
-        sources: Vec::new(),
+        sources: beliefs.iter().map(|(provider, belief)| source(*provider, belief)).collect(),
         without_endpoint: standings.iter().filter_map(without).collect(),
-        endpoints: standings.into_iter().filter_map(|one| row(service, one)).collect(),
-        conflicts: Vec::new(),
+        endpoints: standings.into_iter().filter_map(|one| row(service, one, &beliefs)).collect(),
+        conflicts: conflicts.map(conflict_view).collect(),
+    }
+}
+
+fn source(provider: Provider, belief: &Belief) -> SourceView {
+    let sighting = belief.sighting.as_deref();
+    let problems = sighting.into_iter().flat_map(|sighting| sighting.problems.iter());
+    let problem = |one: &ironmesh_providers::Problem| ProblemView {
+        instance: one.instance.clone(),
+        reason: one.reason.clone(),
+    };
+    SourceView {
+        provider,
+        learned_at: belief.learned_at,
+        index: sighting.map(|sighting| sighting.index),
+        confirmed: sighting.is_some_and(|sighting| sighting.is_confirmed),
+        stale: sighting.and_then(|sighting| sighting.stale.as_ref()).map(stale_view),
+        held: belief.held.map(|Held { since, until, before, left }| HeldView {
+            since,
+            until,
+            before,
+            left,
+        }),
+        problems: problems.map(problem).collect(),
+    }
+}
+
+fn stale_view(stale: &Stale) -> StaleView {
+    StaleView { since: stale.since, reason: stale.reason.clone() }
+}
+
+fn conflict_view(Conflict { taken, ignored }: &Conflict) -> ConflictView {
+    ConflictView {
+        address: taken.address,
+        port: taken.port,
+        taken: taken.provider,
+        ignored: ignored.provider,
     }
 }
 
 /// An endpoint; none for a proxy that has none.
-fn row(service: &Service, standing: Standing) -> Option<EndpointRow> {
+fn row(
+    service: &Service,
+    standing: Standing,
+    beliefs: &[(Provider, &Arc<Belief>)],
+) -> Option<EndpointRow> {
     let endpoint = standing.endpoint?;
     let application = || {
         let target = match &service.ports[..] {
@@ -85,8 +148,13 @@ fn row(service: &Service, standing: Standing) -> Option<EndpointRow> {
         State::Out(_) => None,
     };
     let (word, reason) = words(&standing.state);
+    let place = endpoint.place();
+    let belief = beliefs.iter().find(|(provider, _)| *provider == endpoint.provider);
+    let belief = belief.map(|(_, belief)| belief);
     Some(EndpointRow {
         dialled_at,
+        since: belief.and_then(|belief| belief.since.get(&place).copied()),
+        flapping: belief.is_some_and(|belief| belief.flapping.contains(&place)),
         address: endpoint.address,
         port: endpoint.port,
         provider: endpoint.provider,
@@ -98,8 +166,6 @@ fn row(service: &Service, standing: Standing) -> Option<EndpointRow> {
         proxy: standing.proxy,
         standing: word.to_owned(),
         reason,
-        since: None,
-        flapping: false,
     })
 }
 

@@ -4,18 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    Inputs, Mesh, MeshSpecification, Mode, Records, Snapshot, StoreError, TcpAccesses,
+    Discovered, Inputs, Mesh, MeshSpecification, Mode, Records, Snapshot, StoreError, TcpAccesses,
     have_same_members,
 };
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
-use ironmesh_providers::Discovery;
 use ironmesh_store::Store;
 use ironmesh_xds_compile::{Changes, Compiler};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::exit::chain;
+
+/// What moments are made of that others know.
+#[derive(Debug, Clone)]
+pub(super) struct Sources {
+    pub(super) specification: Arc<MeshSpecification>,
+    pub(super) records: Records,
+    pub(super) revoked: Records,
+    pub(super) discovered: Discovered,
+}
 
 /// The moments of the mesh, one after the other. It costs as much as changes between two.
 pub(super) struct Moments {
@@ -25,7 +33,6 @@ pub(super) struct Moments {
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
     certificates: ServiceCertificates,
-    discovery: Discovery,
     /// Who may connect to TCP service ports, as it is kept.
     kept_accesses: TcpAccesses,
     /// What the newest moment was made of, and its compiler.
@@ -48,7 +55,6 @@ impl Moments {
             store,
             authority,
             certificates,
-            discovery: Discovery::default(),
             current: None,
         })
     }
@@ -65,19 +71,15 @@ impl Moments {
 
     /// Takes what is known now, and says whom it affects; nobody if it was known before. Certificates
     /// are looked at when somebody has joined, when policy is new, and at every tick.
-    pub(super) fn renew(
-        &mut self,
-        specification: &Arc<MeshSpecification>,
-        records: Records,
-        revoked: Records,
-        now: Timestamp,
-        is_tick: bool,
-    ) -> Changes {
+    pub(super) fn renew(&mut self, sources: Sources, now: Timestamp, is_tick: bool) -> Changes {
+        let Sources { specification, records, revoked, discovered } = sources;
+        let specification = &specification;
         let old = self.current.as_ref().map(|(inputs, _)| inputs);
         let same_policy = old.is_some_and(|old| Arc::ptr_eq(&old.specification, specification));
         let same_proxies =
             old.is_some_and(|old| old.records.ptr_eq(&records) && old.revoked.ptr_eq(&revoked));
-        if same_policy && same_proxies && !is_tick {
+        let same_endpoints = old.is_some_and(|old| old.discovered.0.ptr_eq(&discovered.0));
+        if same_policy && same_proxies && same_endpoints && !is_tick {
             return Changes::default();
         }
         // Which accounts are served follows from these, as nobody changes the services that it joined as.
@@ -94,7 +96,7 @@ impl Moments {
             mesh: self.mesh.clone(),
             mode: self.mode,
             specification: Arc::clone(specification),
-            discovered: self.discovery.discover(specification, &records),
+            discovered,
             records,
             revoked,
             certificates: self.certificates.current(),

@@ -2,6 +2,7 @@
 
 mod clock;
 mod cost;
+mod endpoints;
 mod log;
 mod order;
 mod place;

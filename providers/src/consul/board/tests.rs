@@ -1,1 +1,161 @@
+use std::net::IpAddr;
 
+use ironmesh_catalog::{Endpoint, Provider};
+
+use super::*;
+use crate::Problem;
+
+fn question(service: &str) -> ConsulQuery {
+    ConsulQuery {
+        service: service.into(),
+        datacenter: None,
+        namespace: None,
+        partition: None,
+        filter: None,
+        tagged_address: None,
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn found(hosts: &[u8], index: u64) -> News {
+    let endpoint = |host: &u8| Endpoint {
+        port: Some(80),
+        instance: Some(format!("n{host}/web").into()),
+        ..Endpoint::new(Provider::Consul, IpAddr::from([10, 0, 0, *host]))
+    };
+    News::Found(Found {
+        endpoints: Arc::new(hosts.iter().map(endpoint).collect()),
+        problems: Arc::default(),
+        index,
+        is_confirmed: true,
+    })
+}
+
+fn asked(service: &str, own: Option<&str>, tagged: &[&str]) -> (ServiceName, Asked) {
+    let tagged = tagged.iter().map(|&name| question(name)).collect();
+    (service.parse().unwrap(), Asked { own: own.map(question), tagged })
+}
+
+fn sighting(board: &Board, service: &str) -> Option<Arc<Sighting>> {
+    board.sightings.services.get(&service.parse::<ServiceName>().unwrap()).cloned()
+}
+
+fn hosts(board: &Board, service: &str) -> Vec<String> {
+    let sighting = sighting(board, service).unwrap();
+    sighting.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect()
+}
+
+fn take(board: &mut Board, service: &str, news: News, second: i64) {
+    board.take(&Arc::new(question(service)), news, at(second));
+}
+
+#[test]
+fn nothing_is_known_before_an_answer_and_that_there_is_nothing_is_one() {
+    let mut board = Board::default();
+    board.ask([asked("web", Some("web"), &[])].into(), true, at(1));
+    assert_eq!(board.news(), None);
+    take(&mut board, "web", News::Trouble("no".to_owned()), 2);
+    assert_eq!(sighting(&board, "web"), None);
+    take(&mut board, "web", found(&[], 3), 3);
+    assert_eq!(hosts(&board, "web"), [""; 0]);
+    let news = board.news().unwrap();
+    assert!(news.services.len() == 1 && news.stale.is_none());
+    assert_eq!(board.news(), None, "it is told once");
+}
+
+#[test]
+fn when_endpoints_were_learned_changes_with_them_alone() {
+    let mut board = Board::default();
+    board.ask([asked("web", Some("web"), &[])].into(), true, at(1));
+    take(&mut board, "web", found(&[1], 3), 3);
+    take(&mut board, "web", News::Trouble("first".to_owned()), 4);
+    take(&mut board, "web", News::Trouble("second".to_owned()), 5);
+    let stale = sighting(&board, "web").unwrap().stale.clone().unwrap();
+    assert_eq!((stale.since, stale.reason.as_str()), (at(4), "second"));
+    take(&mut board, "web", found(&[1], 6), 6);
+    let known = sighting(&board, "web").unwrap();
+    assert_eq!((known.learned_at, known.stale.clone()), (at(3), None));
+    take(&mut board, "web", found(&[2], 7), 7);
+    assert_eq!(sighting(&board, "web").unwrap().learned_at, at(7));
+}
+
+#[test]
+fn what_the_questions_of_a_service_find_is_put_together_when_all_have_been_tried() {
+    let mut board = Board::default();
+    board.ask([asked("web", Some("web"), &["tagged"])].into(), true, at(1));
+    take(&mut board, "web", found(&[1, 2], 3), 3);
+    assert_eq!(sighting(&board, "web"), None, "half of it would look like a loss");
+    take(&mut board, "tagged", found(&[2, 3], 4), 4);
+    assert_eq!(hosts(&board, "web"), ["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+    let known = sighting(&board, "web").unwrap();
+    assert_eq!((known.problems.as_slice(), known.index), (&[][..] as &[Problem], 4));
+
+    // Somebody joins by another service: until that is answered, what was known stays.
+    let questions = board.ask([asked("web", Some("web"), &["tagged", "new"])].into(), true, at(5));
+    assert_eq!(questions.len(), 3);
+    assert_eq!(hosts(&board, "web").len(), 3);
+    // What cannot be asked is left out, and nobody vouches for the rest.
+    take(&mut board, "new", News::Trouble("denied".to_owned()), 6);
+    let known = sighting(&board, "web").unwrap();
+    assert_eq!((known.endpoints.len(), known.is_confirmed), (3, false));
+    take(&mut board, "new", found(&[9], 7), 7);
+    assert_eq!(hosts(&board, "web").len(), 4);
+    assert!(sighting(&board, "web").unwrap().is_confirmed);
+    board.ask([asked("web", Some("web"), &[])].into(), true, at(8));
+    assert_eq!(hosts(&board, "web"), ["10.0.0.1", "10.0.0.2"]);
+}
+
+#[test]
+fn what_was_found_for_another_question_is_forgotten() {
+    let mut board = Board::default();
+    let both = [asked("web", Some("web"), &[]), asked("same", Some("web"), &[])];
+    assert_eq!(board.ask(both.into(), true, at(1)).len(), 1);
+    take(&mut board, "web", found(&[1], 3), 3);
+    assert!(Arc::ptr_eq(
+        &sighting(&board, "web").unwrap().endpoints,
+        &sighting(&board, "same").unwrap().endpoints
+    ));
+    board.news();
+    board.ask(
+        [asked("web", Some("other"), &[]), asked("same", Some("web"), &[])].into(),
+        true,
+        at(4),
+    );
+    assert_eq!(sighting(&board, "web"), None);
+    assert_eq!(hosts(&board, "same"), ["10.0.0.1"]);
+    assert!(board.news().is_some());
+    // An answer that was under way when nobody asked any more.
+    board.ask([].into(), true, at(5));
+    take(&mut board, "web", found(&[2], 6), 6);
+    assert!(board.sightings.services.is_empty());
+}
+
+#[test]
+fn since_when_nobody_can_be_asked_stays_while_the_reason_changes() {
+    let mut board = Board::default();
+    board.stale(Some("one".into()), at(1));
+    board.stale(Some("two".into()), at(2));
+    let stale = board.news().unwrap().stale.unwrap();
+    assert_eq!((stale.since, stale.reason.as_str()), (at(1), "two"));
+    board.stale(None, at(3));
+    assert_eq!(board.news().unwrap().stale, None);
+}
+
+#[test]
+fn it_is_complete_when_every_service_was_told_of_and_all_that_joined_are_known() {
+    let mut board = Board::default();
+    let is_complete = |board: &mut Board| {
+        board.news();
+        board.sightings.is_complete
+    };
+    assert!(!is_complete(&mut board), "nobody was asked for");
+    board.ask([].into(), false, at(1));
+    assert!(!is_complete(&mut board), "it is not known who joined");
+    board.ask([asked("web", Some("web"), &[])].into(), true, at(2));
+    assert!(!is_complete(&mut board));
+    take(&mut board, "web", found(&[], 3), 3);
+    assert!(is_complete(&mut board));
+}

@@ -1,5 +1,6 @@
 //! Small meshes by chance: everything is a number of a few, so that things often meet.
 
+mod instance;
 mod large;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use proptest::option;
 use proptest::prelude::*;
 use uuid::Uuid;
 
+use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
@@ -33,7 +35,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u16 = 11;
+const PARTS: u16 = 13;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -65,12 +67,16 @@ pub(super) struct Shape {
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is by chance")]
 struct ServiceShape {
     namespace: usize,
     account: usize,
     ports: Vec<usize>,
     mode: Option<Mode>,
     is_listed: bool,
+    /// Instances that a provider has found: at which proxy's address (or at nobody's), and how each is.
+    found: Vec<(usize, InstanceShape)>,
+    is_drained: bool,
     is_private: bool,
     escaped_slashes: EscapedSlashes,
     /// Whether a part of it has a name of its own.
@@ -116,12 +122,16 @@ struct SplitShape {
 }
 
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is by chance")]
 struct ProxyShape {
     services: Vec<usize>,
     /// Service, port, local port.
     upstreams: Vec<(usize, Option<usize>, u16)>,
     participates: bool,
     is_on_loopback: bool,
+    is_suspect: bool,
+    /// Whether its machine is known by the address of the next one too.
+    is_next_too: bool,
 }
 
 /// In what order a mesh is put together: turned by so many places, and then reversed or not.
@@ -158,15 +168,19 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         prop_oneof![Just(Resolution::Static), Just(Resolution::Dns), Just(Resolution::Passthrough)];
     let outside =
         prop_oneof![4 => Just(None), 1 => (resolution, 0..HOSTNAMES.len()).prop_map(Some)];
-    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode(), any::<[bool; 4]>(), outside);
-    let service = service.prop_map(|(namespace, account, ports, mode, flags, outside)| {
-        let [is_listed, is_private, has_part, keeps] = flags;
+    let flags = (any::<[bool; 4]>(), prop::bool::weighted(0.1));
+    let found = vec((0..7_usize, instance()), 0..4);
+    let service = (0..NAMESPACES, 0..ACCOUNTS, ports, mode(), flags, outside, found);
+    let service = service.prop_map(|(namespace, account, ports, mode, flags, outside, found)| {
+        let ([is_listed, is_private, has_part, keeps], is_drained) = flags;
         ServiceShape {
             namespace,
             account,
             ports,
             mode,
             is_listed,
+            found,
+            is_drained,
             is_private,
             escaped_slashes: if keeps { EscapedSlashes::Keep } else { EscapedSlashes::Reject },
             has_part,
@@ -193,12 +207,18 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let split = (0..SERVICES, matches, backends);
     let split = split.prop_map(|(apex, matches, backends)| SplitShape { apex, matches, backends });
     let upstream = (0..=SERVICES, option::of(0..PORTS.len()), 15078..15084_u16);
-    let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream, 0..4), any::<bool>(), any::<bool>());
-    let proxy = proxy.prop_map(|(services, upstreams, participates, is_on_loopback)| ProxyShape {
-        services: services.into_iter().collect(),
-        upstreams,
-        participates,
-        is_on_loopback,
+    let flags = (any::<[bool; 3]>(), prop::bool::weighted(0.2));
+    let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream, 0..4), flags);
+    let proxy = proxy.prop_map(|(services, upstreams, flags)| {
+        let ([participates, is_on_loopback, is_suspect], is_next_too) = flags;
+        ProxyShape {
+            services: services.into_iter().collect(),
+            upstreams,
+            participates,
+            is_on_loopback,
+            is_suspect,
+            is_next_too,
+        }
     });
     let groups = btree_map(
         (0..NAMESPACES, 0..GROUPS),
@@ -247,6 +267,8 @@ impl Shape {
             ports: ports.to_vec(),
             mode: None,
             is_listed: false,
+            found: Vec::new(),
+            is_drained: false,
             is_private: false,
             escaped_slashes: EscapedSlashes::Reject,
             has_part: false,
@@ -257,6 +279,8 @@ impl Shape {
             upstreams: Vec::new(),
             participates,
             is_on_loopback: false,
+            is_suspect: false,
+            is_next_too: false,
         };
         let others = |service| std::iter::repeat_with(move || proxy(service, false)).take(callers);
         Self {
@@ -322,7 +346,7 @@ impl Shape {
         }
         if takes(5) {
             for (proxy, other) in next.proxies.iter_mut().zip(&other.proxies) {
-                proxy.participates = other.participates;
+                (proxy.participates, proxy.is_suspect) = (other.participates, other.is_suspect);
             }
         }
         if takes(6) {
@@ -347,6 +371,16 @@ impl Shape {
         if takes(10) {
             next.mode = other.mode;
             next.has_other_bindings = other.has_other_bindings;
+        }
+        if takes(11) {
+            each_of(&mut next.services, &other.services, only, |service, other| {
+                service.found.clone_from(&other.found);
+            });
+        }
+        if takes(12) {
+            each_of(&mut next.services, &other.services, only, |service, other| {
+                service.is_drained = other.is_drained;
+            });
         }
         next
     }
@@ -373,6 +407,17 @@ impl Shape {
                     ..Endpoint::new(Provider::Registered, address)
                 });
             }
+        }
+        for (n, service) in self.services.iter().enumerate() {
+            let found = service.found.iter().map(|(proxy, instance)| {
+                let record = proxies.iter().find(|one| one.record.id == proxy_id(*proxy));
+                instance.at(record.map(|proxy| &proxy.record))
+            });
+            let known: Vec<_> = found.collect();
+            if service.has_part {
+                discovered.entry(part_of(&self.service_name(n))).or_default().extend(known.clone());
+            }
+            discovered.entry(self.service_name(n)).or_default().extend(known);
         }
         // Some lists name what no proxy is in front of.
         for (n, _) in self.services.iter().enumerate().filter(|(_, one)| one.is_listed) {
@@ -492,7 +537,7 @@ impl Shape {
             mode: shape.mode,
             visibility: if shape.is_private { Visibility::Private } else { Visibility::Public },
             escaped_slashes: shape.escaped_slashes,
-            drained: false,
+            drained: shape.is_drained,
             external: shape.outside.map(|(resolution, n)| external(resolution, n)),
             subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
             spot: spot(),
@@ -500,8 +545,11 @@ impl Shape {
     }
 
     fn proxy(&self, n: usize, shape: &ProxyShape) -> Proxy {
-        let [_, _, upper, last] = u32::try_from(n + 1).unwrap().to_be_bytes();
-        let network = if shape.is_on_loopback { 127 } else { 10 };
+        let address = |n: usize| {
+            let [_, _, upper, last] = u32::try_from(n + 1).unwrap().to_be_bytes();
+            let network = if shape.is_on_loopback { 127 } else { 10 };
+            IpAddr::V4(Ipv4Addr::new(network, 0, upper, last))
+        };
         let services: Vec<_> = shape.services.iter().map(|n| self.service_name(*n)).collect();
         let all = services.iter().flat_map(|name| PORTS.map(|(port, _)| (name.clone(), port)));
         let participation = Participation(all.filter(|_| shape.participates).collect());
@@ -513,20 +561,17 @@ impl Shape {
         Proxy {
             statement: ProxyStatement { upstreams: upstreams.collect(), ..Default::default() },
             record: JoinRecord {
-                id: ProxyId(Uuid::from_u128(n as u128)),
+                id: proxy_id(n),
                 services,
-                mesh_address: SocketAddr::new(
-                    IpAddr::V4(Ipv4Addr::new(network, 0, upper, last)),
-                    15003,
-                ),
-                addresses: Vec::new(),
+                mesh_address: SocketAddr::new(address(n), 15003),
+                addresses: shape.is_next_too.then(|| address(n + 1)).into_iter().collect(),
                 joined_at: Timestamp::UNIX_EPOCH,
                 certificate_expires_at: Timestamp::MAX,
                 claimed_at: None,
                 labels: Labels::default(),
                 participation,
                 revoked: None,
-                suspect_since: None,
+                suspect_since: shape.is_suspect.then_some(Timestamp::UNIX_EPOCH),
             },
         }
     }
@@ -581,6 +626,10 @@ impl TargetShape {
             spot: spot(),
         }
     }
+}
+
+fn proxy_id(n: usize) -> ProxyId {
+    ProxyId(Uuid::from_u128(n as u128))
 }
 
 /// The name of the part of a service.

@@ -6,6 +6,8 @@ use uuid::Uuid;
 
 use super::place::Place;
 use crate::serve::policy_source::PolicyState;
+use crate::serve::reconciler::endpoints::moment;
+use crate::serve::reconciler::moments::Sources;
 use crate::serve::register::InForce;
 
 const POLICY: &str = r#"
@@ -29,7 +31,10 @@ impl Place {
         let before = moments.compiler().unwrap().encoded();
         {
             let (records, revoked) = (self.register.records(), self.register.revoked());
-            moments.renew(&specification, records, revoked, now, is_tick);
+            let endpoints = &mut self.reconciler.endpoints;
+            let discovered = endpoints.discover(&specification, &records, moment(now));
+            let sources = Sources { specification, records, revoked, discovered };
+            moments.renew(sources, now, is_tick);
         }
         moments.compiler().unwrap().encoded() - before
     }

@@ -20,11 +20,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::serve::policy_source::PolicyState;
-use crate::serve::reconciler::{Outlook, Reconciler};
+use crate::serve::reconciler::{EndpointsOptions, Outlook, Reconciler};
 use crate::serve::register::Register;
 
 pub(super) struct Place {
-    _folder: TempDir,
+    folder: TempDir,
     pub(super) reconciler: Reconciler,
     pub(super) outlook: Outlook,
     pub(super) register: Arc<Register>,
@@ -35,18 +35,34 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn open(policy: &str) -> Self {
+        Self::open_with(policy, EndpointsOptions::default())
+    }
+
+    pub(super) fn open_with(policy: &str, endpoints: EndpointsOptions) -> Self {
+        Self::in_folder(tempfile::tempdir().unwrap(), policy, endpoints)
+    }
+
+    /// The same place after a restart.
+    pub(super) fn restarted(self, policy: &str, endpoints: EndpointsOptions) -> Self {
+        let Self { folder, reconciler, register, hub, .. } = self;
+        drop((reconciler, register, hub));
+        Self::in_folder(folder, policy, endpoints)
+    }
+
+    fn in_folder(folder: TempDir, policy: &str, endpoints: EndpointsOptions) -> Self {
         let now = Timestamp::now();
-        let folder = tempfile::tempdir().unwrap();
-        let kek = KeyEncryptionKey::load_or_create(&folder.path().join("kek"), false).unwrap();
-        let store = Arc::new(Store::open(&folder.path().join("state"), kek).unwrap());
+        let state = folder.path().join("state");
+        let exists = Store::database_exists(&state);
+        let kek = KeyEncryptionKey::load_or_create(&folder.path().join("kek"), exists).unwrap();
+        let store = Arc::new(Store::open(&state, kek).unwrap());
         let trust_domain = TrustDomain::new(Domain::default());
         let authority = Authority::open(&*store, &trust_domain, now).unwrap();
         let certificates: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
         let certificates = ServiceCertificates::open(certificates).unwrap();
         let register = Arc::new(Register::open(Arc::clone(&store), now).unwrap());
-        let (policy, receiver) = watch::channel(state(policy));
+        let (policy, receiver) = watch::channel(state_of(policy));
         let hub = Arc::<Hub>::default();
-        let (reconciler, outlook) = Reconciler::new(
+        let (reconciler, outlook, _) = Reconciler::new(
             Mesh { domain: Domain::default(), trust_domain },
             &Settings::default(),
             store,
@@ -54,10 +70,11 @@ impl Place {
             certificates,
             Arc::clone(&register),
             receiver,
+            endpoints,
             Arc::clone(&hub),
         )
         .unwrap();
-        Self { _folder: folder, reconciler, outlook, register, policy, hub, now }
+        Self { folder, reconciler, outlook, register, policy, hub, now }
     }
 
     /// Lets proxy number `number` join as these services. It is not connected yet.
@@ -97,7 +114,7 @@ impl Place {
 
     /// Brings another policy into force.
     pub(super) fn set_policy(&mut self, text: &str) {
-        self.policy.send_replace(state(text));
+        self.policy.send_replace(state_of(text));
         self.pass();
     }
 
@@ -128,7 +145,7 @@ pub(super) fn node(record: &JoinRecord) -> Node {
     Node { id: record.id.to_string(), ..Node::default() }
 }
 
-fn state(policy: &str) -> PolicyState {
+fn state_of(policy: &str) -> PolicyState {
     let loaded = load_documents([Document::new("p.toml", policy)]);
     assert!(loaded.specification.is_some(), "{:#?}", loaded.findings);
     PolicyState { specification: loaded.specification, ..PolicyState::default() }

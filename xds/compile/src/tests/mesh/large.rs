@@ -84,6 +84,8 @@ impl Shape {
             ports: ports.to_vec(),
             mode: None,
             is_listed: false,
+            found: Vec::new(),
+            is_drained: false,
             is_private: account == SECOND_VERSION,
             escaped_slashes: EscapedSlashes::Reject,
             has_part: false,
@@ -100,6 +102,8 @@ impl Shape {
             upstreams: if n % 3 == CLIENT { vec![(n - CLIENT, Some(HTTP), 15079)] } else { vec![] },
             participates: true,
             is_on_loopback: false,
+            is_suspect: false,
+            is_next_too: false,
         };
         let target = |team| TargetShape {
             namespace: team,

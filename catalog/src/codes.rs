@@ -1,0 +1,25 @@
+//! The codes of findings about endpoints providers and participants, which several rooms tell. Each has a
+//! page in `docs/errors/`.
+
+use crate::finding::Code;
+
+/// A provider cannot be asked, or not be believed: what it said last stays.
+pub const PROVIDER_STALE: Code = Code(501);
+
+/// A provider knows much fewer endpoints than before, which is doubted for a while.
+pub const ENDPOINTS_HELD: Code = Code(502);
+
+/// A part of what a provider says makes no endpoint.
+pub const UNUSABLE_ENDPOINT: Code = Code(503);
+
+/// Two providers say different things of one address and port.
+pub const PROVIDERS_CONTRADICT: Code = Code(504);
+
+/// The health of an endpoint changes all the time.
+pub const ENDPOINT_FLAPS: Code = Code(505);
+
+/// A proxy has been away for a while, and others have not.
+pub const PROXY_SUSPECTED: Code = Code(506);
+
+/// A proxy joined as a service whose providers know of no endpoint where it is.
+pub const PROXY_WITHOUT_ENDPOINT: Code = Code(507);

@@ -1,0 +1,206 @@
+//! What endpoints providers tell, from their word to what callers have.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{Endpoint, MeshSpecification, Provider, ServicePort};
+use ironmesh_providers::{EndpointsProvider, Sighting, Sightings, Stale};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, advance};
+
+use super::place::Place;
+use crate::serve::reconciler::EndpointsOptions;
+use crate::serve::reconciler::suspicion::LOST_FOR;
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+mode = "permissive"
+ports = [{ port = 80, protocol = "http" }]
+[service.endpoints.consul]
+"#;
+
+/// A provider that tells what it is given.
+#[derive(Debug, Default)]
+struct ByHand {
+    sightings: watch::Sender<Sightings>,
+    followed: Mutex<Vec<Arc<MeshSpecification>>>,
+}
+
+impl EndpointsProvider for ByHand {
+    fn provider(&self) -> Provider {
+        Provider::Consul
+    }
+
+    fn follow(&self, specification: &Arc<MeshSpecification>) {
+        self.followed.lock().push(Arc::clone(specification));
+    }
+
+    fn sightings(&self) -> watch::Receiver<Sightings> {
+        self.sightings.subscribe()
+    }
+}
+
+impl ByHand {
+    /// Tells that the store is at these last bytes of an address, and nowhere else.
+    fn tell(&self, last: &[u8]) {
+        let one = |last: &u8| Endpoint::new(Provider::Consul, [10, 9, 0, *last].into());
+        let sighting = Sighting {
+            endpoints: Arc::new(last.iter().map(one).collect()),
+            index: 1,
+            learned_at: Timestamp::now(),
+            is_confirmed: true,
+            problems: Arc::default(),
+            stale: None,
+        };
+        self.sightings.send_modify(|sightings| {
+            sightings.services.insert("store".parse().unwrap(), Arc::new(sighting));
+            sightings.is_complete = true;
+        });
+    }
+}
+
+impl Place {
+    fn with(provider: &Arc<ByHand>) -> Self {
+        Self::open_with(POLICY, options(provider))
+    }
+
+    /// At how many addresses the store is called.
+    fn called(&self) -> usize {
+        let port = ServicePort::new("store".parse().unwrap(), 80);
+        let snapshot = self.reconciler.moments.snapshot().unwrap();
+        snapshot.endpoints.get(&port).map_or(0, |all| all.len())
+    }
+
+    fn is_ready(&self) -> bool {
+        *self.outlook.ready.borrow()
+    }
+
+    fn waits_for(&self) -> String {
+        self.outlook.endpoints.borrow().waiting_for.join("; ")
+    }
+}
+
+fn options(provider: &Arc<ByHand>) -> EndpointsOptions {
+    let providers: Vec<Arc<dyn EndpointsProvider>> = vec![Arc::<ByHand>::clone(provider)];
+    EndpointsOptions { providers, ..EndpointsOptions::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_served_before_a_provider_has_told() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    place.pass();
+    assert!(!place.is_ready());
+    assert_eq!(provider.followed.lock().len(), 1, "it is told whom to look for");
+    // However long it takes: of a first start nothing is kept.
+    advance(Duration::from_secs(3600)).await;
+    let stale = Stale { since: Timestamp::now(), reason: "nobody answers at all".to_owned() };
+    provider.sightings.send_modify(|sightings| sightings.stale = Some(stale));
+    place.pass();
+    assert!(!place.is_ready());
+    let words = place.waits_for();
+    for part in ["default/store", "consul", "nobody answers at all", "--without consul"] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    provider.tell(&[]);
+    place.pass();
+    assert!(place.is_ready(), "that there is nobody is an answer");
+    assert_eq!((place.waits_for(), place.called()), (String::new(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_told_before_is_served_at_a_start_without_the_provider() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[1, 2, 3]);
+    place.pass();
+    assert!(place.is_ready());
+
+    let silent = Arc::<ByHand>::default();
+    let mut place = place.restarted(POLICY, options(&silent));
+    place.pass();
+    assert!(!place.is_ready(), "it has its time");
+    assert_eq!(place.reconciler.deadline(), Instant::now() + Duration::from_secs(5));
+    advance(Duration::from_secs(5)).await;
+    place.pass();
+    assert!(place.is_ready());
+    assert_eq!(place.called(), 3);
+    // What it tells when it is back is taken, and a sudden loss is doubted as if nothing had been.
+    silent.tell(&[]);
+    place.pass();
+    assert_eq!(place.called(), 3);
+    silent.tell(&[1, 2, 3, 4]);
+    place.pass();
+    assert_eq!(place.called(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_may_begin_without_a_provider() {
+    let provider = Arc::<ByHand>::default();
+    let without = BTreeSet::from([Provider::Consul]);
+    let mut place = Place::open_with(POLICY, EndpointsOptions { without, ..options(&provider) });
+    place.pass();
+    assert!(place.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_told_and_ends_when_its_time_is_over() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[1, 2, 3]);
+    place.pass();
+    provider.tell(&[]);
+    place.pass();
+    assert_eq!(place.called(), 3);
+    let told = |place: &Place| {
+        let findings = place.outlook.mesh_findings.borrow();
+        findings.iter().any(|finding| finding.code.to_string() == "IM0502")
+    };
+    assert!(told(&place));
+    let due = place.reconciler.deadline();
+    advance(due - Instant::now()).await;
+    for _ in 0..3 {
+        place.pass();
+        let due = place.reconciler.deadline();
+        advance(due - Instant::now()).await;
+    }
+    place.pass();
+    assert_eq!((place.called(), told(&place)), (0, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_one_endpoint_encodes_the_endpoints_of_one_service() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[1, 2, 3]);
+    let mut caller = place.proxy(1, &["store"]);
+    place.settle(&mut [&mut caller]);
+    let before = place.reconciler.moments.compiler().unwrap().encoded();
+    provider.tell(&[1, 2]);
+    place.settle(&mut [&mut caller]);
+    let encoded = place.reconciler.moments.compiler().unwrap().encoded() - before;
+    assert_eq!((place.called(), encoded), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_away_for_a_minute_is_suspected_until_it_is_back() {
+    let mut place = Place::open(POLICY);
+    let (mut one, mut other) = (place.proxy(1, &["store"]), place.proxy(2, &["store"]));
+    place.settle(&mut [&mut one, &mut other]);
+    drop(one);
+    place.pass();
+    advance(LOST_FOR).await;
+    place.pass();
+    let suspects = |place: &Place| {
+        let records = place.register.records();
+        records.values().filter(|record| record.suspect_since.is_some()).count()
+    };
+    assert_eq!(suspects(&place), 1);
+    let mut one = place.returning(1);
+    place.settle(&mut [&mut one, &mut other]);
+    assert_eq!(suspects(&place), 0);
+}

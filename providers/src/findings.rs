@@ -1,0 +1,113 @@
+//! What is wrong with what providers tell, for operators.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ironmesh_catalog::codes::{
+    ENDPOINT_FLAPS, ENDPOINTS_HELD, PROVIDER_STALE, PROVIDERS_CONTRADICT, UNUSABLE_ENDPOINT,
+};
+use ironmesh_catalog::{Endpoint, Finding, Provider, ServiceName};
+
+use crate::combine::Conflict;
+use crate::guards::{Belief, Guards, Held, Source};
+
+/// What is wrong with what providers tell, in order.
+pub fn findings(guards: &Guards, conflicts: &OrdMap<ServiceName, Arc<[Conflict]>>) -> Vec<Finding> {
+    let mut findings: Vec<_> = guards
+        .sightings()
+        .filter_map(|(provider, sightings)| {
+            let stale = sightings.stale.as_ref()?;
+            let message = format!(
+                "the endpoints provider {provider} is stale since {:.0}: {}",
+                stale.since, stale.reason
+            );
+            let help = "the mesh goes on with the endpoints that were found last";
+            Some(Finding::warning(PROVIDER_STALE, None, message).help(help))
+        })
+        .collect();
+    // Where nobody can be asked, that is said once and not of each service.
+    let is_stale: BTreeMap<_, _> = guards
+        .sightings()
+        .map(|(provider, sightings)| (provider, sightings.stale.is_some()))
+        .collect();
+    for (source, belief) in guards.beliefs() {
+        findings.extend(of_service(source, belief, is_stale.get(&source.0) == Some(&true)));
+    }
+    for (service, conflicts) in conflicts {
+        findings.extend(conflicts.iter().map(|conflict| contradiction(service, conflict)));
+    }
+    findings
+}
+
+fn of_service(
+    (provider, service): &Source,
+    belief: &Belief,
+    is_provider_stale: bool,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(sighting) = &belief.sighting {
+        if let Some(stale) = sighting.stale.as_ref().filter(|_| !is_provider_stale) {
+            let message = format!(
+                "what {provider} says of service `{service}` is stale since {:.0}: {}",
+                stale.since, stale.reason
+            );
+            let help = "the mesh goes on with the endpoints that were found last";
+            findings.push(Finding::warning(PROVIDER_STALE, None, message).help(help));
+        }
+        findings.extend(sighting.problems.iter().map(|problem| {
+            let message = format!(
+                "endpoint `{}` of service `{service}` in {provider} cannot be used: {}",
+                problem.instance, problem.reason
+            );
+            let help = "mend its registration; what was known of it before stays in use";
+            Finding::warning(UNUSABLE_ENDPOINT, None, message).help(help)
+        }));
+    }
+    if let Some(held) = &belief.held {
+        findings.push(held_back(*provider, service, held));
+    }
+    findings.extend(belief.flapping.iter().map(|(address, port)| {
+        let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
+        let message = format!(
+            "endpoint {address}{port} of service `{service}` flaps in {provider}: it gets no traffic until it has been quiet for 30 s"
+        );
+        let help = "see why its health check fails and passes in turn";
+        Finding::warning(ENDPOINT_FLAPS, None, message).help(help)
+    }));
+    findings
+}
+
+fn held_back(provider: Provider, service: &ServiceName, held: &Held) -> Finding {
+    let Held { since, until, before, left } = held;
+    let message = format!(
+        "{provider} has {left} of {before} healthy endpoints of service `{service}` at once, since {since:.0}: the others are kept in use"
+    );
+    let until = match until {
+        Some(until) => format!("they will be given up at {until:.0} unless they come back"),
+        None => "they are kept until it can be trusted that it knows them all".to_owned(),
+    };
+    let help =
+        format!("{until}; where it is meant to be so: `ironmesh endpoints accept {service}`");
+    Finding::warning(ENDPOINTS_HELD, None, message).help(help)
+}
+
+fn contradiction(service: &ServiceName, conflict: &Conflict) -> Finding {
+    let Conflict { taken, ignored } = conflict;
+    let (first, second) = (taken.provider, ignored.provider);
+    let message = format!(
+        "{first} and {second} contradict each other about endpoint {} of service `{service}`: {first} is taken ({}; {second}: {})",
+        taken.address,
+        words(taken),
+        words(ignored)
+    );
+    let help = "list an endpoint in one place, or say the same in both";
+    Finding::warning(PROVIDERS_CONTRADICT, None, message).help(help)
+}
+
+fn words(endpoint: &Endpoint) -> String {
+    let Endpoint { weight, health, labels, proxy, .. } = endpoint;
+    let labels = if labels.is_empty() { String::new() } else { format!(", {labels}") };
+    let proxy = proxy.map(|proxy| format!(", proxy {proxy}")).unwrap_or_default();
+    format!("{health}, weight {weight}{labels}{proxy}")
+}

@@ -1,0 +1,293 @@
+//! The guards, told by hand what a provider tells.
+
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    ConsulQuery, EndpointSource, EscapedSlashes, Health, Providers, Spot, Visibility,
+};
+
+use super::*;
+use crate::provider::Stale;
+
+const GRACE: Duration = Duration::from_secs(60);
+
+/// Guards, and what they are told.
+struct Place {
+    guards: Guards,
+    specification: Arc<MeshSpecification>,
+    sightings: Sightings,
+    now: Now,
+}
+
+fn name() -> ServiceName {
+    "shop/store".parse().unwrap()
+}
+
+fn source() -> Source {
+    (Provider::Consul, name())
+}
+
+fn set(last: &[u8]) -> Vec<Endpoint> {
+    let one = |last: &u8| Endpoint::new(Provider::Consul, [10, 0, 0, *last].into());
+    last.iter().map(one).collect()
+}
+
+fn service(consul: bool, drained: bool) -> Service {
+    let query = ConsulQuery {
+        service: "store".into(),
+        datacenter: None,
+        namespace: None,
+        partition: None,
+        filter: None,
+        tagged_address: None,
+    };
+    let asked =
+        Providers { registered: !consul, consul: consul.then_some(query), ..Providers::default() };
+    Service {
+        name: name(),
+        account: name().to_string().parse().unwrap(),
+        ports: Vec::new(),
+        endpoints: EndpointSource::Providers(asked),
+        mode: None,
+        visibility: Visibility::Public,
+        escaped_slashes: EscapedSlashes::Reject,
+        drained,
+        external: None,
+        subsets: Vec::new(),
+        spot: Spot {
+            file: "p.toml".into(),
+            line: 1,
+            column: 1,
+            end_line: 1,
+            end_column: 2,
+            bytes: (0, 1),
+        },
+    }
+}
+
+fn specification(services: impl IntoIterator<Item = Service>) -> Arc<MeshSpecification> {
+    let services = services.into_iter().map(|one| (one.name.clone(), Arc::new(one)));
+    Arc::new(MeshSpecification { services: services.collect(), ..MeshSpecification::default() })
+}
+
+impl Place {
+    fn new(kept: impl IntoIterator<Item = KeptEndpoints>) -> Self {
+        Self {
+            guards: Guards::new(ShrinkRule { keep_share: 0.5, grace: GRACE }, kept),
+            specification: specification([service(true, false)]),
+            sightings: Sightings::default(),
+            now: Now {
+                timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
+                instant: Instant::now(),
+            },
+        }
+    }
+
+    fn advance(&mut self) {
+        let sightings = [(Provider::Consul, self.sightings.clone())];
+        self.guards.advance(&self.specification, sightings, self.now);
+    }
+
+    fn sees(&mut self, endpoints: Vec<Endpoint>, is_confirmed: bool) {
+        let learned_at = self.now.timestamp;
+        let sighting = Sighting {
+            endpoints: Arc::new(endpoints),
+            index: 1,
+            learned_at,
+            is_confirmed,
+            problems: Arc::default(),
+            stale: None,
+        };
+        self.sightings.services.insert(name(), Arc::new(sighting));
+        self.sightings.is_complete = true;
+        self.advance();
+    }
+
+    fn passes(&mut self, time: Duration) {
+        self.now.instant += time;
+        self.now.timestamp += jiff::SignedDuration::try_from(time).unwrap();
+        self.advance();
+    }
+
+    fn believed(&self) -> Vec<u8> {
+        let believed = self.guards.believed().0.get(&source());
+        let last = |one: &Endpoint| match one.address {
+            std::net::IpAddr::V4(address) => address.octets()[3],
+            std::net::IpAddr::V6(_) => 0,
+        };
+        believed.iter().flat_map(|all| healthy(all)).map(last).collect()
+    }
+
+    fn held(&self) -> Option<Held> {
+        self.guards.beliefs().get(&source())?.held
+    }
+
+    /// What there is to be kept, as the store takes it.
+    fn kept(&mut self) -> Vec<KeptEndpoints> {
+        self.guards.take_unkept().0
+    }
+}
+
+#[test]
+fn a_loss_is_held_back_until_the_grace_is_over() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    assert_eq!((place.believed(), place.held()), (vec![1, 2, 3], None));
+    place.sees(set(&[]), true);
+    assert_eq!(place.believed(), [1, 2, 3]);
+    let held = place.held().unwrap();
+    assert_eq!((held.before, held.left), (3, 0));
+    assert_eq!(held.until, Some(place.now.timestamp + jiff::SignedDuration::from_secs(60)));
+    assert_eq!(place.guards.deadline(), Some(place.now.instant + GRACE));
+    // Who is new is there at once, and the grace goes on.
+    place.passes(GRACE / 2);
+    place.sees(set(&[4]), true);
+    assert_eq!(place.believed(), [1, 2, 3, 4]);
+    assert_eq!(place.held().unwrap().until, held.until);
+    place.passes(GRACE / 2);
+    assert_eq!((place.believed(), place.held()), (vec![4], None));
+    assert_eq!(place.guards.deadline(), None);
+}
+
+#[test]
+fn what_nobody_vouches_for_is_held_back_without_end() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.sees(set(&[]), false);
+    place.passes(GRACE * 100);
+    assert_eq!((place.believed(), place.held().unwrap().until), (vec![1, 2, 3], None));
+    // The grace begins when somebody does.
+    place.sees(set(&[]), true);
+    place.passes(GRACE / 2);
+    assert_eq!(place.believed(), [1, 2, 3]);
+    place.passes(GRACE / 2);
+    assert!(place.believed().is_empty());
+}
+
+#[test]
+fn who_comes_back_ends_it() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.sees(set(&[]), true);
+    place.sees(set(&[1, 2]), true);
+    assert_eq!((place.believed(), place.held()), (vec![1, 2], None));
+    place.passes(GRACE);
+    assert_eq!(place.believed(), [1, 2]);
+}
+
+#[test]
+fn an_operator_accepts_what_is_held_back_and_nothing_else() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    assert_eq!(place.guards.accept(&name(), place.now), Err(NothingHeld));
+    assert_eq!(place.believed(), [1, 2, 3]);
+    place.sees(set(&[]), false);
+    place.guards.accept(&name(), place.now).unwrap();
+    assert_eq!((place.believed(), place.held()), (vec![], None));
+    // It was accepted, so it is what later ones are compared with.
+    place.passes(GRACE);
+    assert_eq!((place.believed(), place.held()), (vec![], None));
+}
+
+#[test]
+fn of_a_drained_service_nothing_is_doubted() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.sees(set(&[]), true);
+    place.specification = specification([service(true, true)]);
+    place.advance();
+    assert_eq!((place.believed(), place.held()), (vec![], None));
+}
+
+#[test]
+fn what_was_kept_is_believed_until_the_provider_tells_and_is_doubted_as_before() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    let kept = place.kept();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(place.kept(), [], "kept once");
+
+    let mut place = Place::new(kept);
+    assert!(place.guards.has_of(Provider::Consul));
+    place.advance();
+    assert_eq!(place.believed(), [1, 2, 3]);
+    assert_eq!(place.guards.unheard().collect::<Vec<_>>(), [source()]);
+    place.sees(set(&[]), true);
+    assert_eq!(place.believed(), [1, 2, 3]);
+    assert_eq!(place.guards.unheard().count(), 0);
+    assert_eq!(place.kept(), [], "a doubt is no news for the disk");
+    place.passes(GRACE);
+    assert_eq!(place.kept()[0].endpoints, Arc::default());
+}
+
+#[test]
+fn who_asks_no_more_is_forgotten_here_and_on_disk() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.kept();
+    place.specification = specification([service(false, false)]);
+    place.sightings.services.clear();
+    place.advance();
+    assert!(place.believed().is_empty());
+    assert_eq!(place.guards.take_unkept(), (vec![], vec![source()]));
+    place.guards.put_back([source()]);
+    assert_eq!(place.guards.take_unkept(), (vec![], vec![source()]));
+}
+
+#[test]
+fn of_who_joined_by_itself_a_loss_is_doubted_too() {
+    let mut place = Place::new([]);
+    place.specification = specification([service(false, false)]);
+    place.sees(set(&[1, 2]), true);
+    place.sightings.services.clear();
+    place.advance();
+    assert_eq!(place.believed(), [1, 2]);
+    place.passes(GRACE);
+    assert!(place.believed().is_empty());
+    assert!(place.guards.beliefs().is_empty());
+}
+
+#[test]
+fn a_provider_that_is_stale_changes_nothing() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    let stale = Stale { since: place.now.timestamp, reason: "nobody answers".to_owned() };
+    place.sightings.stale = Some(stale);
+    place.advance();
+    place.passes(GRACE * 100);
+    assert_eq!(place.believed(), [1, 2, 3]);
+    let findings = crate::findings(&place.guards, &OrdMap::new());
+    let words: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    assert!(words.len() == 1 && words[0].contains("nobody answers"), "{words:?}");
+}
+
+#[test]
+fn one_that_flaps_gets_no_traffic_for_a_while_and_is_kept_as_it_is() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    for _ in 0..3 {
+        place.passes(Duration::from_secs(1));
+        place.sees(set(&[2, 3]), true);
+        place.passes(Duration::from_secs(1));
+        place.sees(set(&[1, 2, 3]), true);
+    }
+    assert_eq!(place.believed(), [2, 3]);
+    let believed = place.guards.believed().0.get(&source()).unwrap();
+    assert_eq!(believed[0].health, Health::Unhealthy);
+    assert_eq!(place.kept()[0].endpoints, Arc::new(set(&[1, 2, 3])));
+    assert_eq!(crate::findings(&place.guards, &OrdMap::new()).len(), 1);
+    place.passes(Duration::from_secs(30));
+    assert_eq!(place.believed(), [1, 2, 3]);
+}
+
+#[test]
+fn endpoints_are_dated_from_when_they_came() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1]), true);
+    let first = place.now.timestamp;
+    place.passes(GRACE);
+    place.sees(set(&[1, 2]), true);
+    let since = place.guards.beliefs().get(&source()).unwrap().since.clone();
+    let dates: Vec<_> = since.values().copied().collect();
+    assert_eq!(dates, [first, place.now.timestamp]);
+}

@@ -1,0 +1,114 @@
+//! Agents that die, come back without their memory, or are many.
+
+use ironmesh_tests::{Consul, eventually};
+
+use crate::answers::options;
+use crate::liar::{Fault, Liar};
+use crate::watching::{Watching, query};
+use ironmesh_providers::consul::ConsulOptions;
+
+#[tokio::test]
+async fn an_agent_that_comes_back_empty_is_not_vouched_for_until_it_knows_as_much() {
+    let Some(mut consul) = Consul::dev().await else { return };
+    for (id, address) in [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")] {
+        consul.register("web", id, address).await;
+    }
+    let web = Watching::web(options(&[consul.url(0)]));
+    web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
+    consul.kill(0).await;
+    let reason = web.is_stale("no Consul agent can be used").await;
+    assert!(reason.contains(&consul.url(0)), "{reason}");
+    assert_eq!(web.of("web").unwrap().endpoints.len(), 3);
+
+    consul.start(0);
+    consul.ready().await;
+    eventually("an empty answer that nobody vouches for", async || match web.of("web") {
+        Some(found) if found.endpoints.is_empty() && !found.is_confirmed => Ok(()),
+        found => Err(format!("{found:?}")),
+    })
+    .await;
+    for (id, address) in [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("d", "10.0.0.4")] {
+        consul.register("web", id, address).await;
+    }
+    web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.4"]).await;
+    // Now it knows as much as before, and a scale to zero is one.
+    for id in ["a", "b", "d"] {
+        consul.deregister(id).await;
+    }
+    web.finds("web", &[]).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_silent_is_left_for_the_next_one() {
+    let Some(consul) = Consul::dev().await else { return };
+    consul.register("web", "a", "10.0.0.1").await;
+    let own = consul.address_of_its_own();
+    let [one, other] =
+        [Liar::before(consul.url(0), own).await, Liar::before(consul.url(0), own).await];
+    let web = Watching::web(options(&[one.url(), other.url()]));
+    web.finds("web", &["10.0.0.1"]).await;
+    assert_eq!(other.asked(), 0);
+    for fault in [Fault::Silence, Fault::Refusal] {
+        one.be(fault);
+        consul.register("web", "b", "10.0.0.2").await;
+        web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+        one.be(Fault::None);
+        other.be(Fault::Refusal);
+        consul.deregister("b").await;
+        web.finds("web", &["10.0.0.1"]).await;
+        other.be(Fault::None);
+    }
+}
+
+#[tokio::test]
+async fn more_services_than_connections_take_turns() {
+    let Some(consul) = Consul::dev().await else { return };
+    let names: Vec<String> = (0..12).map(|n| format!("s{n}")).collect();
+    let services = names.iter().map(|name| (name.as_str(), Some(query(name))));
+    let few = ConsulOptions { max_connections: 3, ..options(&[consul.url(0)]) };
+    let watching = Watching::services(few, services);
+    for name in &names {
+        watching.finds(name, &[]).await;
+    }
+    for (n, name) in names.iter().enumerate() {
+        consul.register(name, name, &format!("10.0.0.{n}")).await;
+        watching.finds(name, &[&format!("10.0.0.{n}")]).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_attaches_sees_what_is_known_and_never_less_than_woke_him() {
+    let Some(consul) = Consul::dev().await else { return };
+    let web = Watching::web(options(&[consul.url(0)]));
+    // Attached before there was anything: nothing is known, which is not that there is nothing.
+    let mut early = web.sightings.clone();
+    web.finds("web", &[]).await;
+    // An addition that a removal has cancelled is not told on its own.
+    for round in 0..20 {
+        consul.register("web", "a", "10.0.0.1").await;
+        consul.deregister("a").await;
+        let name = format!("10.0.1.{round}");
+        consul.register("web", "b", &name).await;
+        web.finds("web", &[&name]).await;
+        let seen = early.borrow_and_update().clone();
+        assert_eq!(seen, web.now());
+    }
+    // What each wake-up shows is at least as new as what the one before showed.
+    let watched = tokio::spawn(async move {
+        let mut last = 0;
+        while early.changed().await.is_ok() {
+            let now = early.borrow_and_update().clone();
+            let index = now.services.values().map(|found| found.index).max().unwrap_or(0);
+            assert!(index >= last, "{index} after {last}");
+            last = index;
+            if now.services.values().any(|found| found.endpoints.len() == 4) {
+                return;
+            }
+        }
+        panic!("the provider ended before all was seen");
+    });
+    for (id, address) in [("x", "10.0.2.1"), ("y", "10.0.2.2"), ("z", "10.0.2.3")] {
+        consul.register("web", id, address).await;
+    }
+    watched.await.unwrap();
+}

@@ -1,0 +1,265 @@
+//! What is found, and answers that are wrong. After each of them a real addition and a real removal are seen.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{ConsulQuery, Health, Provider};
+use ironmesh_providers::EndpointsProvider as _;
+use ironmesh_providers::consul::ConsulOptions;
+use ironmesh_tests::{Consul, eventually};
+use serde_json::{Value, json};
+
+use crate::liar::{Fault, Liar};
+use crate::watching::{Watching, query, specification};
+
+pub(crate) fn options(agents: &[String]) -> ConsulOptions {
+    ConsulOptions { agents: agents.to_vec(), ..ConsulOptions::default() }
+}
+
+#[tokio::test]
+async fn what_consul_knows_of_an_instance_is_known_of_its_endpoint() {
+    let Some(consul) = Consul::dev().await else { return };
+    let web = Watching::web(options(&[consul.url(0)]));
+    assert_eq!(web.provider.provider(), Provider::Consul);
+    web.finds("web", &[]).await;
+    let instance = |check: &str, status: &str| {
+        json!({
+            "Node": "n1", "Address": "10.0.0.1", "NodeMeta": { "zone": "eu-1" },
+            "Service": {
+                "ID": "web-1", "Service": "web", "Port": 80, "Tags": ["v1"],
+                "Meta": { "ironmesh-proxy": "6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f" },
+                "Weights": { "Passing": 8, "Warning": 3 }
+            },
+            "Check": { "Node": "n1", "CheckID": check, "Name": check, "Status": status, "ServiceID": "web-1" }
+        })
+    };
+    consul.register_as(instance("works", "passing")).await;
+    let found = web.finds("web", &["10.0.0.1"]).await;
+    let endpoint = &found.endpoints[0];
+    assert_eq!(endpoint.instance.as_deref(), Some("n1/web-1"));
+    assert_eq!((endpoint.port, endpoint.weight, endpoint.health), (Some(80), 8, Health::Healthy));
+    assert_eq!(endpoint.labels.to_string(), "v1=true");
+    assert_eq!(endpoint.locality.to_string(), "/eu-1");
+    assert!(endpoint.proxy.is_some());
+
+    let becomes = async |health: Health, weight: u32| {
+        eventually(&format!("{health} with {weight}"), async || {
+            let found = web.of("web").unwrap();
+            let now = (found.endpoints[0].health, found.endpoints[0].weight);
+            if now == (health, weight) { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+    };
+    consul.register_as(instance("works", "warning")).await;
+    becomes(Health::Healthy, 3).await;
+    consul.register_as(instance("works", "critical")).await;
+    becomes(Health::Unhealthy, 8).await;
+    consul.register_as(instance("_service_maintenance:web-1", "critical")).await;
+    becomes(Health::Draining, 8).await;
+}
+
+#[tokio::test]
+async fn services_that_ask_the_same_share_a_query_and_filters_are_consuls() {
+    let Some(consul) = Consul::dev().await else { return };
+    for (id, address, tag) in [("a", "10.0.0.1", "v1"), ("b", "10.0.0.2", "v2 \"&+")] {
+        let service = json!({
+            "ID": id, "Service": "a web/ö", "Address": address, "Port": 80, "Tags": [tag],
+            "TaggedAddresses": { "wan": { "Address": "192.0.2.1", "Port": 443 } }
+        });
+        let node =
+            json!({ "Node": format!("node-{id}"), "Address": "10.255.0.1", "Service": service });
+        consul.register_as(node).await;
+    }
+    let liar = Liar::before(consul.url(0), consul.address_of_its_own()).await;
+    let all = query("a web/ö");
+    let second = ConsulQuery {
+        filter: Some(r#"Service.Tags contains `v2 "&+`"#.into()),
+        tagged_address: Some("wan".into()),
+        ..all.clone()
+    };
+    let services =
+        [("all", Some(all.clone())), ("same", Some(all)), ("second", Some(second)), ("none", None)];
+    let watching = Watching::services(options(&[liar.url()]), services);
+    let one = watching.finds("all", &["10.0.0.1", "10.0.0.2"]).await;
+    let other = watching.finds("same", &["10.0.0.1", "10.0.0.2"]).await;
+    assert!(Arc::ptr_eq(&one.endpoints, &other.endpoints));
+    let second = watching.finds("second", &["192.0.2.1"]).await;
+    assert_eq!(second.endpoints[0].port, Some(443));
+    assert!(watching.of("none").is_none(), "nobody asks for it");
+
+    // What was known of a question that stays is the same; what nobody asks any more is forgotten.
+    watching.provider.follow(&specification([("all", Some(query("a web/ö")))]));
+    eventually("the others to be gone", async || match watching.now().services.len() {
+        1 => Ok(()),
+        count => Err(count),
+    })
+    .await;
+    assert!(Arc::ptr_eq(&watching.of("all").unwrap().endpoints, &one.endpoints));
+}
+
+#[tokio::test]
+async fn a_filter_that_consul_refuses_concerns_its_service_alone() {
+    let Some(consul) = Consul::dev().await else { return };
+    consul.register("web", "a", "10.0.0.1").await;
+    let filtered = |filter: &str| ConsulQuery { filter: Some(filter.into()), ..query("web") };
+    let services = |filter| [("web", Some(query("web"))), ("bad", Some(filtered(filter)))];
+    let watching = Watching::services(options(&[consul.url(0)]), services("Service.ID == a"));
+    watching.finds("bad", &["10.0.0.1"]).await;
+    watching.provider.follow(&specification(services("nonsense ==")));
+    watching.finds("web", &["10.0.0.1"]).await;
+    eventually("what was asked before to be forgotten", async || match watching.of("bad") {
+        None => Ok(()),
+        Some(found) => Err(format!("{found:?}")),
+    })
+    .await;
+    consul.register("web", "b", "10.0.0.2").await;
+    watching.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    watching.provider.follow(&specification(services("Service.ID == b")));
+    watching.finds("bad", &["10.0.0.2"]).await;
+}
+
+/// Something is wrong; then nothing is any more, and an addition and a removal are seen.
+async fn survives(fault: Fault, see: impl AsyncFnOnce(&Watching)) {
+    let Some(consul) = Consul::dev().await else { return };
+    consul.register("web", "a", "10.0.0.1").await;
+    consul.register("web", "b", "10.0.0.2").await;
+    let liar = Liar::before(consul.url(0), consul.address_of_its_own()).await;
+    let web = Watching::web(options(&[liar.url()]));
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    liar.be(fault);
+    see(&web).await;
+    liar.be(Fault::None);
+    consul.register("web", "c", "10.0.0.3").await;
+    web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
+    consul.deregister("a").await;
+    web.finds("web", &["10.0.0.2", "10.0.0.3"]).await;
+}
+
+/// The service is stale for this reason, and what is known of it stays.
+async fn answered_with(status: u16, body: &str, reason: &str) {
+    survives(Fault::Answer { status, index: 1_000_000, body: body.to_owned() }, async |web| {
+        let found = web.is_stale_of("web", reason).await;
+        assert_eq!(found.endpoints.len(), 2);
+        assert!(web.now().stale.is_none(), "{:?}", web.now());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn json_that_is_none_is_not_believed() {
+    answered_with(200, "[{", "the answer cannot be read").await;
+}
+
+#[tokio::test]
+async fn an_answer_of_another_shape_is_not_believed() {
+    answered_with(200, r#"{"web": []}"#, "the answer cannot be read").await;
+}
+
+#[tokio::test]
+async fn an_agent_that_fails_at_one_question_is_not_left_alone() {
+    answered_with(500, "rpc error", "rpc error").await;
+}
+
+#[tokio::test]
+async fn a_service_that_may_not_be_read_says_what_to_do() {
+    answered_with(403, "Permission denied", "the right to read this service").await;
+}
+
+#[tokio::test]
+async fn entries_of_no_use_leave_what_their_instances_were() {
+    let entry = |node: &str, id: &str, address: Value, port: Value| {
+        json!({
+            "Node": { "Node": node, "Address": "10.255.0.1", "Unknown": {} },
+            "Service": { "ID": id, "Service": "web", "Address": address, "Port": port, "New": [1] },
+            "Checks": []
+        })
+    };
+    let entries = json!([
+        entry("node-a", "a", json!("host.example.com"), json!(8080)),
+        entry("node-b", "b", json!("10.0.0.2"), json!("http")),
+        entry("node-c", "c", json!("10.0.0.7"), json!(8080)),
+        entry("node-d", "d", json!("10.0.0.7"), json!(8080)),
+        entry("node-c", "c", json!("10.0.0.8"), json!(8080)),
+        7
+    ]);
+    // Not ahead of the real one, which would let a query with it wait.
+    let fault = Fault::Answer { status: 200, index: 3, body: entries.to_string() };
+    survives(fault, async |web| {
+        let found = web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.7"]).await;
+        let of: Vec<_> = found.problems.iter().map(|problem| problem.instance.as_str()).collect();
+        for instance in ["node-a/a", "node-b/b", "node-c/c", "node-d/d", "entry 5"] {
+            assert!(of.contains(&instance), "{:?}", found.problems);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_index_that_goes_backwards_over_an_empty_answer_is_no_news_to_rely_on() {
+    let fault = Fault::Answer { status: 200, index: 3, body: "[]".to_owned() };
+    survives(fault, async |web| {
+        eventually("an empty answer that nobody vouches for", async || match web.of("web") {
+            Some(found) if found.endpoints.is_empty() && !found.is_confirmed => Ok(()),
+            found => Err(format!("{found:?}")),
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_was_cut_for_want_of_rights_is_not_vouched_for() {
+    let filtered = Fault::Headers(vec![("X-Consul-Results-Filtered-By-ACLs", "true")]);
+    let Some(consul) = Consul::dev().await else { return };
+    consul.register("web", "a", "10.0.0.1").await;
+    let liar = Liar::before(consul.url(0), consul.address_of_its_own()).await;
+    let web = Watching::web(options(&[liar.url()]));
+    web.finds("web", &["10.0.0.1"]).await;
+    liar.be(filtered);
+    consul.register("web", "b", "10.0.0.2").await;
+    eventually("two that nobody vouches for", async || match web.of("web") {
+        Some(found) if found.endpoints.len() == 2 && !found.is_confirmed => Ok(()),
+        found => Err(format!("{found:?}")),
+    })
+    .await;
+    liar.be(Fault::None);
+    consul.deregister("a").await;
+    web.finds("web", &["10.0.0.2"]).await;
+}
+
+#[tokio::test]
+async fn a_server_without_a_leader_is_not_believed() {
+    let headers = vec![("X-Consul-KnownLeader", "false")];
+    survives(Fault::Headers(headers), async |web| {
+        web.is_stale("knows of no leader").await;
+        assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_has_not_heard_of_its_leader_for_long_is_not_believed() {
+    let headers = vec![("X-Consul-LastContact", "10001")];
+    survives(Fault::Headers(headers), async |web| {
+        web.is_stale("for more than 10 s").await;
+        assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_partition_leaves_what_is_known() {
+    survives(Fault::Silence, async |web| {
+        web.is_stale("no answer within").await;
+        assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_agent_that_cuts_everybody_off_leaves_what_is_known() {
+    survives(Fault::Refusal, async |web| {
+        web.is_stale("no Consul agent can be used").await;
+        assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
+    })
+    .await;
+}

@@ -1,0 +1,89 @@
+//! Three servers and an agent with mutual TLS, ACLs and encrypted gossip, some of which die.
+
+use fs_err as fs;
+use ironmesh_providers::consul::ConsulOptions;
+use ironmesh_tests::Consul;
+use ironmesh_tests::consul::{AGENT, READS_ALL};
+
+use crate::watching::{Watching, query};
+
+async fn options(consul: &Consul, agents: &[u8]) -> ConsulOptions {
+    let token = consul.token("mesh", READS_ALL).await;
+    let file = consul.file("token");
+    fs::write(&file, token.secret).unwrap();
+    ConsulOptions {
+        agents: agents.iter().map(|agent| consul.url(*agent)).collect(),
+        token_file: Some(file),
+        ca: Some(consul.file("ca.pem")),
+        certificate: Some(consul.file("client.pem")),
+        key: Some(consul.file("client.key")),
+        ..ConsulOptions::default()
+    }
+}
+
+#[tokio::test]
+async fn servers_that_die_are_no_event_until_there_is_no_quorum() {
+    let Some(mut consul) = Consul::cluster().await else { return };
+    consul.register("web", "a", "10.0.0.1").await;
+    let whole = options(&consul, &[0, 1, 2]).await;
+    let of_agent = ConsulOptions { agents: vec![consul.url(AGENT)], ..whole.clone() };
+    let through_agent = Watching::web(of_agent);
+    through_agent.finds("web", &["10.0.0.1"]).await;
+    let web = Watching::web(whole);
+    web.finds("web", &["10.0.0.1"]).await;
+
+    // kill -9 of the leader: the others choose another.
+    let leader = consul.leader().await;
+    consul.kill(leader).await;
+    consul.register("web", "b", "10.0.0.2").await;
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    through_agent.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    consul.deregister("a").await;
+    web.finds("web", &["10.0.0.2"]).await;
+
+    // One of three is left: what it knows may be old.
+    let another = (leader + 1) % 3;
+    consul.kill(another).await;
+    let reason = web.is_stale("no Consul agent can be used").await;
+    for server in 0..3 {
+        assert!(reason.contains(&consul.url(server)), "{reason}");
+    }
+    assert_eq!(web.of("web").unwrap().endpoints.len(), 1);
+    through_agent.is_stale("no Consul agent can be used").await;
+    assert_eq!(through_agent.of("web").unwrap().endpoints.len(), 1);
+
+    consul.start(leader);
+    consul.start(another);
+    consul.register("web", "c", "10.0.0.3").await;
+    consul.deregister("b").await;
+    web.finds("web", &["10.0.0.3"]).await;
+    through_agent.finds("web", &["10.0.0.3"]).await;
+}
+
+#[tokio::test]
+async fn over_tls_all_queries_share_few_connections() {
+    let Some(consul) = Consul::cluster().await else { return };
+    let names: Vec<String> = (0..450).map(|n| format!("s{n}")).collect();
+    let services = names.iter().map(|name| (name.as_str(), Some(query(name))));
+    // Without HTTP/2 it would take one each, and the agent would refuse more than 200 by default.
+    let watching = Watching::services(options(&consul, &[AGENT]).await, services);
+    for name in &names {
+        watching.finds(name, &[]).await;
+    }
+    let connections = consul.connections(AGENT);
+    assert!((1..=4).contains(&connections), "{connections}");
+    for name in ["s0", "s449"] {
+        consul.register(name, name, "10.0.0.1").await;
+        watching.finds(name, &["10.0.0.1"]).await;
+    }
+}
+
+#[tokio::test]
+async fn who_shows_no_certificate_is_told_why_he_gets_no_answer() {
+    let Some(consul) = Consul::cluster().await else { return };
+    let whole = options(&consul, &[0]).await;
+    let unknown = ConsulOptions { certificate: None, key: None, ..whole.clone() };
+    Watching::web(unknown).is_stale("set `certificate` and `key`").await;
+    let untrusting = ConsulOptions { ca: Some(consul.file("client.pem")), ..whole };
+    Watching::web(untrusting).is_stale("invalid peer certificate").await;
+}

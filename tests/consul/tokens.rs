@@ -1,0 +1,100 @@
+//! Tokens that are missing, unknown, weak, revoked, or replaced. Consul answers most of them as if there were
+//! no instances.
+
+use fs_err as fs;
+use ironmesh_providers::consul::ConsulOptions;
+use ironmesh_tests::consul::READS_ALL;
+use ironmesh_tests::{Consul, eventually};
+
+use crate::answers::options;
+use crate::watching::{Watching, query};
+
+#[tokio::test]
+async fn without_a_token_nothing_is_believed() {
+    let Some(consul) = Consul::dev_with_tokens().await else { return };
+    consul.register("web", "a", "10.0.0.1").await;
+    let web = Watching::web(options(&[consul.url(0)]));
+    let reason = web.is_stale("none is set; name a file as `token_file`").await;
+    assert!(reason.contains(READS_ALL), "{reason}");
+    assert!(web.of("web").is_none());
+}
+
+#[tokio::test]
+async fn a_token_is_believed_as_far_as_it_reads_and_a_new_one_is_taken_from_its_file() {
+    let Some(consul) = Consul::dev_with_tokens().await else { return };
+    consul.register("web", "a", "10.0.0.1").await;
+    consul.register("web", "b", "10.0.0.2").await;
+    let file = consul.file("token");
+    let with_file = ConsulOptions { token_file: Some(file.clone()), ..options(&[consul.url(0)]) };
+    let services = [("web", Some(query("web"))), ("db", Some(query("db")))];
+    let watching = Watching::services(with_file, services);
+    watching.is_stale("token file").await;
+
+    let unknown = "7a1f9f8e-5d55-4d0a-8f0e-0d5b4f0f4d10";
+    let node = r#"node_prefix "" { policy = "read" }"#;
+    let service = r#"service_prefix "" { policy = "read" }"#;
+    let reads_web = format!(r#"service "web" {{ policy = "read" }} {node}"#);
+    let [services_only, nodes_only, narrow, good] = [
+        consul.token("services", service).await,
+        consul.token("nodes", node).await,
+        consul.token("narrow", &reads_web).await,
+        consul.token("good", READS_ALL).await,
+    ];
+    fs::write(&file, unknown).unwrap();
+    watching.is_stale("does not know the token").await;
+    fs::write(&file, &services_only.secret).unwrap();
+    watching.is_stale("may read no node").await;
+    fs::write(&file, &nodes_only.secret).unwrap();
+    watching.is_stale("may read no service").await;
+    assert!(watching.now().services.is_empty());
+
+    // It reads `web` and not `db`, of which it cannot be known whether there is any.
+    fs::write(&file, format!("{}\n", narrow.secret)).unwrap();
+    watching.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    eventually("nothing of `db` to rely on", async || match watching.of("db") {
+        Some(found) if found.endpoints.is_empty() && !found.is_confirmed => Ok(()),
+        found => Err(format!("{found:?}")),
+    })
+    .await;
+    fs::write(&file, &good.secret).unwrap();
+    watching.finds("db", &[]).await;
+
+    // From good to weak: what was known stays, whatever Consul answers.
+    fs::write(&file, &services_only.secret).unwrap();
+    watching.is_stale("may read no node").await;
+    assert_eq!(watching.of("web").unwrap().endpoints.len(), 2);
+    fs::write(&file, &good.secret).unwrap();
+    watching.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+
+    consul.revoke(&good).await;
+    watching.is_stale("does not know the token").await;
+    assert_eq!(watching.of("web").unwrap().endpoints.len(), 2);
+    let another = consul.token("another", READS_ALL).await;
+    fs::write(&file, &another.secret).unwrap();
+    consul.deregister("a").await;
+    watching.finds("web", &["10.0.0.2"]).await;
+    consul.register("web", "c", "10.0.0.3").await;
+    watching.finds("web", &["10.0.0.2", "10.0.0.3"]).await;
+}
+
+#[tokio::test]
+async fn a_token_that_loses_its_rights_takes_nothing_away() {
+    let Some(consul) = Consul::dev_with_tokens().await else { return };
+    consul.register("web", "a", "10.0.0.1").await;
+    let token = consul.token("mesh", READS_ALL).await;
+    let file = consul.file("token");
+    fs::write(&file, &token.secret).unwrap();
+    let with_file = ConsulOptions { token_file: Some(file), ..options(&[consul.url(0)]) };
+    let web = Watching::web(with_file);
+    web.finds("web", &["10.0.0.1"]).await;
+    consul.change_policy("mesh", r#"service_prefix "" { policy = "read" }"#).await;
+    // Something happens to the service, so that its query returns: with nothing.
+    consul.register("web", "b", "10.0.0.2").await;
+    web.is_stale("may read no node").await;
+    assert_eq!(web.of("web").unwrap().endpoints.len(), 1);
+    consul.change_policy("mesh", READS_ALL).await;
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    consul.deregister("a").await;
+    consul.deregister("b").await;
+    web.finds("web", &[]).await;
+}

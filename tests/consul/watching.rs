@@ -1,0 +1,123 @@
+//! A provider that follows services, and what a test sees of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ironmesh_catalog::service::{EscapedSlashes, Visibility};
+use ironmesh_catalog::{
+    ConsulQuery, EndpointSource, MeshSpecification, Providers, Service, ServiceName, Spot,
+};
+use ironmesh_providers::consul::{Consul, ConsulOptions};
+use ironmesh_providers::{EndpointsProvider as _, Sighting, Sightings};
+use ironmesh_tests::eventually;
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+pub(crate) struct Watching {
+    pub(crate) provider: Consul,
+    pub(crate) sightings: watch::Receiver<Sightings>,
+}
+
+impl Watching {
+    /// Follows the instances of the Consul service `web`, for a service of the same name.
+    pub(crate) fn web(options: ConsulOptions) -> Self {
+        Self::services(options, [("web", Some(query("web")))])
+    }
+
+    /// Follows services, each with its question.
+    pub(crate) fn services<'a>(
+        options: ConsulOptions,
+        services: impl IntoIterator<Item = (&'a str, Option<ConsulQuery>)>,
+    ) -> Self {
+        let provider = Consul::start(options, Timestamp::now).unwrap();
+        let sightings = provider.sightings();
+        provider.follow(&specification(services));
+        Self { provider, sightings }
+    }
+
+    /// What is known now.
+    pub(crate) fn now(&self) -> Sightings {
+        self.sightings.borrow().clone()
+    }
+
+    /// What is known of a service now.
+    pub(crate) fn of(&self, service: &str) -> Option<Arc<Sighting>> {
+        self.sightings.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
+    }
+
+    /// Waits until a service has exactly these endpoints, and all is well.
+    pub(crate) async fn finds(&self, service: &str, addresses: &[&str]) -> Arc<Sighting> {
+        let wanted: BTreeSet<_> = addresses.iter().map(|&address| address.to_owned()).collect();
+        eventually(&format!("{service} at {addresses:?}"), async || {
+            let found = self.of(service);
+            let is_there = found.as_ref().is_some_and(|found| {
+                let at: BTreeSet<_> =
+                    found.endpoints.iter().map(|found| found.address.to_string()).collect();
+                at == wanted && found.stale.is_none() && found.is_confirmed
+            });
+            match found.filter(|_| is_there && self.now().stale.is_none()) {
+                Some(found) => Ok(found),
+                None => Err(format!("{:#?}", self.now())),
+            }
+        })
+        .await
+    }
+
+    /// Waits until nothing is believed, and returns why.
+    pub(crate) async fn is_stale(&self, because: &str) -> String {
+        eventually(&format!("staleness: {because}"), async || match self.now().stale {
+            Some(stale) if stale.reason.contains(because) => Ok(stale.reason),
+            stale => Err(format!("{stale:?}")),
+        })
+        .await
+    }
+
+    /// Waits until one service alone is stale, and returns what is known of it.
+    pub(crate) async fn is_stale_of(&self, service: &str, because: &str) -> Arc<Sighting> {
+        eventually(&format!("staleness of {service}: {because}"), async || match self.of(service) {
+            Some(found) if found.stale.iter().any(|stale| stale.reason.contains(because)) => {
+                Ok(found)
+            }
+            found => Err(format!("{found:?}")),
+        })
+        .await
+    }
+}
+
+/// All instances of a Consul service.
+pub(crate) fn query(service: &str) -> ConsulQuery {
+    ConsulQuery {
+        service: service.into(),
+        datacenter: None,
+        namespace: None,
+        partition: None,
+        filter: None,
+        tagged_address: None,
+    }
+}
+
+/// Policy that defines these services.
+pub(crate) fn specification<'a>(
+    services: impl IntoIterator<Item = (&'a str, Option<ConsulQuery>)>,
+) -> Arc<MeshSpecification> {
+    let service = |(name, consul): (&str, Option<ConsulQuery>)| {
+        let registered = consul.is_none();
+        let providers = Providers { registered, consul, ..Providers::default() };
+        let service = Service {
+            name: name.parse().unwrap(),
+            account: name.parse().unwrap(),
+            ports: Vec::new(),
+            endpoints: EndpointSource::Providers(providers),
+            mode: None,
+            visibility: Visibility::default(),
+            escaped_slashes: EscapedSlashes::default(),
+            drained: false,
+            external: None,
+            subsets: Vec::new(),
+            spot: Spot::new(&"policy.toml".into(), "", 0..0),
+        };
+        (service.name.clone(), Arc::new(service))
+    };
+    let services = services.into_iter().map(service).collect();
+    Arc::new(MeshSpecification { services, ..MeshSpecification::default() })
+}

@@ -1,0 +1,344 @@
+//! A real Consul, on addresses of its own: one agent, or three servers and an agent with TLS, ACLs and
+//! encrypted gossip.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs_err as fs;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::process::Child;
+use crate::programs::require_consul;
+use crate::tls::plain_http_client;
+use crate::{Loopback, eventually};
+
+/// A running Consul. Its agents end with it.
+#[derive(Debug)]
+pub struct Consul {
+    program: PathBuf,
+    /// Before the folder, so that they have ended when that is removed.
+    agents: Vec<Option<Child>>,
+    loopback: Loopback,
+    folder: TempDir,
+    kind: Kind,
+    http: reqwest::Client,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// One agent that keeps nothing, and that everybody may ask.
+    Dev,
+    /// One agent that keeps nothing and denies by default.
+    DevWithTokens,
+    /// Three servers, and behind them an agent.
+    Cluster,
+}
+
+/// The token that may do everything, where there are tokens.
+pub const MASTER: &str = "5d1a7b7e-2f6b-4d6f-9a43-6d7a3c1f0b11";
+/// Longer than servers keep one waiting for a leader.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The rights that the mesh asks for.
+pub const READS_ALL: &str =
+    r#"service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }"#;
+/// Of a cluster, the agent that is no server.
+pub const AGENT: u8 = 3;
+
+impl Consul {
+    /// One agent that keeps nothing: started again, it is empty. `None` where Consul is missing and the test is
+    /// to be skipped.
+    pub async fn dev() -> Option<Self> {
+        Self::start_all(Kind::Dev, 1).await
+    }
+
+    /// The same, with ACLs: who has no token sees nothing.
+    pub async fn dev_with_tokens() -> Option<Self> {
+        Self::start_all(Kind::DevWithTokens, 1).await
+    }
+
+    /// Three servers (0 to 2) and an agent ([`AGENT`]), with mutual TLS and ACLs.
+    pub async fn cluster() -> Option<Self> {
+        Self::start_all(Kind::Cluster, 4).await
+    }
+
+    async fn start_all(kind: Kind, count: u8) -> Option<Self> {
+        let program = require_consul()?;
+        let folder = tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap();
+        let agents = (0..count).map(|_| None).collect();
+        let http = plain_http_client();
+        let mut consul = Self { program, agents, loopback: Loopback::claim(), folder, kind, http };
+        if kind == Kind::Cluster {
+            consul.make_certificates().await;
+        }
+        for agent in 0..count {
+            consul.start(agent);
+        }
+        consul.ready().await;
+        Some(consul)
+    }
+
+    /// Starts an agent that does not run.
+    pub fn start(&mut self, agent: u8) {
+        let name = format!("agent{agent}");
+        let config = self.file(&format!("{name}.json"));
+        fs::write(&config, self.config(agent).to_string()).unwrap();
+        let mut command = Command::new(&self.program);
+        command.current_dir(self.folder.path()).arg("agent").arg("-config-file").arg(&config);
+        if self.kind != Kind::Cluster {
+            command.arg("-dev");
+        }
+        let log = self.file(&format!("{name}.log"));
+        let slot = self.agents.get_mut(usize::from(agent)).unwrap();
+        *slot = Some(Child::start(&format!("consul {name}"), &mut command, &log));
+    }
+
+    /// SIGKILL. Returns when it is gone.
+    pub async fn kill(&mut self, agent: u8) {
+        let slot = self.agents.get_mut(usize::from(agent)).unwrap();
+        slot.take().expect("the agent runs").kill_hard().await;
+    }
+
+    /// Waits until all agents that run know of a leader, and of all servers that run.
+    pub async fn ready(&mut self) {
+        let running: Vec<u8> =
+            (0..).zip(&self.agents).filter(|(_, child)| child.is_some()).map(|(n, _)| n).collect();
+        let servers = running.iter().filter(|agent| **agent != AGENT).count();
+        for agent in self.agents.iter_mut().flatten() {
+            agent.assert_running();
+        }
+        for agent in running {
+            eventually("Consul to know its servers", async || {
+                let known = self.try_get(agent, "health/service/consul").await?;
+                let count = known.as_array().map_or(0, Vec::len);
+                if count >= servers { Ok(()) } else { Err(format!("{count} of {servers}")) }
+            })
+            .await;
+        }
+    }
+
+    /// Where the provider asks an agent.
+    pub fn url(&self, agent: u8) -> String {
+        match self.kind {
+            Kind::Cluster => format!("https://{}", self.loopback.socket(agent + 1, 8501)),
+            Kind::Dev | Kind::DevWithTokens => self.plain_url(agent),
+        }
+    }
+
+    /// Where tests ask it.
+    pub fn plain_url(&self, agent: u8) -> String {
+        format!("http://{}", self.loopback.socket(agent + 1, 8500))
+    }
+
+    /// A file of this Consul. Of a cluster, `ca.pem`, `client.pem` and `client.key` are there.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// An address for something that stands before it.
+    pub fn address_of_its_own(&self) -> std::net::IpAddr {
+        self.loopback.host(100)
+    }
+
+    /// Registers an instance of a service, on a node that no agent looks after.
+    pub async fn register(&self, service: &str, id: &str, address: &str) {
+        self.register_as(json!({
+            "Node": format!("node-{id}"), "Address": "10.255.0.1",
+            "Service": { "ID": id, "Service": service, "Address": address, "Port": 8080 }
+        }))
+        .await;
+    }
+
+    /// Registers whatever is said, as `/v1/catalog/register` takes it.
+    pub async fn register_as(&self, registration: Value) {
+        self.put("catalog/register", registration).await;
+    }
+
+    /// Takes an instance away that [`Self::register`] registered.
+    pub async fn deregister(&self, id: &str) {
+        let what = json!({ "Node": format!("node-{id}"), "ServiceID": id });
+        self.put("catalog/deregister", what).await;
+    }
+
+    /// Makes a token that has these rights.
+    pub async fn token(&self, name: &str, rules: &str) -> Token {
+        self.put("acl/policy", json!({ "Name": name, "Rules": rules })).await;
+        let made = self.put("acl/token", json!({ "Policies": [{ "Name": name }] })).await;
+        let text = |key: &str| made.get(key).and_then(Value::as_str).unwrap().to_owned();
+        Token { accessor: text("AccessorID"), secret: text("SecretID") }
+    }
+
+    /// Gives a policy of [`Self::token`] other rights.
+    pub async fn change_policy(&self, name: &str, rules: &str) {
+        let policies = self.try_get(self.anybody(), "acl/policies").await.unwrap();
+        let is = |policy: &&Value| policy.get("Name").and_then(Value::as_str) == Some(name);
+        let policy = policies.as_array().unwrap().iter().find(is).unwrap();
+        let id = policy.get("ID").and_then(Value::as_str).unwrap();
+        self.put(&format!("acl/policy/{id}"), json!({ "Name": name, "Rules": rules })).await;
+    }
+
+    /// How many connections there are to where the provider asks an agent of a cluster.
+    pub fn connections(&self, agent: u8) -> usize {
+        let std::net::IpAddr::V4(host) = self.loopback.host(agent + 1) else { return 0 };
+        // As the system writes it: the address in the order of this machine's bytes, and 01 for established.
+        let local = format!("{:08X}:{:04X}", u32::from_ne_bytes(host.octets()), 8501);
+        let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let is_one = |line: &&str| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            fields.get(1) == Some(&local.as_str()) && fields.get(3) == Some(&"01")
+        };
+        table.lines().filter(is_one).count()
+    }
+
+    /// Takes a token back.
+    pub async fn revoke(&self, token: &Token) {
+        let path = format!("acl/token/{}", token.accessor);
+        self.ask(self.anybody(), Method::DELETE, &path, None).await.unwrap();
+    }
+
+    /// Which of the servers leads.
+    pub async fn leader(&self) -> u8 {
+        eventually("a leader", async || {
+            let leader = self.try_get(self.anybody(), "status/leader").await?;
+            let leader = leader.as_str().unwrap_or_default().to_owned();
+            let is = |agent: &u8| leader == self.loopback.socket(agent + 1, 8300).to_string();
+            (0..AGENT).find(is).ok_or(leader)
+        })
+        .await
+    }
+
+    /// Writes something, as who may do everything, until Consul takes it: without a leader it does not.
+    pub async fn put(&self, path: &str, body: Value) -> Value {
+        eventually(&format!("Consul to take {path}"), async || {
+            self.ask(self.anybody(), Method::PUT, path, Some(&body)).await
+        })
+        .await
+    }
+
+    async fn try_get(&self, agent: u8, path: &str) -> Result<Value, String> {
+        self.ask(agent, Method::GET, path, None).await
+    }
+
+    async fn ask(
+        &self,
+        agent: u8,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, String> {
+        let url = format!("{}/v1/{path}", self.plain_url(agent));
+        let mut request =
+            self.http.request(method, url).timeout(PATIENCE).header("X-Consul-Token", MASTER);
+        if let Some(body) = body {
+            request = request.body(body.to_string());
+        }
+        let answer = request.send().await.map_err(|error| format!("{error:?}"))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| format!("{error:?}"))?;
+        if status.is_success() {
+            serde_json::from_str(&text).map_err(|error| format!("{text}: {error}"))
+        } else {
+            Err(format!("{status}: {text}"))
+        }
+    }
+
+    /// An agent that runs.
+    fn anybody(&self) -> u8 {
+        (0..).zip(&self.agents).find(|(_, child)| child.is_some()).map(|(n, _)| n).unwrap()
+    }
+
+    fn config(&self, agent: u8) -> Value {
+        let host = self.loopback.host(agent + 1);
+        let mut config = json!({
+            "node_name": format!("agent{agent}"),
+            "bind_addr": host, "client_addr": host.to_string(),
+            "ports": {
+                "http": 8500, "https": if self.kind == Kind::Cluster { 8501 } else { -1 }, "grpc": -1, "dns": -1, "server": 8300,
+                "serf_lan": 8301, "serf_wan": -1
+            },
+            "disable_update_check": true, "log_level": "warn",
+            "limits": { "http_max_conns_per_client": 500 }
+        });
+        let mut set = |name: &str, value: Value| {
+            config.as_object_mut().unwrap().insert(name.to_owned(), value);
+        };
+        if self.kind != Kind::Dev {
+            set(
+                "acl",
+                json!({
+                    "enabled": true, "default_policy": "deny",
+                    // What is revoked is to be seen soon: agents keep tokens for 30 s.
+                    "token_ttl": "200ms", "policy_ttl": "200ms",
+                    "tokens": { "master": MASTER, "agent": MASTER }
+                }),
+            );
+        }
+        if self.kind == Kind::Cluster {
+            let servers: Vec<_> =
+                (0..AGENT).map(|n| self.loopback.socket(n + 1, 8301).to_string()).collect();
+            let file = |name: &str| self.file(name).display().to_string();
+            set("retry_join", json!(servers));
+            set("retry_interval", json!("300ms"));
+            set("data_dir", json!(file(&format!("data{agent}"))));
+            let gossip = fs::read_to_string(self.file("gossip.key")).unwrap();
+            set("encrypt", json!(gossip.trim()));
+            set("ca_file", json!(file("ca.pem")));
+            set("cert_file", json!(file(&format!("agent{agent}.pem"))));
+            set("key_file", json!(file(&format!("agent{agent}.key"))));
+            for name in ["verify_incoming", "verify_outgoing", "verify_server_hostname"] {
+                set(name, json!(true));
+            }
+            if agent != AGENT {
+                set("server", json!(true));
+                set("bootstrap_expect", json!(3));
+            }
+            set("performance", json!({ "raft_multiplier": 1 }));
+        }
+        config
+    }
+
+    /// As operators make them: with Consul's own commands.
+    async fn make_certificates(&self) {
+        fs::write(self.file("gossip.key"), self.run(&["keygen"]).await).unwrap();
+        self.run(&["tls", "ca", "create"]).await;
+        self.rename("consul-agent-ca.pem", "ca.pem");
+        self.rename("consul-agent-ca-key.pem", "ca.key");
+        let authority = ["-ca=ca.pem", "-key=ca.key"];
+        for agent in 0..=AGENT {
+            let host = format!("-additional-ipaddress={}", self.loopback.host(agent + 1));
+            let kind = if agent == AGENT { "client" } else { "server" };
+            let flag = format!("-{kind}");
+            self.run(&[&["tls", "cert", "create", &flag, &host], &authority[..]].concat()).await;
+            self.rename(&format!("dc1-{kind}-consul-0.pem"), &format!("agent{agent}.pem"));
+            self.rename(&format!("dc1-{kind}-consul-0-key.pem"), &format!("agent{agent}.key"));
+        }
+        self.run(&[&["tls", "cert", "create", "-client"], &authority[..]].concat()).await;
+        self.rename("dc1-client-consul-0.pem", "client.pem");
+        self.rename("dc1-client-consul-0-key.pem", "client.key");
+    }
+
+    /// Runs a command of Consul, and returns what it prints.
+    async fn run(&self, arguments: &[&str]) -> Vec<u8> {
+        let mut command = Command::new(&self.program);
+        command.current_dir(self.folder.path()).args(arguments).kill_on_drop(true);
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "consul {arguments:?}: {output:?}");
+        output.stdout
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        let file = |name: &str| -> PathBuf { Path::new(self.folder.path()).join(name) };
+        fs::rename(file(from), file(to)).unwrap();
+    }
+}
+
+/// An ACL token.
+#[derive(Debug, Clone)]
+pub struct Token {
+    /// By which it is spoken of.
+    pub accessor: String,
+    /// What whoever has it shows.
+    pub secret: String,
+}
