@@ -144,3 +144,25 @@ fn an_age_is_told_in_its_largest_unit() {
         assert_eq!(age(then(), later.parse().unwrap()), words, "{later}");
     }
 }
+
+#[test]
+fn every_key_as_json_is_documented() {
+    fn keys(value: &serde_json::Value, into: &mut std::collections::BTreeSet<String>) {
+        match value {
+            serde_json::Value::Array(items) => items.iter().for_each(|item| keys(item, into)),
+            serde_json::Value::Object(fields) => {
+                into.extend(fields.keys().cloned());
+                fields.values().for_each(|value| keys(value, into));
+            }
+            _ => {}
+        }
+    }
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
+    let page = fs_err::read_to_string(page).unwrap();
+    let (_, page) = page.split_once("\n## Endpoints\n").unwrap();
+    let mut found = std::collections::BTreeSet::new();
+    keys(&serde_json::to_value(list()).unwrap(), &mut found);
+    assert!(found.len() > 30, "{found:?}");
+    let missing: Vec<_> = found.iter().filter(|key| !page.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "docs/reference/json.md does not have: {missing:?}");
+}
