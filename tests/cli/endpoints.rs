@@ -107,7 +107,7 @@ async fn what_cannot_be_told_or_accepted_is_refused_with_the_reason() {
         (&["endpoints", "shop/tll"][..], 1, unknown),
         (&["endpoints", "shop/tll", "--watch"], 1, unknown),
         (&["endpoints", "accept", "shop/tll"], 1, unknown),
-        (&["endpoints", "accept", "shop/till"], 1, "shop/till"),
+        (&["endpoints", "accept", "shop/till"], 1, "nothing is held back of this service"),
         (&["endpoints", "accept"], 2, "<NS/SERVICE>"),
         (&["endpoints", "Shop/till"], 2, "Shop/till"),
         (&["endpoints", "shop/till", "accept", "shop/till"], 2, "accept"),
