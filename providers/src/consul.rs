@@ -1,8 +1,8 @@
 //! Consul: the instances of its services are endpoints.
 //!
-//! One blocking query follows each question of policy ([`instances`]); one task decides whom they ask and
-//! whether the answers can be believed ([`warden`]); one task puts together what services are to know
-//! ([`board`]). Docs/decisions/0031 says how Consul is asked and believed, and why.
+//! One blocking query follows each question of policy (`instances`); one task decides whom they ask and
+//! whether the answers can be believed (`warden`); one task puts together what services are to know
+//! (`board`). How Consul is asked and believed, and why, is in docs/decisions/0031.
 //!
 //! It never decides that endpoints are gone because nobody answers: what was known stays, and is stale.
 

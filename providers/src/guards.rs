@@ -433,4 +433,4 @@ fn nobody(at: Timestamp) -> Sighting {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

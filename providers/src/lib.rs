@@ -78,7 +78,10 @@ impl Discovery {
         let of_changed: Vec<_> = changed.iter().flat_map(subsets).cloned().collect();
         changed.extend(of_changed);
         for name in changed {
-            let Some((endpoints, conflicts)) = self.endpoints(&name) else { continue };
+            let Some((endpoints, conflicts)) = self.endpoints(&name) else {
+                self.discovered.0.remove(&name);
+                continue;
+            };
             if self.discovered.0.get(&name).is_none_or(|known| **known != endpoints) {
                 self.discovered.0.insert(name.clone(), Arc::new(endpoints));
             }
@@ -96,17 +99,17 @@ impl Discovery {
         &self.conflicts
     }
 
-    /// The endpoints of a service that policy defines.
+    /// The endpoints of a service that policy defines; none as long as nothing is known of them.
     fn endpoints(&self, name: &ServiceName) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
         let service = self.specification.services.get(name)?;
         Some(match &service.endpoints {
-            EndpointSource::Providers(asked) => self.found(service, asked),
+            EndpointSource::Providers(asked) => self.found(service, asked)?,
             EndpointSource::Hostname => Default::default(),
             EndpointSource::Subset { of, labels } => {
                 let whole = self.specification.services.get(of)?;
                 let asked = whole.endpoints.providers();
-                let (mut endpoints, _) =
-                    asked.map_or_else(Default::default, |asked| self.found(whole, asked));
+                let found = asked.map(|asked| self.found(whole, asked));
+                let (mut endpoints, _) = found.unwrap_or_default()?;
                 endpoints.retain(|endpoint| endpoint.labels.include(labels));
                 (endpoints, Vec::new())
             }
@@ -115,10 +118,16 @@ impl Discovery {
 
     /// What all providers together have found of a service. One that is not asked may have been told of it
     /// by the instances themselves.
-    fn found(&self, service: &Service, asked: &Providers) -> (Vec<Endpoint>, Vec<Conflict>) {
+    fn found(
+        &self,
+        service: &Service,
+        asked: &Providers,
+    ) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
         let mut found = fixed::endpoints(&asked.fixed);
-        if let Some(believed) = self.believed.0.get(&(Provider::Consul, service.name.clone())) {
-            found.extend(believed.iter().cloned());
+        match self.believed.0.get(&(Provider::Consul, service.name.clone())) {
+            Some(believed) => found.extend(believed.iter().cloned()),
+            None if asked.consul.is_some() && found.is_empty() && !asked.registered => return None,
+            None => {}
         }
         if asked.registered {
             found.extend(self.registered.endpoints(&service.name));
@@ -127,7 +136,7 @@ impl Discovery {
             [only] => Some(only.target),
             _ => None,
         };
-        combine(found, target)
+        Some(combine(found, target))
     }
 }
 
@@ -139,3 +148,6 @@ pub fn discover(
 ) -> Discovered {
     Discovery::default().discover(specification, records, believed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,6 +74,8 @@ async fn more_services_than_connections_take_turns() {
         consul.register(name, name, &format!("10.0.0.{n}")).await;
         watching.finds(name, &[&format!("10.0.0.{n}")]).await;
     }
+    let connections = consul.connections(0);
+    assert!((2..=4).contains(&connections), "{connections}");
 }
 
 #[tokio::test]

@@ -179,11 +179,13 @@ impl Consul {
         self.put(&format!("acl/policy/{id}"), json!({ "Name": name, "Rules": rules })).await;
     }
 
-    /// How many connections there are to where the provider asks an agent of a cluster.
+    /// How many connections there are to where the provider asks an agent. (One agent alone is asked there by
+    /// the test as well, over one connection.)
     pub fn connections(&self, agent: u8) -> usize {
         let std::net::IpAddr::V4(host) = self.loopback.host(agent + 1) else { return 0 };
+        let port = if self.kind == Kind::Cluster { 8501 } else { 8500 };
         // As the system writes it: the address in the order of this machine's bytes, and 01 for established.
-        let local = format!("{:08X}:{:04X}", u32::from_ne_bytes(host.octets()), 8501);
+        let local = format!("{:08X}:{:04X}", u32::from_ne_bytes(host.octets()), port);
         let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
         let is_one = |line: &&str| {
             let fields: Vec<_> = line.split_whitespace().collect();

@@ -10,7 +10,7 @@ use super::in_front::InFront;
 use super::{Records, Snapshot};
 use crate::endpoint::Endpoint;
 use crate::name::ServiceName;
-use crate::proxy::ProxyId;
+use crate::proxy::{JoinRecord, ProxyId};
 
 /// How an endpoint of a service stands; or a proxy that joined as it, in front of no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ impl Snapshot {
     pub fn standings(&self, name: &ServiceName, past: &Records) -> Vec<Standing> {
         let Some(service) = self.service(name) else { return Vec::new() };
         let judge = self.judge(service);
-        let has_stood = |record: &crate::proxy::JoinRecord| {
+        let has_stood = |record: &JoinRecord| {
             record.services.contains(service.served_as())
                 && record.revoked.is_none()
                 && !self.records.contains_key(&record.id)

@@ -19,7 +19,7 @@ struct Place {
     now: Now,
 }
 
-fn name() -> ServiceName {
+pub(crate) fn name() -> ServiceName {
     "shop/store".parse().unwrap()
 }
 
@@ -27,12 +27,12 @@ fn source() -> Source {
     (Provider::Consul, name())
 }
 
-fn set(last: &[u8]) -> Vec<Endpoint> {
+pub(crate) fn set(last: &[u8]) -> Vec<Endpoint> {
     let one = |last: &u8| Endpoint::new(Provider::Consul, [10, 0, 0, *last].into());
     last.iter().map(one).collect()
 }
 
-fn service(consul: bool, drained: bool) -> Service {
+pub(crate) fn service(consul: bool, drained: bool) -> Service {
     let query = ConsulQuery {
         service: "store".into(),
         datacenter: None,
@@ -65,7 +65,7 @@ fn service(consul: bool, drained: bool) -> Service {
     }
 }
 
-fn specification(services: impl IntoIterator<Item = Service>) -> Arc<MeshSpecification> {
+pub(crate) fn specification(services: impl IntoIterator<Item = Service>) -> Arc<MeshSpecification> {
     let services = services.into_iter().map(|one| (one.name.clone(), Arc::new(one)));
     Arc::new(MeshSpecification { services: services.collect(), ..MeshSpecification::default() })
 }

@@ -94,9 +94,12 @@ impl RunningControlPlane {
             let behind = (record.id, port.clone());
             let applications =
                 snapshot.as_ref().and_then(|snapshot| snapshot.local_endpoints.get(&behind));
-            let is_in_force = record.participation.0.contains(&(port.service.clone(), port.port));
+            let dialled = snapshot.as_ref().and_then(|snapshot| snapshot.endpoints.get(&port));
+            let is_dialled = dialled.is_some_and(|dialled| {
+                dialled.iter().any(|one| one.address == record.mesh_address)
+            });
             EndpointView {
-                dialled_at: (applications.is_some() && is_in_force).then_some(record.mesh_address),
+                dialled_at: (applications.is_some() && is_dialled).then_some(record.mesh_address),
                 applications: applications.map(|all| (**all).clone()).unwrap_or_default(),
                 service: port.service,
                 port: port.port,

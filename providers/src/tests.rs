@@ -1,0 +1,55 @@
+//! From what is believed to what is discovered.
+
+use ironmesh_catalog::Labels;
+
+use super::*;
+use crate::guards::tests::{name, service, set, specification};
+
+fn believed(last: &[u8]) -> Believed {
+    Believed([((Provider::Consul, name()), Arc::new(set(last)))].into_iter().collect())
+}
+
+fn discovered(discovered: &Discovered, name: &ServiceName) -> Option<usize> {
+    discovered.0.get(name).map(|all| all.len())
+}
+
+#[test]
+fn of_whom_nothing_was_told_nothing_is_known_and_that_there_is_nobody_is_known() {
+    let (specification, records) = (specification([service(true, false)]), Records::new());
+    let mut discovery = Discovery::default();
+    let mut discover = |believed: &Believed| {
+        discovered(&discovery.discover(&specification, &records, believed), &name())
+    };
+    assert_eq!(discover(&Believed::default()), None);
+    assert_eq!(discover(&believed(&[])), Some(0));
+    assert_eq!(discover(&believed(&[1, 2])), Some(2));
+    assert_eq!(discover(&Believed::default()), None);
+}
+
+#[test]
+fn who_joins_by_itself_is_found_of_a_service_that_asks_nobody() {
+    let (specification, records) = (specification([service(false, false)]), Records::new());
+    let found = discover(&specification, &records, &believed(&[1]));
+    assert_eq!(discovered(&found, &name()), Some(1));
+    // A plan takes what was believed from what was discovered.
+    assert_eq!(Believed::of(&found), believed(&[1]));
+}
+
+#[test]
+fn a_part_of_a_service_follows_it() {
+    let labels: Labels = [("version", "v2")].into_iter().collect();
+    let part: ServiceName = "shop/part".parse().unwrap();
+    let mut whole = service(true, false);
+    whole.subsets = vec![part.clone()];
+    let endpoints = EndpointSource::Subset { of: name(), labels: labels.clone() };
+    let subset = Service { name: part.clone(), endpoints, subsets: Vec::new(), ..whole.clone() };
+    let (specification, records) = (specification([whole, subset]), Records::new());
+    let mut discovery = Discovery::default();
+    let found = discovery.discover(&specification, &records, &Believed::default());
+    assert_eq!(discovered(&found, &part), None);
+    let mut set = set(&[1, 2]);
+    set[1].labels = labels;
+    let believed = Believed([((Provider::Consul, name()), Arc::new(set))].into_iter().collect());
+    let found = discovery.discover(&specification, &records, &believed);
+    assert_eq!(discovered(&found, &part), Some(1));
+}
