@@ -6,6 +6,7 @@
 mod agents;
 mod answers;
 mod cluster;
+mod example;
 mod joined;
 mod liar;
 mod tokens;
