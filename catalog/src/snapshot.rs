@@ -312,9 +312,12 @@ impl Snapshot {
             let revoked = self.revoked.values().filter(has_stood).cloned();
             (InFront::of(self.joined_as(served).cloned()), InFront::of(revoked))
         };
+        let whole = self.service(served);
+        let asked = whole.and_then(|whole| whole.endpoints.providers());
         Judge {
             service,
-            is_drained: service.drained || self.service(served).is_some_and(|whole| whole.drained),
+            is_drained: service.drained || whole.is_some_and(|whole| whole.drained),
+            asks_consul: asked.is_some_and(|asked| asked.consul.is_some()),
             takes_plaintext: is_external || self.has_plaintext(service),
             in_front,
             revoked,

@@ -79,7 +79,7 @@ impl Discovery {
         changed.extend(of_changed);
         for name in changed {
             let Some((endpoints, conflicts)) = self.endpoints(&name) else {
-                self.discovered.0.remove(&name);
+                // What other providers knew before stays until those that are asked now have told.
                 continue;
             };
             if self.discovered.0.get(&name).is_none_or(|known| **known != endpoints) {
@@ -125,6 +125,8 @@ impl Discovery {
     ) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
         let mut found = fixed::endpoints(&asked.fixed);
         match self.believed.0.get(&(Provider::Consul, service.name.clone())) {
+            // Whoever may register in Consul may tag an instance, and outside nobody asks who it is.
+            Some(_) if service.external.is_some() => {}
             Some(believed) => found.extend(believed.iter().cloned()),
             None if asked.consul.is_some() && found.is_empty() && !asked.registered => return None,
             None => {}

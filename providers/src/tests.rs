@@ -1,6 +1,6 @@
 //! From what is believed to what is discovered.
 
-use ironmesh_catalog::Labels;
+use ironmesh_catalog::{External, Labels, Resolution, StaticEndpoint};
 
 use super::*;
 use crate::guards::tests::{name, service, set, specification};
@@ -23,7 +23,40 @@ fn of_whom_nothing_was_told_nothing_is_known_and_that_there_is_nobody_is_known()
     assert_eq!(discover(&Believed::default()), None);
     assert_eq!(discover(&believed(&[])), Some(0));
     assert_eq!(discover(&believed(&[1, 2])), Some(2));
-    assert_eq!(discover(&Believed::default()), None);
+    assert_eq!(discover(&Believed::default()), Some(2), "what was known stays");
+}
+
+#[test]
+fn what_was_known_stays_until_those_who_are_asked_now_have_told() {
+    let list = |last: &[u8]| {
+        let list = set(last).into_iter().map(|one| StaticEndpoint {
+            address: one.address,
+            port: None,
+            weight: 1,
+            labels: Labels::default(),
+            spot: service(true, false).spot,
+        });
+        let mut listed = service(true, false);
+        listed.endpoints = EndpointSource::fixed(list.collect());
+        specification([listed])
+    };
+    let mut discovery = Discovery::default();
+    let mut discover = |specification: &Arc<MeshSpecification>, believed: &Believed| {
+        discovered(&discovery.discover(specification, &Records::new(), believed), &name())
+    };
+    assert_eq!(discover(&list(&[1, 2, 3]), &Believed::default()), Some(3));
+    let asks = specification([service(true, false)]);
+    assert_eq!(discover(&asks, &Believed::default()), Some(3));
+    assert_eq!(discover(&asks, &believed(&[1, 2])), Some(2));
+}
+
+#[test]
+fn nobody_joins_a_service_outside_of_the_mesh() {
+    let mut outside = service(false, false);
+    outside.external = Some(External { hostname: None, resolution: Resolution::Static });
+    let (specification, records) = (specification([outside]), Records::new());
+    let found = discover(&specification, &records, &believed(&[1]));
+    assert_eq!(discovered(&found, &name()), Some(0));
 }
 
 #[test]

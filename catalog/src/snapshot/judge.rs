@@ -19,6 +19,8 @@ pub(super) struct Judge<'a> {
     pub(super) is_drained: bool,
     /// Whether endpoints that take no part are called in plaintext.
     pub(super) takes_plaintext: bool,
+    /// Whether policy asks Consul for its endpoints.
+    pub(super) asks_consul: bool,
     /// The proxies that joined as the service; none of one outside of the mesh.
     pub(super) in_front: InFront,
     /// Those of them that were shut out.
@@ -77,10 +79,20 @@ impl Judge<'_> {
 
     /// Whether an endpoint is called in plaintext where it takes no part.
     pub(super) fn is_called_in_plaintext(&self, endpoint: &Endpoint, front: Front<'_>) -> bool {
-        // One that is known by its proxy alone may have an application that nobody else reaches.
         self.takes_plaintext
-            && endpoint.provider != Provider::Registered
+            && self.is_asked(endpoint.provider)
             && !matches!(front, Front::Suspect(_) | Front::Revoked(_))
+    }
+
+    /// Whether policy itself asks a provider for the service's endpoints. Whoever may register in Consul may
+    /// tag an instance as belonging to a service: that opens no way in plaintext.
+    fn is_asked(&self, provider: Provider) -> bool {
+        match provider {
+            Provider::Static => true,
+            Provider::Consul => self.asks_consul,
+            // One that is known by its proxy alone may have an application that nobody else reaches.
+            Provider::Registered => false,
+        }
     }
 
     /// How an endpoint stands on all ports of the service. `past` are proxies whose certificates have ended.

@@ -14,11 +14,24 @@ use crate::name::Name;
 use crate::policy::Namespace;
 use crate::proxy::{Participation, Revocation};
 use crate::service::{
-    EndpointSource, EscapedSlashes, External, Port, Protocol, Resolution, StaticEndpoint,
-    Visibility,
+    ConsulQuery, EndpointSource, EscapedSlashes, External, Port, Protocol, Providers, Resolution,
+    StaticEndpoint, Visibility,
 };
 
 const WEB: u16 = 14001;
+
+/// Endpoints of a list, which is empty, and of Consul.
+fn asks_consul() -> EndpointSource {
+    let query = ConsulQuery {
+        service: "store".into(),
+        datacenter: None,
+        namespace: None,
+        partition: None,
+        filter: None,
+        tagged_address: None,
+    };
+    EndpointSource::Providers(Providers { consul: Some(query), ..Providers::default() })
+}
 
 fn service(name: &str) -> Service {
     let name: ServiceName = name.parse().unwrap();
@@ -31,7 +44,7 @@ fn service(name: &str) -> Service {
             protocol: Protocol::Http,
             target: 8080,
         }],
-        endpoints: EndpointSource::fixed(Vec::new()),
+        endpoints: asks_consul(),
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,

@@ -236,9 +236,9 @@ impl Reconciler {
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
+        self.note_presence(&news);
         let mut unserved = Vec::new();
         for (client, news) in &news {
-            self.note_presence(client, news);
             if news.streams > 0 {
                 if !self.clients.connected(client, &news.node) || !news.is_supplied {
                     unserved.push(Arc::clone(client));
@@ -291,16 +291,23 @@ impl Reconciler {
     }
 
     /// Takes note of who is connected and who is not.
-    fn note_presence(&mut self, client: &ClientKey, news: &ClientNews) {
-        let Ok(id) = client.parse::<ProxyId>() else { return };
-        if news.streams == 0 {
-            return self.suspicion.lost(id, Instant::now());
+    fn note_presence(&mut self, news: &[(ClientKey, ClientNews)]) {
+        let mut back = Vec::new();
+        for (client, news) in news {
+            let Ok(id) = client.parse::<ProxyId>() else { continue };
+            if news.streams == 0 {
+                self.suspicion.lost(id, Instant::now());
+                continue;
+            }
+            self.suspicion.connected(id);
+            let record = self.register.get(id);
+            if record.is_some_and(|record| record.suspect_since.is_some()) {
+                tracing::info!(proxy = %id, "the proxy is back: it is suspected to be dead no more");
+                back.push(id);
+            }
         }
-        self.suspicion.connected(id);
-        let is_suspect = self.register.get(id).is_some_and(|record| record.suspect_since.is_some());
-        if is_suspect {
-            tracing::info!(proxy = %id, "the proxy is back: it is suspected to be dead no more");
-            self.note_suspects(&[id], None);
+        if let Err(error) = self.register.suspect(&back, None) {
+            tracing::error!(error = chain(&error), "cannot keep who is suspected no more");
         }
     }
 
@@ -313,12 +320,9 @@ impl Reconciler {
         for proxy in &suspects {
             tracing::warn!(%proxy, "the proxy has been away for a minute: it is suspected to be dead");
         }
-        self.note_suspects(&suspects, Some(now));
-    }
-
-    fn note_suspects(&self, proxies: &[ProxyId], since: Option<Timestamp>) {
-        if let Err(error) = self.register.suspect(proxies, since) {
+        if let Err(error) = self.register.suspect(&suspects, Some(now)) {
             tracing::error!(error = chain(&error), "cannot keep who is suspected to be dead");
+            self.suspicion.put_back(suspects, Instant::now());
         }
     }
 

@@ -173,11 +173,13 @@ fn what_is_tagged_as_a_service_of_joined_proxies_is_never_called_in_plaintext() 
             vec![registered(&ready), instance("10.0.0.1", 8080), instance("10.0.0.2", 8080)];
         assemble_all(Mode::Permissive, vec![(store, known)], &[ready])
     };
-    let tagged = of(EndpointSource::registered());
-    assert_eq!(dialled(&tagged), one("10.0.0.1:15003", 1));
-    let [told] = &told(&tagged)[..] else { panic!("{:?}", told(&tagged)) };
-    assert!(told.contains("endpoint 10.0.0.2 of service `default/store` gets no traffic"));
-    let asked = of(EndpointSource::fixed(Vec::new()));
+    // Policy asks for those that joined, or has a list, and in Consul somebody says that they belong to it.
+    for tagged in [of(EndpointSource::registered()), of(EndpointSource::fixed(Vec::new()))] {
+        assert_eq!(dialled(&tagged), one("10.0.0.1:15003", 1));
+        let [told] = &told(&tagged)[..] else { panic!("{:?}", told(&tagged)) };
+        assert!(told.contains("endpoint 10.0.0.2 of service `default/store` gets no traffic"));
+    }
+    let asked = of(asks_consul());
     assert_eq!(dialled(&asked).len(), 2);
 }
 

@@ -80,6 +80,8 @@ pub(super) struct Endpoints {
     guards: Guards,
     discovery: Discovery,
     followed: Option<Arc<MeshSpecification>>,
+    /// The providers of which something was kept.
+    kept_of: BTreeSet<Provider>,
     /// Until when a start waits for those of whom something is kept.
     sync_by: Instant,
     /// Whether they have had their time.
@@ -110,8 +112,10 @@ impl Endpoints {
             (provider, sightings)
         };
         let providers = options.providers.into_iter().map(attach).collect();
+        let kept = store.kept_endpoints()?;
         Ok(Self {
-            guards: Guards::new(options.rule, store.kept_endpoints()?),
+            kept_of: kept.iter().map(|one| one.provider).collect(),
+            guards: Guards::new(options.rule, kept),
             store,
             providers,
             discovery: Discovery::default(),
@@ -169,24 +173,34 @@ impl Endpoints {
     /// The services of which too little is known to serve. One whose question is refused is waited for no
     /// longer than others: it keeps nobody else from being served.
     fn missing(&self) -> BTreeMap<Provider, Vec<ServiceName>> {
-        let mut missing: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut unheard: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (provider, service) in self.guards.unheard() {
-            let is_refused = self.guards.sightings().any(|(of, sightings)| {
-                of == provider
-                    && sightings.stale.is_none()
-                    && sightings.troubles.contains_key(&service)
-            });
-            let is_over = self.is_late && (is_refused || self.guards.has_of(provider));
-            if !is_over && !self.without.contains(&provider) {
-                missing.entry(provider).or_default().push(service);
-            }
+            unheard.entry(provider).or_default().push(service);
         }
-        missing
+        unheard.retain(|provider, _| !self.without.contains(provider));
+        if self.is_late {
+            unheard.retain(|provider, services| {
+                !self.kept_of.contains(provider) && !self.are_refused(*provider, services)
+            });
+        }
+        unheard
+    }
+
+    /// Whether a provider that tells of most services refuses to tell of these: then it is their question,
+    /// and not the provider.
+    fn are_refused(&self, provider: Provider, services: &[ServiceName]) -> bool {
+        self.guards.sightings().any(|(of, sightings)| {
+            of == provider
+                && sightings.stale.is_none()
+                && sightings.services.len() >= services.len()
+                && services.iter().all(|service| sightings.troubles.contains_key(service))
+        })
     }
 
     /// When there is something to do though nobody tells anything.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let sync = (!self.is_synced && !self.is_late).then_some(self.sync_by);
+        let is_waiting = !self.is_synced && Instant::now() < self.sync_by;
+        let sync = is_waiting.then_some(self.sync_by);
         let keep = self.guards.has_unkept().then(|| self.kept_at.map(|at| at + KEEP_EVERY));
         [sync, keep.flatten(), self.guards.deadline()].into_iter().flatten().min()
     }

@@ -15,6 +15,8 @@ pub(super) const LOST_FOR: Duration = Duration::from_secs(60);
 pub(super) struct Suspicion {
     connected: BTreeSet<ProxyId>,
     lost: BTreeMap<ProxyId, Instant>,
+    /// Whether more were lost than connected when it was looked last.
+    is_mass: bool,
 }
 
 impl Suspicion {
@@ -40,11 +42,23 @@ impl Suspicion {
     }
 
     /// Whom to suspect now. Not while more are lost than connected: then it is we who are cut off, or a
-    /// whole site, and nobody can tell who is dead. `records` are of those who may be there.
+    /// whole site, and nobody can tell who is dead; and when that ends, they have time to come back.
+    /// `records` are of those who may be there.
     pub(super) fn due(&mut self, records: &Records, now: Instant) -> Vec<ProxyId> {
         self.lost.retain(|id, _| records.contains_key(id));
-        if self.lost.len() > self.connected.len() {
+        let was_mass = std::mem::replace(&mut self.is_mass, self.lost.len() > self.connected.len());
+        if self.is_mass {
+            if !was_mass {
+                tracing::warn!(
+                    lost = self.lost.len(),
+                    connected = self.connected.len(),
+                    "more proxies are lost than connected: nobody is suspected to be dead"
+                );
+            }
             return Vec::new();
+        }
+        if was_mass {
+            self.lost.values_mut().for_each(|since| *since = now);
         }
         let is_due = |since: &Instant| now >= *since + LOST_FOR;
         let due: Vec<_> =
@@ -55,10 +69,14 @@ impl Suspicion {
         due
     }
 
+    /// That these are suspected could not be kept: they are looked at again.
+    pub(super) fn put_back(&mut self, proxies: Vec<ProxyId>, now: Instant) {
+        self.lost.extend(proxies.into_iter().map(|id| (id, now)));
+    }
+
     /// When somebody is to be suspected next, if all goes on as it is.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let is_mass = self.lost.len() > self.connected.len();
-        self.lost.values().filter(|_| !is_mass).min().map(|since| *since + LOST_FOR)
+        self.lost.values().filter(|_| !self.is_mass).min().map(|since| *since + LOST_FOR)
     }
 }
 
@@ -122,10 +140,14 @@ mod tests {
         }
         suspicion.lost(id(1), now);
         suspicion.lost(id(2), now);
-        assert_eq!((suspicion.deadline(), suspicion.due(&all, now + LOST_FOR * 9)), (None, vec![]));
-        // When others are back, who is away still is judged.
+        assert_eq!(suspicion.due(&all, now + LOST_FOR * 9), []);
+        assert_eq!(suspicion.deadline(), None);
+        // When others are back, who is away still has time to come back, and then is judged.
         suspicion.connected(id(2));
-        assert_eq!(suspicion.due(&all, now + LOST_FOR * 9), [id(1)]);
+        let later = now + LOST_FOR * 9;
+        assert_eq!(suspicion.due(&all, later), []);
+        assert_eq!(suspicion.deadline(), Some(later + LOST_FOR));
+        assert_eq!(suspicion.due(&all, later + LOST_FOR), [id(1)]);
     }
 
     #[test]

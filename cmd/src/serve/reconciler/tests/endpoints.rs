@@ -208,16 +208,29 @@ async fn who_is_away_for_a_minute_is_suspected_until_it_is_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_that_is_refused_keeps_nobody_from_being_served_for_long() {
+    let both = format!("{POLICY}{}", POLICY.replace("store", "till"));
+    let refused = |provider: &ByHand| {
+        let stale = Stale { since: Timestamp::now(), reason: "mend the filter".to_owned() };
+        provider.sightings.send_modify(|sightings| {
+            sightings.troubles.insert("till".parse().unwrap(), stale);
+        });
+    };
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
-    let stale = Stale { since: Timestamp::now(), reason: "mend the filter".to_owned() };
-    provider.sightings.send_modify(|sightings| {
-        sightings.troubles.insert("store".parse().unwrap(), stale);
-    });
+    refused(&provider);
+    provider.tell(&[1]);
+    let mut place = Place::open_with(&both, options(&provider));
     place.pass();
     assert!(!place.is_ready());
     assert!(place.waits_for().contains("mend the filter"), "{}", place.waits_for());
     advance(Duration::from_secs(5)).await;
     place.pass();
     assert!(place.is_ready());
+
+    // Of a provider that tells of nobody it may be its own trouble.
+    let provider = Arc::<ByHand>::default();
+    refused(&provider);
+    let mut place = Place::open_with(&both, options(&provider));
+    advance(Duration::from_secs(3600)).await;
+    place.pass();
+    assert!(!place.is_ready());
 }
