@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
-use ironmesh_catalog::{ProxyId, Question, Verdict};
+use ironmesh_catalog::{ProxyId, Question, ServiceName, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -18,6 +18,7 @@ use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
+use crate::endpoints::{Accepted, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 
 /// How long an answer may take. Issuing takes milliseconds.
@@ -89,6 +90,23 @@ impl Client {
     /// All that the proxy is to have whose UUID is or begins with `id`.
     pub async fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}/config"), None).await
+    }
+
+    /// The endpoints of a service, or of all.
+    pub async fn endpoints(
+        &self,
+        service: Option<&ServiceName>,
+    ) -> Result<EndpointList, ClientError> {
+        let path = service.map_or_else(
+            || "/v1/endpoints".to_owned(),
+            |service| format!("/v1/endpoints/{service}"),
+        );
+        self.call::<(), _>(Method::GET, &path, None).await
+    }
+
+    /// Believes what the providers of a service say, though it is doubted.
+    pub async fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, ClientError> {
+        self.call::<(), _>(Method::POST, &format!("/v1/endpoints/{service}/accept"), None).await
     }
 
     /// Whether a call would be let through, and why.

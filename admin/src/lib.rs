@@ -7,6 +7,7 @@
 
 mod api;
 mod client;
+mod endpoints;
 mod plan;
 mod server;
 
@@ -18,6 +19,10 @@ pub use api::{
     RollbackRequest, RolledBack,
 };
 pub use client::{Client, ClientError};
+pub use endpoints::{
+    Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
+    ProxyWithout, ServiceEndpoints, SourceView, StaleView,
+};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };

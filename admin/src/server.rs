@@ -12,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use ironmesh_catalog::{Question, Verdict};
+use ironmesh_catalog::{InvalidName, Question, ServiceName, Verdict};
 use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
@@ -21,6 +21,7 @@ use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
+use crate::endpoints::{Accepted, EndpointList};
 use crate::plan::{MAX_PLAN, Plan, PlanRequest};
 
 /// The control plane, as far as it is administered.
@@ -40,6 +41,12 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Shuts the proxy out whose UUID is `id`, for good. May block on the store.
     fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal>;
+
+    /// The endpoints of a service, or of all. Takes as long as looking at all of them does.
+    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, Refusal>;
+
+    /// Believes what the providers of a service say, though it is doubted. Blocks until that is done.
+    fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, Refusal>;
 
     /// Whether a call would be let through, and why.
     fn explain(&self, question: &Question) -> Result<Verdict, Refusal>;
@@ -160,6 +167,7 @@ pub async fn serve_reads(listener: TcpListener, control_plane: Shared) -> io::Re
 pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
     let all = reads()
         .route("/v1/policy/rollback", post(roll_back))
+        .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
         .route("/v1/proxies", post(bootstrap))
         .route("/v1/proxies/{id}/revoke", post(revoke))
         .route("/v1/plan", post(plan).layer(DefaultBodyLimit::max(MAX_PLAN)));
@@ -195,6 +203,8 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
 fn reads() -> Router<Shared> {
     let questions = Router::new()
         .route("/v1/explain", get(explain).post(explain_at_length))
+        .route("/v1/endpoints", get(all_endpoints))
+        .route("/v1/endpoints/{namespace}/{name}", get(endpoints))
         .layer(Extension(Questions::default()))
         .layer(DefaultBodyLimit::max(MAX_QUESTION));
     Router::new()
@@ -294,6 +304,36 @@ async fn explain_at_length(
     Json(question): Json<Question>,
 ) -> Result<Json<Verdict>, Refusal> {
     questions.ask(move || control_plane.explain(&question)).await
+}
+
+async fn all_endpoints(
+    State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
+) -> Result<Json<EndpointList>, Refusal> {
+    questions.ask(move || control_plane.endpoints(None)).await
+}
+
+async fn endpoints(
+    State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
+    Parameter(service): Parameter<(String, String)>,
+) -> Result<Json<EndpointList>, Refusal> {
+    let service = service_name(&service)?;
+    questions.ask(move || control_plane.endpoints(Some(&service))).await
+}
+
+async fn accept_endpoints(
+    State(control_plane): State<Shared>,
+    Parameter(service): Parameter<(String, String)>,
+) -> Result<Json<Accepted>, Refusal> {
+    let service = service_name(&service)?;
+    blocking(move || control_plane.accept_endpoints(&service)).await
+}
+
+/// The service that a path names by its namespace and its name.
+fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, Refusal> {
+    let text = format!("{namespace}/{name}");
+    text.parse().map_err(|invalid: InvalidName| Refusal::Request(invalid.to_string()))
 }
 
 async fn plan(

@@ -53,6 +53,8 @@ pub(crate) enum Command {
     /// Work on proxies
     #[command(subcommand)]
     Proxy(ProxyCommand),
+    /// Tell where the endpoints of services are, and whether they are called; if not, why not
+    Endpoints(EndpointsArguments),
     /// Tell what a code of findings means, such as IM0101, and what to do
     Explain(ExplainArguments),
 }
@@ -395,6 +397,36 @@ pub(crate) struct RevokeArguments {
     /// Why: kept, and told to the proxy and to whoever looks at it
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct EndpointsArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<EndpointsCommand>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The service [default: all of them]
+    #[arg(value_name = "NS/SERVICE")]
+    pub(crate) service: Option<ServiceName>,
+    /// Go on, and show what changes: on a terminal the whole, else a line for each change
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EndpointsCommand {
+    /// Believe what the providers of a service tell, though they have lost many of its endpoints at once
+    Accept(AcceptArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AcceptArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The service
+    #[arg(value_name = "NS/SERVICE")]
+    pub(crate) service: ServiceName,
 }
 
 /// Reads a UUID, or a part of one as it is printed.

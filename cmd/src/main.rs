@@ -5,6 +5,7 @@
 
 mod cli;
 mod demo;
+mod endpoints;
 mod exit;
 mod explain;
 mod new_folder;
@@ -39,6 +40,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
         Command::Policy(command) => runtime.block_on(policy::run(command, cli.output)),
+        Command::Endpoints(arguments) => {
+            runtime.block_on(endpoints::endpoints(arguments, cli.output))
+        }
         Command::Explain(arguments) => Ok(explain::explain(&arguments, cli.output)?),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
             runtime.block_on(proxy::bootstrap(arguments, cli.output))

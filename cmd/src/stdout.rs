@@ -11,11 +11,16 @@ pub(crate) struct Unwritten(#[source] io::Error);
 
 /// Writes a part of a result.
 pub(crate) fn write(words: Arguments<'_>) -> Result<(), Unwritten> {
+    offer(words).map(|_| ())
+}
+
+/// The same, and tells whether anybody reads it.
+pub(crate) fn offer(words: Arguments<'_>) -> Result<bool, Unwritten> {
     let mut stdout = io::stdout().lock();
     // At once: what is left over when the program ends is written without a word about how that went.
     match stdout.write_fmt(words).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(Unwritten),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).map_err(Unwritten),
     }
 }
 

@@ -31,6 +31,16 @@ pub fn findings(guards: &Guards, conflicts: &OrdMap<ServiceName, Arc<[Conflict]>
         .sightings()
         .map(|(provider, sightings)| (provider, sightings.stale.is_some()))
         .collect();
+    for (provider, sightings) in guards.sightings().filter(|(_, one)| one.stale.is_none()) {
+        findings.extend(sightings.troubles.iter().map(|(service, trouble)| {
+            let message = format!(
+                "{provider} has told nothing of service `{service}` since {:.0}: {}",
+                trouble.since, trouble.reason
+            );
+            let help = "the service has no endpoints from there until it does, but for those that were kept";
+            Finding::warning(PROVIDER_STALE, None, message).help(help)
+        }));
+    }
     for (source, belief) in guards.beliefs() {
         findings.extend(of_service(source, belief, is_stale.get(&source.0) == Some(&true)));
     }

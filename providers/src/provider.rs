@@ -32,6 +32,9 @@ pub struct Sightings {
     /// What it has found for each service that asks it, and had an answer since the provider began. While
     /// it is not there, nothing is known; that there is no endpoint is an answer.
     pub services: OrdMap<ServiceName, Arc<Sighting>>,
+    /// Since when and why there is no answer about services of which there has been none yet: their question
+    /// is refused, say. Of the others that is in [`Sighting::stale`].
+    pub troubles: OrdMap<ServiceName, Stale>,
     /// Whether it has had an answer to all that it was told to follow: what is not in `services` now is
     /// not asked for, or nobody has said anything about it.
     pub is_complete: bool,

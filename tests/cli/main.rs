@@ -15,6 +15,7 @@ mod check;
 mod closed_stdout;
 mod codes;
 mod command;
+mod endpoints;
 mod explain;
 mod first_start;
 mod import;

@@ -77,6 +77,14 @@ impl ControlPlane for Slow {
         unreachable!()
     }
 
+    fn endpoints(&self, _: Option<&ServiceName>) -> Result<EndpointList, Refusal> {
+        unreachable!()
+    }
+
+    fn accept_endpoints(&self, _: &ServiceName) -> Result<Accepted, Refusal> {
+        unreachable!()
+    }
+
     fn explain(&self, _: &Question) -> Result<Verdict, Refusal> {
         self.questions.answer();
         Err(Refusal::Unknown("nobody knows".to_owned()))

@@ -3,6 +3,7 @@
 use super::in_front::InFront;
 use super::judge::Judge;
 use super::standing::{Absence, Standing, State};
+use crate::codes::{PROXY_SUSPECTED, PROXY_WITHOUT_ENDPOINT};
 use crate::endpoint::Endpoint;
 use crate::finding::{Code, Finding};
 use crate::proxy::JoinRecord;
@@ -12,12 +13,6 @@ const ENDPOINT_WITHOUT_PROXY: Code = Code(404);
 
 /// An endpoint in front of which there may be several proxies.
 const ENDPOINT_WITH_SEVERAL_PROXIES: Code = Code(405);
-
-/// A proxy that may be dead.
-const SUSPECT: Code = Code(506);
-
-/// A proxy without an endpoint.
-const PROXY_WITHOUT_ENDPOINT: Code = Code(507);
 
 impl Judge<'_> {
     /// What is wrong with the endpoints of the service. `endpoints` are none where no provider has said yet
@@ -107,7 +102,7 @@ impl Judge<'_> {
             let help = format!(
                 "start its machine and its Envoy, or mend the network between it and here; if it is gone for good: `ironmesh proxy revoke {id}`"
             );
-            Some(Finding::warning(SUSPECT, None, message).help(help))
+            Some(Finding::warning(PROXY_SUSPECTED, None, message).help(help))
         };
         suspects.filter_map(|record| finding(record)).collect()
     }

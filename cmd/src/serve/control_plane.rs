@@ -1,5 +1,6 @@
 //! The running control plane, as the admin API sees it.
 
+mod endpoints;
 mod foresight;
 mod proxies;
 
@@ -8,13 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, FindingView, Joined,
-    MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig,
-    ProxyDetail, ProxyView, Readiness, Refusal, RevisionList, RevisionView, RevokeRequest, Revoked,
-    RollbackRequest, RolledBack, Waits,
+    Accepted, AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, EndpointList,
+    FindingView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView,
+    ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevisionList, RevisionView,
+    RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
 };
 use ironmesh_catalog::{
-    JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, Verdict,
+    JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, ServiceName, Verdict,
 };
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;
@@ -87,6 +88,14 @@ impl ControlPlane for RunningControlPlane {
 
     fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
         self.shut_out(id, request)
+    }
+
+    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, Refusal> {
+        self.endpoint_list(service)
+    }
+
+    fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, Refusal> {
+        self.accept(service)
     }
 
     fn explain(&self, question: &Question) -> Result<Verdict, Refusal> {

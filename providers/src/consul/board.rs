@@ -68,6 +68,7 @@ impl Board {
         for (name, asks) in &before {
             if self.asked.get(name).is_none_or(|now| now.own != asks.own) {
                 self.is_new |= self.sightings.services.remove(name).is_some();
+                self.is_new |= self.sightings.troubles.remove(name).is_some();
             }
         }
         let changed = self.asked.iter().filter(|(name, asks)| before.get(*name) != Some(*asks));
@@ -127,9 +128,16 @@ impl Board {
             }
         }
         let answers: Vec<_> = parts.iter().filter_map(|part| part.answer.as_ref()).collect();
+        let stale = parts.iter().filter_map(|part| part.stale.clone());
+        let stale = stale.min_by_key(|stale| stale.since);
         if answers.is_empty() && !parts.is_empty() {
+            if let Some(stale) = stale {
+                let known = self.sightings.troubles.insert(name.clone(), stale.clone());
+                self.is_new |= known.as_ref() != Some(&stale);
+            }
             return;
         }
+        self.is_new |= self.sightings.troubles.remove(name).is_some();
         let before = self.sightings.services.get(name);
         let mut problems = Vec::new();
         let endpoints = if let [(only, _)] = answers[..] {
@@ -147,7 +155,6 @@ impl Board {
         // That nobody joined by a tag is learned when it is asked for.
         let learned_at = answers.iter().map(|(_, at)| *at).max();
         let learned_at = learned_at.or_else(|| Some(before?.learned_at)).unwrap_or(now);
-        let stale = parts.iter().filter_map(|part| part.stale.clone());
         let sighting = Sighting {
             endpoints,
             index: answers.iter().map(|(found, _)| found.index).max().unwrap_or(0),
@@ -155,7 +162,7 @@ impl Board {
             is_confirmed: answers.len() == parts.len()
                 && answers.iter().all(|(found, _)| found.is_confirmed),
             problems: Arc::new(problems),
-            stale: stale.min_by_key(|stale| stale.since),
+            stale,
         };
         if before.is_none_or(|before| **before != sighting) {
             self.sightings.services.insert(name.clone(), Arc::new(sighting));

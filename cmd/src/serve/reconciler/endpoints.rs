@@ -53,12 +53,23 @@ impl Default for EndpointsOptions {
 /// What is known of endpoints besides where they are.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EndpointsView {
-    /// Of each provider: whether it has told all that it was asked, and since when it is stale.
-    pub(crate) providers: BTreeMap<Provider, (bool, Option<Stale>)>,
+    /// What each provider says of itself.
+    pub(crate) providers: BTreeMap<Provider, ProviderState>,
     pub(crate) beliefs: OrdMap<Source, Arc<Belief>>,
     pub(crate) conflicts: OrdMap<ServiceName, Arc<[Conflict]>>,
     /// What is waited for before anybody is served.
     pub(crate) waiting_for: Vec<String>,
+}
+
+/// How a provider fares.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ProviderState {
+    /// Whether it has told all that it was asked.
+    pub(crate) is_complete: bool,
+    /// Since when and why nobody can be asked.
+    pub(crate) stale: Option<Stale>,
+    /// Since when and why nothing is told of services of which nothing was told yet.
+    pub(crate) troubles: OrdMap<ServiceName, Stale>,
 }
 
 /// What endpoints providers know.
@@ -204,7 +215,12 @@ impl Endpoints {
 
     fn view(&self, now: Instant) -> EndpointsView {
         let told = |(provider, sightings): (Provider, &Sightings)| {
-            (provider, (sightings.is_complete, sightings.stale.clone()))
+            let state = ProviderState {
+                is_complete: sightings.is_complete,
+                stale: sightings.stale.clone(),
+                troubles: sightings.troubles.clone(),
+            };
+            (provider, state)
         };
         EndpointsView {
             providers: self.guards.sightings().map(told).collect(),
@@ -221,7 +237,12 @@ impl Endpoints {
                 names.push(format!("{} others", services.len() - names.len()));
             }
             let of_it = self.guards.sightings().find(|(of, _)| *of == provider);
-            let stale = of_it.and_then(|(_, sightings)| sightings.stale.as_ref());
+            let of_services = |sightings: &Sightings| {
+                services.iter().find_map(|name| sightings.troubles.get(name).cloned())
+            };
+            let stale = of_it.and_then(|(_, sightings)| {
+                sightings.stale.clone().or_else(|| of_services(sightings))
+            });
             let why = stale.map(|stale| format!(": {}", stale.reason)).unwrap_or_default();
             format!(
                 "the endpoints of {} from {provider}{why} (`ironmesh serve --without {provider}` does not wait)",

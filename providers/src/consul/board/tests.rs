@@ -159,3 +159,19 @@ fn it_is_complete_when_every_service_was_told_of_and_all_that_joined_are_known()
     take(&mut board, "web", found(&[], 3), 3);
     assert!(is_complete(&mut board));
 }
+
+#[test]
+fn why_a_question_that_was_never_answered_is_not_is_told() {
+    let mut board = Board::default();
+    board.ask([asked("web", Some("web"), &[])].into(), true, at(1));
+    for now in [at(2), at(3)] {
+        let question = Arc::new(question("web"));
+        board.take(&question, News::Trouble("the filter is refused".to_owned()), now);
+    }
+    let told = board.news().unwrap();
+    let trouble = told.troubles.values().next().unwrap();
+    assert_eq!((trouble.since, trouble.reason.as_str()), (at(2), "the filter is refused"));
+    assert!(told.services.is_empty() && !told.is_complete);
+    take(&mut board, "web", found(&[1], 4), 4);
+    assert!(board.news().unwrap().troubles.is_empty());
+}

@@ -1,0 +1,168 @@
+use ironmesh_admin::{ProblemView, ProxyWithout};
+use ironmesh_catalog::{Health, Labels, Locality, Provider, ProxyId};
+
+use super::*;
+
+fn then() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn row(address: &str, provider: Provider, standing: &str) -> EndpointRow {
+    EndpointRow {
+        address: address.parse().unwrap(),
+        port: None,
+        provider,
+        instance: None,
+        health: Health::Healthy,
+        locality: Locality::default(),
+        weight: 1,
+        labels: Labels::default(),
+        proxy: None,
+        dialled_at: None,
+        standing: standing.to_owned(),
+        reason: None,
+        since: None,
+        flapping: false,
+    }
+}
+
+/// A list with something of everything.
+pub(in crate::endpoints) fn list() -> EndpointList {
+    let stale = StaleView { since: then(), reason: "no agent answers".to_owned() };
+    let until = Some("2026-01-01T00:01:00Z".parse().unwrap());
+    let source = SourceView {
+        provider: Provider::Consul,
+        learned_at: then(),
+        index: Some(7),
+        confirmed: true,
+        stale: None,
+        held: Some(HeldView { since: then(), until, before: 4, left: 1 }),
+        problems: vec![ProblemView {
+            instance: "node/till-9".to_owned(),
+            reason: "`till.example` is no IP address".to_owned(),
+        }],
+    };
+    let id = ProxyId("6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f".parse().unwrap());
+    let part = |text: &str| text.into();
+    let participant = EndpointRow {
+        port: Some(8080),
+        locality: Locality { region: part("eu"), zone: part("a"), sub_zone: part("") },
+        weight: 2,
+        proxy: Some(id),
+        dialled_at: Some("10.0.0.5:15003".parse().unwrap()),
+        since: Some(then()),
+        ..row("10.0.0.5", Provider::Consul, "participant")
+    };
+    let flapping = EndpointRow {
+        port: Some(8080),
+        health: Health::Unhealthy,
+        flapping: true,
+        reason: Some("its proxy has not taken port 80 yet".to_owned()),
+        ..row("fd00::6", Provider::Consul, "not_taken")
+    };
+    EndpointList {
+        providers: vec![
+            ProviderView { provider: Provider::Consul, synced: true, stale: Some(stale) },
+            ProviderView { provider: Provider::Registered, synced: true, stale: None },
+        ],
+        services: vec![
+            ServiceEndpoints {
+                service: "shop/till".parse().unwrap(),
+                drained: false,
+                sources: vec![source],
+                endpoints: vec![
+                    participant,
+                    flapping,
+                    row("10.0.0.7", Provider::Static, "no_proxy"),
+                ],
+                conflicts: vec![ConflictView {
+                    address: [10, 0, 0, 7].into(),
+                    port: None,
+                    taken: Provider::Static,
+                    ignored: Provider::Consul,
+                }],
+                without_endpoint: vec![ProxyWithout {
+                    id,
+                    mesh_address: "10.0.0.9:15003".parse().unwrap(),
+                }],
+            },
+            ServiceEndpoints {
+                service: "vault".parse().unwrap(),
+                drained: true,
+                sources: Vec::new(),
+                endpoints: Vec::new(),
+                conflicts: Vec::new(),
+                without_endpoint: Vec::new(),
+            },
+        ],
+    }
+}
+
+#[test]
+fn what_is_wrong_stands_above_and_columns_are_as_wide_as_they_must_be() {
+    let now = "2026-01-01T02:59:59Z".parse().unwrap();
+    let expected = "\
+consul is stale since 2026-01-01T00:00:00Z: no agent answers
+
+shop/till
+  consul has lost 3 of 4 at 2026-01-01T00:00:00Z; they stay in use until 2026-01-01T00:01:00Z
+    if that is so: `ironmesh endpoints accept shop/till`
+  consul: `node/till-9` cannot be used: `till.example` is no IP address
+  ADDRESS         PROVIDER  HEALTH    LOCALITY  WEIGHT  AGE  STANDING
+  10.0.0.5:8080   consul    healthy   eu/a      2       2h   participant at 10.0.0.5:15003
+  [fd00::6]:8080  consul    flapping  -         1       -    not taken: its proxy has not taken port 80 yet
+  10.0.0.7        static    healthy   -         1       -    no proxy
+  proxy 6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f at 10.0.0.9:15003 has no endpoint
+  of 10.0.0.7, consul says something else than static, which is taken
+
+default/vault, drained: no endpoint of it is called
+  no endpoints
+";
+    assert_eq!(text(&list(), now), expected);
+    assert_eq!(text(&EndpointList::default(), now), "policy defines no service\n");
+}
+
+#[test]
+fn a_doubt_that_no_clock_ends_says_so() {
+    let held = HeldView { since: then(), until: None, before: 2, left: 0 };
+    let words =
+        "has lost 2 of 2 at 2026-01-01T00:00:00Z; they stay in use until that can be believed";
+    assert_eq!(doubt(&held), words);
+}
+
+#[test]
+fn an_age_is_told_in_its_largest_unit() {
+    for (later, words) in [
+        ("2026-01-01T00:00:00Z", "0s"),
+        ("2026-01-01T00:00:59.9Z", "59s"),
+        ("2026-01-01T00:01:00Z", "1m"),
+        ("2026-01-01T23:59:59Z", "23h"),
+        ("2026-02-01T00:00:00Z", "31d"),
+        // A clock that was set back.
+        ("2025-12-31T00:00:00Z", "0s"),
+    ] {
+        assert_eq!(age(then(), later.parse().unwrap()), words, "{later}");
+    }
+}
+
+#[test]
+fn every_key_as_json_is_documented() {
+    fn keys(value: &serde_json::Value, into: &mut std::collections::BTreeSet<String>) {
+        match value {
+            serde_json::Value::Array(items) => items.iter().for_each(|item| keys(item, into)),
+            serde_json::Value::Object(fields) => {
+                into.extend(fields.keys().cloned());
+                fields.values().for_each(|value| keys(value, into));
+            }
+            _ => {}
+        }
+    }
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
+    let page = fs_err::read_to_string(page).unwrap();
+    let (_, page) = page.split_once("\n## Endpoints\n").unwrap();
+    let mut found = std::collections::BTreeSet::new();
+    keys(&serde_json::to_value(list()).unwrap(), &mut found);
+    assert!(found.len() > 30, "{found:?}");
+    let missing: Vec<_> = found.iter().filter(|key| !page.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "docs/reference/json.md does not have: {missing:?}");
+}
