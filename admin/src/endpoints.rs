@@ -58,8 +58,8 @@ pub struct ServiceEndpoints {
 pub struct SourceView {
     /// The provider.
     pub provider: Provider,
-    /// When it was learned.
-    pub learned_at: Timestamp,
+    /// When it was learned; none where the provider has never answered.
+    pub learned_at: Option<Timestamp>,
     /// Which state of the provider it is, in its own count; none as long as it is what was kept from before.
     pub index: Option<u64>,
     /// Whether the provider vouches for it.

@@ -32,7 +32,7 @@ pub(in crate::endpoints) fn list() -> EndpointList {
     let until = Some("2026-01-01T00:01:00Z".parse().unwrap());
     let source = SourceView {
         provider: Provider::Consul,
-        learned_at: then(),
+        learned_at: Some(then()),
         index: Some(7),
         confirmed: true,
         stale: None,

@@ -29,10 +29,10 @@ impl RunningControlPlane {
         };
         let past = self.register.all_records();
         let services = services.iter().map(|service| of_service(&snapshot, service, &past, &found));
-        let providers = found.providers.iter().map(|(provider, (synced, stale))| ProviderView {
+        let providers = found.providers.iter().map(|(provider, state)| ProviderView {
             provider: *provider,
-            synced: *synced,
-            stale: stale.as_ref().map(stale_view),
+            synced: state.is_complete,
+            stale: state.stale.as_ref().map(stale_view),
         });
         Ok(EndpointList { providers: providers.collect(), services: services.collect() })
     }
@@ -75,6 +75,12 @@ fn of_service(
     let beliefs: Vec<_> = providers
         .filter_map(|provider| Some((*provider, found.beliefs.get(&(*provider, whole.clone()))?)))
         .collect();
+    let known = beliefs.iter().map(|(provider, belief)| source(*provider, belief));
+    let unanswered = found.providers.iter().filter_map(|(provider, state)| {
+        let trouble = state.troubles.get(whole)?;
+        let is_known = found.beliefs.contains_key(&(*provider, whole.clone()));
+        (!is_known).then(|| never_answered(*provider, trouble))
+    });
     let standings = snapshot.standings(&service.name, past);
     let without = |one: &Standing| {
         let id = one.proxy.filter(|_| one.endpoint.is_none())?;
@@ -84,7 +90,7 @@ fn of_service(
     ServiceEndpoints {
         service: service.name.clone(),
         drained: service.drained,
-        sources: beliefs.iter().map(|(provider, belief)| source(*provider, belief)).collect(),
+        sources: known.chain(unanswered).collect(),
         without_endpoint: standings.iter().filter_map(without).collect(),
         endpoints: standings.into_iter().filter_map(|one| row(service, one, &beliefs)).collect(),
         conflicts: conflicts.map(conflict_view).collect(),
@@ -100,7 +106,7 @@ fn source(provider: Provider, belief: &Belief) -> SourceView {
     };
     SourceView {
         provider,
-        learned_at: belief.learned_at,
+        learned_at: Some(belief.learned_at),
         index: sighting.map(|sighting| sighting.index),
         confirmed: sighting.is_some_and(|sighting| sighting.is_confirmed),
         stale: sighting.and_then(|sighting| sighting.stale.as_ref()).map(stale_view),
@@ -111,6 +117,19 @@ fn source(provider: Provider, belief: &Belief) -> SourceView {
             left,
         }),
         problems: problems.map(problem).collect(),
+    }
+}
+
+/// A provider that has said nothing of a service yet.
+fn never_answered(provider: Provider, trouble: &Stale) -> SourceView {
+    SourceView {
+        provider,
+        learned_at: None,
+        index: None,
+        confirmed: false,
+        stale: Some(stale_view(trouble)),
+        held: None,
+        problems: Vec::new(),
     }
 }
 
