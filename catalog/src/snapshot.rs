@@ -345,8 +345,10 @@ impl Snapshot {
         // What is behind each proxy, by the ports of the applications, and what of it is called.
         let mut behind: BTreeMap<ProxyId, Behind<'_>> = BTreeMap::new();
         let mut in_plaintext: Distinct<'_, SocketAddr> = Distinct::default();
+        // A provider knows one port of an instance, and not which of several service ports it is for.
+        let is_only = judge.service.ports.len() == 1;
         for endpoint in endpoints {
-            let target = endpoint.port.unwrap_or(port.target);
+            let target = endpoint.port.filter(|_| is_only).unwrap_or(port.target);
             let front = judge.front(endpoint);
             let mut takes_part = false;
             for record in front.proxies() {

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use ironmesh_admin::{
     AuditView, Client, DeniedView, FindingView, OthersView, ProxyView, Readiness,
 };
+use ironmesh_catalog::codes;
 use serde_json::json;
 
 use crate::cli::{Output, StatusArguments};
@@ -54,7 +55,7 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     let policy = &readiness.policy;
     wrong.extend(policy::wrong(policy));
     let of_mesh = readiness.findings.iter().chain(&policy.findings);
-    wrong.extend(of_mesh.filter(|finding| is_error(finding)).map(in_words));
+    wrong.extend(of_mesh.filter(|finding| is_wrong(finding)).map(in_words));
     let away: Vec<_> = proxies.iter().filter(|proxy| proxy.state == "away").collect();
     if !away.is_empty() {
         wrong.push(format!(
@@ -87,6 +88,13 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
 
 fn is_error(finding: &FindingView) -> bool {
     finding.severity == "error"
+}
+
+/// Whether operators are to see to it, though the mesh goes on with what it had: an endpoints provider that
+/// is stale, and a loss of endpoints that is held back.
+fn is_wrong(finding: &FindingView) -> bool {
+    let alarms = [codes::PROVIDER_STALE, codes::ENDPOINTS_HELD];
+    is_error(finding) || alarms.iter().any(|code| code.to_string() == finding.code)
 }
 
 fn in_words(finding: &FindingView) -> String {
@@ -158,7 +166,7 @@ fn text(
         }
     }
     let warnings = readiness.findings.iter().chain(&readiness.policy.findings);
-    for warning in warnings.filter(|finding| !is_error(finding)) {
+    for warning in warnings.filter(|finding| !is_wrong(finding)) {
         let _ = writeln!(text, "{}", in_words(warning).lines().next().unwrap_or_default());
     }
     if !text.is_empty() {

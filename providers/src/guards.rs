@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::provider::{Sighting, Sightings};
 use flaps::Flaps;
 pub use shrink::ShrinkRule;
-use shrink::{healthy, without_loss};
+use shrink::{Recent, healthy, without_loss};
 
 /// What a provider says of a service: which provider, of which service.
 pub type Source = (Provider, ServiceName);
@@ -111,6 +111,7 @@ struct Guarded {
     /// Where it follows from what was told, and not from what was kept.
     told: Option<Arc<Sighting>>,
     held: Option<Doubt>,
+    recent: Recent,
     flaps: Flaps,
     since: OrdMap<EndpointPlace, Timestamp>,
     due: Option<Instant>,
@@ -369,12 +370,12 @@ impl Guarded {
         if let Some(before) = &before {
             self.flaps.note(&before.endpoints, &told.endpoints, now.instant);
         }
-        let is_doubted =
-            !is_new && !is_accepted && !service.drained && rule.doubts(&self.good, &told.endpoints);
+        let is_lossy = self.recent.doubts(&rule, &self.good, &told.endpoints, now.instant);
+        let is_doubted = is_lossy && !is_new && !is_accepted && !service.drained;
         if is_doubted {
             let held = self.held.get_or_insert_with(|| Doubt {
                 since: now.timestamp,
-                before: healthy(&self.good).count(),
+                before: self.recent.before(&self.good),
                 confirmed: None,
             });
             held.confirmed = told.is_confirmed.then(|| held.confirmed.unwrap_or(now));
@@ -388,10 +389,14 @@ impl Guarded {
             }
         }
         self.held = None;
+        if is_lossy {
+            self.recent.forget();
+        }
         self.learned_at = told.learned_at;
         if self.good != told.endpoints {
             self.good = Arc::clone(&told.endpoints);
         }
+        self.recent.take(&self.good, now.instant);
         self.date(now.timestamp);
     }
 

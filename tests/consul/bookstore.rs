@@ -134,7 +134,7 @@ impl Store {
         let proxies = self.mesh.proxies().await;
         let is_it = |proxy: &&Value| proxy.to_string().contains(&format!("\"{address}"));
         let found = proxies.as_array().unwrap().iter().find(is_it).unwrap();
-        found["id"].as_str().unwrap_or_else(|| panic!("{found:#}")).to_owned()
+        found["id"].as_str().unwrap().to_owned()
     }
 
     /// A proxy joins, and its application registers, as its machine's agent is told it.

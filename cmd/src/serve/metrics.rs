@@ -1,8 +1,11 @@
 //! What `/metrics` says, in the words of OpenMetrics. Everything is read when it is asked for: there is
 //! no second book of numbers that could differ from what is.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ironmesh_catalog::Provider;
+use ironmesh_providers::Belief;
 use ironmesh_xds_server::{Closed, Counters, Hub, Turned};
 use ironmesh_xds_wire::ResourceType;
 use prometheus_client::collector::Collector;
@@ -14,7 +17,7 @@ use tokio::sync::watch;
 
 use super::audit::Audit;
 use super::policy_source::PolicyState;
-use super::reconciler::Outlook;
+use super::reconciler::{EndpointsView, Outlook};
 use super::register::Register;
 
 /// Where the numbers come from.
@@ -101,8 +104,55 @@ impl Collector for Sources {
         let closed = Closed::ALL.map(|why| (why.word(), counts.streams_closed(why)));
         let help = "Streams that were ended for what the client does";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;
+        endpoints(&mut encoder, &self.outlook.endpoints.borrow())?;
         would_deny(&mut encoder, &self.audit)
     }
+}
+
+type OfProvider<'a> = &'a dyn Fn(Provider) -> usize;
+
+/// By provider: whether it is stale as a whole, and of how many services what it says is stale, held back or
+/// flapping.
+fn endpoints(
+    encoder: &mut DescriptorEncoder<'_>,
+    known: &EndpointsView,
+) -> Result<(), std::fmt::Error> {
+    let providers: BTreeSet<Provider> =
+        known.providers.keys().chain(known.beliefs.keys().map(|(of, _)| of)).copied().collect();
+    let count = |provider: Provider, is_one: fn(&Belief) -> bool| {
+        let of_it = known.beliefs.iter().filter(|((of, _), _)| *of == provider);
+        of_it.filter(|(_, belief)| is_one(belief)).count()
+    };
+    let is_stale = |provider| {
+        usize::from(known.providers.get(&provider).is_some_and(|state| state.stale.is_some()))
+    };
+    let troubles = |provider| known.providers.get(&provider).map_or(0, |one| one.troubles.len());
+    let stale: fn(&Belief) -> bool =
+        |belief| belief.sighting.as_ref().is_some_and(|sighting| sighting.stale.is_some());
+    let gauges: [(&str, &str, OfProvider<'_>); 5] = [
+        ("provider_stale", "Whether nobody whom an endpoints provider asks can be used", &is_stale),
+        ("endpoints_services", "Services of which an endpoints provider tells", &|provider| {
+            count(provider, |_| true)
+        }),
+        ("endpoints_services_stale", "Services of which it tells nothing newer", &|provider| {
+            count(provider, stale) + troubles(provider)
+        }),
+        ("endpoints_services_held", "Services of which a loss is held back", &|provider| {
+            count(provider, |belief| belief.held.is_some())
+        }),
+        ("endpoints_services_flapping", "Services with endpoints that flap", &|provider| {
+            count(provider, |belief| !belief.flapping.is_empty())
+        }),
+    ];
+    for (name, help, read) in gauges {
+        let kind = ConstGauge::new(0_i64).metric_type();
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for provider in &providers {
+            let gauge = ConstGauge::new(i64::try_from(read(*provider)).unwrap_or(i64::MAX));
+            gauge.encode(family.encode_family(&[("provider", provider.to_string())])?)?;
+        }
+    }
+    Ok(())
 }
 
 /// By caller and service port, of which there is a bound; of those beyond it by service port.

@@ -324,7 +324,7 @@ impl Reconciler {
 
     /// Tells of each moment of the mesh once, and what is wrong with it.
     fn tell_mesh(&mut self) {
-        let view = self.endpoints.take_news(Instant::now());
+        let view = self.endpoints.take_news();
         let is_news_of_endpoints = view.is_some();
         if let Some(view) = view {
             self.endpoints_findings = self.endpoints.findings();

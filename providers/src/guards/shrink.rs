@@ -4,30 +4,78 @@
 //! sudden loss is held back until somebody confirms it, or it has been told for long enough by a provider
 //! that vouches for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ironmesh_catalog::{Endpoint, EndpointPlace, Health};
+use tokio::time::Instant;
 
 /// What is doubted, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShrinkRule {
-    /// A set is doubted when it has, at once, less than this share (0 to 1) of the healthy endpoints that
-    /// the set before had. With 0 none is.
+    /// A set is doubted when it has, at once or within the grace, less than this share (0 to 1) of the
+    /// healthy endpoints that there were. With 0 none is.
     pub keep_share: f64,
-    /// For how long a doubted set is held back that its provider vouches for.
+    /// For how long a doubted set is held back that its provider vouches for, and for how long it is
+    /// remembered how many there were.
     pub grace: Duration,
 }
 
-impl ShrinkRule {
-    /// Whether so many of `good` are lost in `new` that it is doubted. Those that are drained were told to
-    /// leave: they are not lost.
-    pub(super) fn doubts(&self, good: &[Endpoint], new: &[Endpoint]) -> bool {
-        let before: BTreeSet<_> = healthy(good).map(Endpoint::place).collect();
-        let is_leaving =
-            |one: &&Endpoint| one.health == Health::Draining && before.contains(&one.place());
-        let left = healthy(new).count() + new.iter().filter(is_leaving).count();
-        !before.is_empty() && self.keep_share > 0.0 && is_less(left, self.keep_share, before.len())
+/// How a set has fared lately. A loss in many small steps is a loss: a provider tells of each step when it
+/// sees it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Recent {
+    /// How many were healthy, and when: only those sizes of which no later one is as large.
+    sizes: VecDeque<(Instant, usize)>,
+    /// Those that were told to leave, and when: they are not lost.
+    leaving: BTreeMap<EndpointPlace, Instant>,
+}
+
+impl Recent {
+    /// Whether so many are lost in `told` of what was believed within `rule.grace` that it is doubted.
+    pub(super) fn doubts(
+        &mut self,
+        rule: &ShrinkRule,
+        good: &[Endpoint],
+        told: &[Endpoint],
+        now: Instant,
+    ) -> bool {
+        let is_recent = |at: Instant| now.duration_since(at) <= rule.grace;
+        while self.sizes.front().is_some_and(|(at, _)| !is_recent(*at)) {
+            self.sizes.pop_front();
+        }
+        let known: BTreeSet<_> = healthy(good).map(Endpoint::place).collect();
+        for one in told.iter().filter(|one| known.contains(&one.place())) {
+            match one.health {
+                Health::Draining => drop(self.leaving.insert(one.place(), now)),
+                Health::Healthy => drop(self.leaving.remove(&one.place())),
+                Health::Unhealthy => {}
+            }
+        }
+        self.leaving.retain(|_, at| is_recent(*at));
+        let left = healthy(told).count() + self.leaving.len();
+        let before = self.before(good);
+        before > 0 && rule.keep_share > 0.0 && is_less(left, rule.keep_share, before)
+    }
+
+    /// How many there were, of those that are missed now.
+    pub(super) fn before(&self, good: &[Endpoint]) -> usize {
+        let peak = self.sizes.front().map_or(0, |(_, size)| *size);
+        peak.max(healthy(good).count())
+    }
+
+    /// So many are believed now.
+    pub(super) fn take(&mut self, good: &[Endpoint], now: Instant) {
+        let size = healthy(good).count();
+        while self.sizes.back().is_some_and(|(_, smaller)| *smaller <= size) {
+            self.sizes.pop_back();
+        }
+        self.sizes.push_back((now, size));
+    }
+
+    /// What was is not compared with any more.
+    pub(super) fn forget(&mut self) {
+        self.sizes.clear();
     }
 }
 
@@ -114,12 +162,47 @@ mod tests {
             ("-1 -2", "", false),
             ("-1 2", "-1 2", false),
         ] {
-            assert_eq!(RULE.doubts(&set(before), &set(after)), is_doubted, "{before} → {after}");
+            assert_eq!(doubts(RULE, before, after), is_doubted, "{before} → {after}");
         }
         let never = ShrinkRule { keep_share: 0.0, ..RULE };
-        assert!(!never.doubts(&set("1 2"), &set("")));
+        assert!(!doubts(never, "1 2", ""));
         let always = ShrinkRule { keep_share: 1.0, ..RULE };
-        assert!(always.doubts(&set("1 2 3"), &set("1 2")) && !always.doubts(&set("1"), &set("1")));
+        assert!(doubts(always, "1 2 3", "1 2") && !doubts(always, "1", "1"));
+    }
+
+    fn doubts(rule: ShrinkRule, before: &str, after: &str) -> bool {
+        Recent::default().doubts(&rule, &set(before), &set(after), Instant::now())
+    }
+
+    /// Tells sets one after the other, a second apart; says at which the first doubt comes.
+    fn first_doubt(sets: &[&str], apart: Duration) -> Option<usize> {
+        let (mut recent, mut now, mut good) = (Recent::default(), Instant::now(), Vec::new());
+        for (number, told) in sets.iter().enumerate() {
+            now += apart;
+            if recent.doubts(&RULE, &good, &set(told), now) {
+                return Some(number);
+            }
+            good = set(told);
+            recent.take(&good, now);
+        }
+        None
+    }
+
+    #[test]
+    fn a_loss_in_small_steps_is_a_loss() {
+        let steps = ["1 2 3 4 5", "1 2 3 4", "1 2 3", "1 2", "1", ""];
+        assert_eq!(first_doubt(&steps, Duration::from_secs(1)), Some(3));
+        // By and by it is none, but for the last one.
+        assert_eq!(first_doubt(&steps, Duration::from_secs(61)), Some(5));
+        // Who is drained first is told to leave, and then it may be gone.
+        let drained = ["1 2 3", "~1 2 3", "2 3", "~2 3", "3", "~3", ""];
+        assert_eq!(first_doubt(&drained, Duration::from_secs(1)), None);
+        // A restart of all, one after the other.
+        let rolling = ["1 2 3", "2 3", "1 2 3", "1 3", "1 2 3", "1 2", "1 2 3"];
+        assert_eq!(first_doubt(&rolling, Duration::from_secs(1)), None);
+        // Others in their place, again and again.
+        let replaced = ["1 2 3", "4 5 6", "7 8 9", "10 11 12"];
+        assert_eq!(first_doubt(&replaced, Duration::from_secs(1)), None);
     }
 
     #[test]

@@ -27,6 +27,22 @@ fn several_services_behind_one_proxy_are_each_dialled_at_its_one_address() {
 }
 
 #[test]
+fn a_service_with_several_ports_has_each_at_its_target_whatever_port_the_provider_knows() {
+    let mut store = service("store");
+    let metrics = Port { number: 9090, target: 9091, ..store.ports[0].clone() };
+    store.ports.push(Port { name: "metrics".parse().unwrap(), ..metrics });
+    let mut record = record(1, "10.0.0.1", "store", true);
+    record.participation.0.insert(("store".parse().unwrap(), 9090));
+    let all = vec![(store, vec![instance("10.0.0.1", 8099)])];
+    let snapshot = assemble_all(Mode::Strict, all, std::slice::from_ref(&record));
+    for (number, target) in [(WEB, 8080), (9090, 9091)] {
+        let key = (record.id, ServicePort::new("store".parse().unwrap(), number));
+        let behind = snapshot.local_endpoints.get(&key).unwrap();
+        assert_eq!(behind.iter().map(|one| one.port).collect::<Vec<_>>(), [target]);
+    }
+}
+
+#[test]
 fn several_proxies_of_one_machine_serve_a_service_each() {
     let mut records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "till", true)];
     records[1].mesh_address.set_port(16003);

@@ -82,6 +82,8 @@ pub(super) struct Endpoints {
     followed: Option<Arc<MeshSpecification>>,
     /// Until when a start waits for those of whom something is kept.
     sync_by: Instant,
+    /// Whether they have had their time.
+    is_late: bool,
     is_synced: bool,
     without: BTreeSet<Provider>,
     /// When something was kept last.
@@ -115,6 +117,7 @@ impl Endpoints {
             discovery: Discovery::default(),
             followed: None,
             sync_by: Instant::now() + options.sync_timeout,
+            is_late: false,
             is_synced: false,
             without: options.without,
             kept_at: None,
@@ -158,16 +161,23 @@ impl Endpoints {
     /// Whether there is enough to serve: every provider that policy asks has told of each service that asks
     /// it, or has had its time and something is kept of it. Once there was, there is.
     pub(super) fn are_synced(&mut self, now: Instant) -> bool {
-        self.is_synced = self.is_synced || self.missing(now).is_empty();
+        self.is_late = now >= self.sync_by;
+        self.is_synced = self.is_synced || self.missing().is_empty();
         self.is_synced
     }
 
-    /// The services of which too little is known to serve.
-    fn missing(&self, now: Instant) -> BTreeMap<Provider, Vec<ServiceName>> {
+    /// The services of which too little is known to serve. One whose question is refused is waited for no
+    /// longer than others: it keeps nobody else from being served.
+    fn missing(&self) -> BTreeMap<Provider, Vec<ServiceName>> {
         let mut missing: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (provider, service) in self.guards.unheard() {
-            let is_kept = now >= self.sync_by && self.guards.has_of(provider);
-            if !is_kept && !self.without.contains(&provider) {
+            let is_refused = self.guards.sightings().any(|(of, sightings)| {
+                of == provider
+                    && sightings.stale.is_none()
+                    && sightings.troubles.contains_key(&service)
+            });
+            let is_over = self.is_late && (is_refused || self.guards.has_of(provider));
+            if !is_over && !self.without.contains(&provider) {
                 missing.entry(provider).or_default().push(service);
             }
         }
@@ -176,7 +186,7 @@ impl Endpoints {
 
     /// When there is something to do though nobody tells anything.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let sync = (!self.is_synced).then_some(self.sync_by);
+        let sync = (!self.is_synced && !self.is_late).then_some(self.sync_by);
         let keep = self.guards.has_unkept().then(|| self.kept_at.map(|at| at + KEEP_EVERY));
         [sync, keep.flatten(), self.guards.deadline()].into_iter().flatten().min()
     }
@@ -202,8 +212,8 @@ impl Endpoints {
     }
 
     /// What is known besides where endpoints are, if that is others than what was told last.
-    pub(super) fn take_news(&mut self, now: Instant) -> Option<EndpointsView> {
-        let (view, told) = (self.view(now), &self.told);
+    pub(super) fn take_news(&mut self) -> Option<EndpointsView> {
+        let (view, told) = (self.view(), &self.told);
         let is_same = view.beliefs.ptr_eq(&told.beliefs)
             && view.conflicts.ptr_eq(&told.conflicts)
             && (&view.providers, &view.waiting_for) == (&told.providers, &told.waiting_for);
@@ -213,7 +223,7 @@ impl Endpoints {
         })
     }
 
-    fn view(&self, now: Instant) -> EndpointsView {
+    fn view(&self) -> EndpointsView {
         let told = |(provider, sightings): (Provider, &Sightings)| {
             let state = ProviderState {
                 is_complete: sightings.is_complete,
@@ -226,11 +236,11 @@ impl Endpoints {
             providers: self.guards.sightings().map(told).collect(),
             beliefs: self.guards.beliefs().clone(),
             conflicts: self.discovery.conflicts().clone(),
-            waiting_for: if self.is_synced { Vec::new() } else { self.waiting_for(now) },
+            waiting_for: if self.is_synced { Vec::new() } else { self.waiting_for() },
         }
     }
 
-    fn waiting_for(&self, now: Instant) -> Vec<String> {
+    fn waiting_for(&self) -> Vec<String> {
         let words = |(provider, services): (Provider, Vec<ServiceName>)| {
             let mut names: Vec<_> = services.iter().take(3).map(ToString::to_string).collect();
             if services.len() > names.len() {
@@ -249,7 +259,7 @@ impl Endpoints {
                 names.join(", ")
             )
         };
-        self.missing(now).into_iter().map(words).collect()
+        self.missing().into_iter().map(words).collect()
     }
 }
 

@@ -110,6 +110,7 @@ async fn nothing_is_served_before_a_provider_has_told() {
     provider.sightings.send_modify(|sightings| sightings.stale = Some(stale));
     place.pass();
     assert!(!place.is_ready());
+    assert!(place.reconciler.deadline() > Instant::now(), "it is looked at when there is news");
     let words = place.waits_for();
     for part in ["default/store", "consul", "nobody answers at all", "--without consul"] {
         assert!(words.contains(part), "{part}: {words}");
@@ -249,4 +250,20 @@ async fn who_is_away_for_a_minute_is_suspected_until_it_is_back() {
     let mut one = place.returning(1);
     place.settle(&mut [&mut one, &mut other]);
     assert_eq!(suspects(&place), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_refused_keeps_nobody_from_being_served_for_long() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    let stale = Stale { since: Timestamp::now(), reason: "mend the filter".to_owned() };
+    provider.sightings.send_modify(|sightings| {
+        sightings.troubles.insert("store".parse().unwrap(), stale);
+    });
+    place.pass();
+    assert!(!place.is_ready());
+    assert!(place.waits_for().contains("mend the filter"), "{}", place.waits_for());
+    advance(Duration::from_secs(5)).await;
+    place.pass();
+    assert!(place.is_ready());
 }
