@@ -135,11 +135,15 @@ impl Shop {
     /// Something is wrong: `see` waits until that is seen, and returns when it is over. Meanwhile all hosts
     /// are there; and then what really changes is seen.
     pub(crate) async fn survives(&mut self, what: &str, fault: impl AsyncFnOnce(&mut Self)) {
-        let others = [GOES, SPARE].map(|id| line(&self.mesh, id));
-        let others = RollCall::of(&self.buyer, others);
+        let others = self.roll_call();
         fault(self).await;
         others.was_complete(what).await;
         self.follows(what).await;
+    }
+
+    /// Looks after those who may be taken away.
+    pub(crate) fn roll_call(&self) -> RollCall {
+        RollCall::of(&self.buyer, [GOES, SPARE].map(|id| line(&self.mesh, id)))
     }
 
     /// A real removal, a real addition and a confirmed scale to zero arrive.
