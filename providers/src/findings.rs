@@ -12,6 +12,9 @@ use ironmesh_catalog::{Endpoint, Finding, Provider, ServiceName};
 use crate::combine::Conflict;
 use crate::guards::{Belief, Guards, Held, Source};
 
+/// So many endpoints of a service that cannot be used are told one by one.
+const FEW: usize = 3;
+
 /// What is wrong with what providers tell, in order.
 pub fn findings(guards: &Guards, conflicts: &OrdMap<ServiceName, Arc<[Conflict]>>) -> Vec<Finding> {
     let mut findings: Vec<_> = guards
@@ -65,7 +68,8 @@ fn of_service(
             let help = "the mesh goes on with the endpoints that were found last";
             findings.push(Finding::warning(PROVIDER_STALE, None, message).help(help));
         }
-        findings.extend(sighting.problems.iter().map(|problem| {
+        let rest = sighting.problems.len().saturating_sub(FEW);
+        findings.extend(sighting.problems.iter().take(FEW).map(|problem| {
             let message = format!(
                 "endpoint `{}` of service `{service}` in {provider} cannot be used: {}",
                 problem.instance, problem.reason
@@ -73,6 +77,13 @@ fn of_service(
             let help = "mend its registration; what was known of it before stays in use";
             Finding::warning(UNUSABLE_ENDPOINT, None, message).help(help)
         }));
+        if rest > 0 {
+            let message = format!(
+                "{rest} more endpoints of service `{service}` in {provider} cannot be used"
+            );
+            let help = format!("`ironmesh endpoints {service}` lists them all");
+            findings.push(Finding::warning(UNUSABLE_ENDPOINT, None, message).help(help));
+        }
     }
     if let Some(held) = &belief.held {
         findings.push(held_back(*provider, service, held));

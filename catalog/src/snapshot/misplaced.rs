@@ -1,5 +1,7 @@
 //! Findings about the endpoints of a service, from how these stand.
 
+use std::net::IpAddr;
+
 use super::in_front::InFront;
 use super::judge::Judge;
 use super::standing::{Absence, Standing, State};
@@ -14,6 +16,21 @@ const ENDPOINT_WITHOUT_PROXY: Code = Code(404);
 /// An endpoint in front of which there may be several proxies.
 const ENDPOINT_WITH_SEVERAL_PROXIES: Code = Code(405);
 
+/// So many of a kind are told one by one.
+const FEW: usize = 3;
+
+/// Whether an endpoint has no proxy, and nobody knows why.
+fn is_without(standing: &Standing) -> bool {
+    let (State::Plaintext(why) | State::Out(why)) = &standing.state else { return false };
+    matches!(why, Absence::NoProxy | Absence::Expired)
+}
+
+/// The first few of `all` addresses.
+fn some_of(addresses: impl Iterator<Item = IpAddr>, all: usize) -> String {
+    let some: Vec<_> = addresses.take(FEW).map(|address| address.to_string()).collect();
+    format!("{} and {} more", some.join(", "), all.saturating_sub(some.len()))
+}
+
 impl Judge<'_> {
     /// What is wrong with the endpoints of the service. `endpoints` are none where no provider has said yet
     /// what there is.
@@ -26,13 +43,59 @@ impl Judge<'_> {
         let past = InFront::default();
         let known = endpoints.unwrap_or_default();
         let standings: Vec<_> = known.iter().map(|endpoint| self.stand(endpoint, &past)).collect();
-        let misplaced = standings.iter().filter_map(|standing| self.misplaced(standing));
+        let (without, others): (Vec<_>, Vec<_>) = standings.iter().partition(|one| is_without(one));
+        let is_crowd = without.len() > FEW;
+        let crowd = is_crowd.then(|| self.crowd_without_proxies(&without));
+        let each = without.into_iter().filter(|_| !is_crowd).chain(others);
+        let misplaced = each.filter_map(|standing| self.misplaced(standing)).chain(crowd);
         let suspects = self.suspects(&standings);
         let is_told = endpoints.is_some() && !self.service.ports.is_empty();
         let alone = if is_told { self.without(known) } else { Vec::new() };
         let alone = alone.into_iter().filter(|record| record.suspect_since.is_none());
-        let alone = alone.map(|record| self.without_endpoint(record));
+        let alone: Vec<_> = alone.collect();
+        let alone = if alone.len() > FEW {
+            vec![self.crowd_without_endpoints(&alone)]
+        } else {
+            alone.into_iter().map(|record| self.without_endpoint(record)).collect()
+        };
         misplaced.chain(suspects).chain(alone).collect()
+    }
+
+    /// Many endpoints without a proxy, told at once: a whole service may not have joined yet.
+    fn crowd_without_proxies(&self, standings: &[&Standing]) -> Finding {
+        let name = &self.service.name;
+        let is_plaintext = |one: &&&Standing| matches!(one.state, State::Plaintext(_));
+        let plain = standings.iter().filter(is_plaintext).count();
+        let what = match plain {
+            0 => "get no traffic".to_owned(),
+            all if all == standings.len() => "are called in plaintext".to_owned(),
+            some => format!("get no traffic, or are called in plaintext ({some} of them)"),
+        };
+        let addresses = standings.iter().filter_map(|one| Some(one.endpoint.as_ref()?.address));
+        let message = format!(
+            "{} endpoints of service `{name}` {what}: no proxy joined as this service at their addresses: {}",
+            standings.len(),
+            some_of(addresses, standings.len())
+        );
+        let help = format!(
+            "let proxies in: `ironmesh proxy bootstrap --service {name} --address … …`; `ironmesh endpoints {name}` lists them all"
+        );
+        Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help)
+    }
+
+    /// Many proxies without an endpoint, told at once: a provider may have lost all of a service.
+    fn crowd_without_endpoints(&self, records: &[&JoinRecord]) -> Finding {
+        let name = &self.service.name;
+        let addresses = records.iter().map(|record| record.mesh_address.ip());
+        let message = format!(
+            "{} proxies of service `{name}` are not called: its providers know no endpoints where they are: {}",
+            records.len(),
+            some_of(addresses, records.len())
+        );
+        let spot = Some(self.service.spot.clone());
+        Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).help(format!(
+            "let the providers know endpoints there; `ironmesh endpoints {name}` lists the proxies"
+        ))
     }
 
     fn misplaced(&self, standing: &Standing) -> Option<Finding> {

@@ -164,3 +164,19 @@ fn of_a_drained_service_and_of_one_outside_it_is_said_that_they_are() {
     assert_eq!(states(&snapshot, &[]), [State::Outside]);
     assert_eq!(dialled(&snapshot), [("10.0.0.1:8080".to_owned(), 1)]);
 }
+
+#[test]
+fn many_of_a_kind_are_told_at_once() {
+    let listed = |n: u8| endpoint(&format!("10.0.1.{n}"), None, 1);
+    let told_of = |endpoints: u8, proxies: u8| {
+        let record = |n: u8| record(n.into(), &format!("10.0.2.{n}"), "store", true);
+        let records: Vec<_> = (1..=proxies).map(record).collect();
+        told(&assemble((1..=endpoints).map(listed).collect(), &records))
+    };
+    assert_eq!(told_of(3, 3).len(), 6);
+    let told = told_of(100, 50);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("100 endpoints of service `default/store` get no traffic"), "{told:?}");
+    assert!(told[0].contains("10.0.1.1, 10.0.1.2, 10.0.1.3 and 97 more"), "{told:?}");
+    assert!(told[1].contains("50 proxies of service `default/store` are not called"), "{told:?}");
+}
