@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::provider::{Sighting, Sightings};
 use flaps::Flaps;
 pub use shrink::ShrinkRule;
-use shrink::{Recent, healthy, without_loss};
+use shrink::{Recent, healthy, loses, without_loss};
 
 /// What a provider says of a service: which provider, of which service.
 pub type Source = (Provider, ServiceName);
@@ -371,7 +371,11 @@ impl Guarded {
             self.flaps.note(&before.endpoints, &told.endpoints, now.instant);
         }
         let is_lossy = self.recent.doubts(&rule, &self.good, &told.endpoints, now.instant);
-        let is_doubted = is_lossy && !is_new && !is_accepted && !service.drained;
+        // Whoever has lost its memory learns of one after the other: that enough are back does not mean that it
+        // knows of all again.
+        let is_unsure =
+            self.held.is_some() && !told.is_confirmed && loses(&self.good, &told.endpoints);
+        let is_doubted = (is_lossy || is_unsure) && !is_new && !is_accepted && !service.drained;
         if is_doubted {
             let held = self.held.get_or_insert_with(|| Doubt {
                 since: now.timestamp,

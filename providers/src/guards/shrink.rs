@@ -104,6 +104,13 @@ pub(super) fn healthy(endpoints: &[Endpoint]) -> impl Iterator<Item = &Endpoint>
     endpoints.iter().filter(|one| one.health == Health::Healthy)
 }
 
+/// Whether anybody of `good` who took traffic is lost in `new`.
+pub(super) fn loses(good: &[Endpoint], new: &[Endpoint]) -> bool {
+    let there = new.iter().filter(|one| one.health != Health::Unhealthy);
+    let there: BTreeSet<_> = there.map(Endpoint::place).collect();
+    healthy(good).any(|one| !there.contains(&one.place()))
+}
+
 /// What is believed while `new` is doubted: nobody of `good` is lost, and who is new is welcome.
 pub(super) fn without_loss(good: &[Endpoint], new: &[Endpoint]) -> Vec<Endpoint> {
     let mut all: BTreeMap<EndpointPlace, &Endpoint> =

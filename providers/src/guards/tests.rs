@@ -165,6 +165,27 @@ fn what_nobody_vouches_for_is_held_back_without_end() {
 }
 
 #[test]
+fn who_has_lost_its_memory_is_doubted_until_it_knows_all_again() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    for back in [&[][..], &[1], &[1, 2], &[1, 2, 4]] {
+        place.sees(set(back), false);
+        assert!(place.held().is_some(), "{back:?}");
+        assert!(place.believed().starts_with(&[1, 2, 3]), "{back:?}: {:?}", place.believed());
+    }
+    place.sees(set(&[1, 2, 3, 4]), false);
+    assert_eq!((place.held(), place.believed()), (None, vec![1, 2, 3, 4]));
+    // A small loss that nobody has a reason to doubt is believed.
+    place.sees(set(&[1, 2, 3]), false);
+    assert_eq!((place.held(), place.believed()), (None, vec![1, 2, 3]));
+
+    // Who vouches for it is believed where enough are there.
+    place.sees(Vec::new(), false);
+    place.sees(set(&[1, 2]), true);
+    assert_eq!((place.held(), place.believed()), (None, vec![1, 2]));
+}
+
+#[test]
 fn who_comes_back_ends_it() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);

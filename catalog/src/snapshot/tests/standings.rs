@@ -176,7 +176,10 @@ fn many_of_a_kind_are_told_at_once() {
     assert_eq!(told_of(3, 3).len(), 6);
     let told = told_of(100, 50);
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("100 endpoints of service `default/store` get no traffic"), "{told:?}");
+    assert!(
+        told[0].contains("100 endpoints of service `default/store` get no traffic"),
+        "{told:?}"
+    );
     assert!(told[0].contains("10.0.1.1, 10.0.1.2, 10.0.1.3 and 97 more"), "{told:?}");
     assert!(told[1].contains("50 proxies of service `default/store` are not called"), "{told:?}");
 }
