@@ -121,7 +121,7 @@ struct Guarded {
 struct Doubt {
     since: Timestamp,
     before: usize,
-    /// Since when its provider vouches for it.
+    /// Since when its provider vouches for it, or enough of it is back.
     confirmed: Option<Now>,
 }
 
@@ -382,7 +382,9 @@ impl Guarded {
                 before: self.recent.before(&self.good),
                 confirmed: None,
             });
-            held.confirmed = told.is_confirmed.then(|| held.confirmed.unwrap_or(now));
+            // Where enough are back, it is a matter of time also where nobody vouches for it.
+            let has_time = told.is_confirmed || !is_lossy;
+            held.confirmed = has_time.then(|| held.confirmed.unwrap_or(now));
             let is_over = |since: Now| now.instant >= since.instant + rule.grace;
             if !held.confirmed.is_some_and(is_over) {
                 let merged = without_loss(&self.good, &told.endpoints);

@@ -179,6 +179,14 @@ fn who_has_lost_its_memory_is_doubted_until_it_knows_all_again() {
     place.sees(set(&[1, 2, 3]), false);
     assert_eq!((place.held(), place.believed()), (None, vec![1, 2, 3]));
 
+    // Where enough are back, the others have their time and no more.
+    place.sees(Vec::new(), false);
+    place.sees(set(&[1, 2]), false);
+    assert_eq!(place.believed(), [1, 2, 3]);
+    place.passes(GRACE);
+    assert_eq!((place.held(), place.believed()), (None, vec![1, 2]));
+    place.sees(set(&[1, 2, 3]), true);
+
     // Who vouches for it is believed where enough are there.
     place.sees(Vec::new(), false);
     place.sees(set(&[1, 2]), true);
