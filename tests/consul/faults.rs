@@ -102,7 +102,6 @@ async fn answers_that_are_wrong_are_no_event_for_the_mesh() {
             shop.entry("b", &json!({ "Port": "http" })),
             shop.entry("c", &none),
             shop.entry("c", &json!({ "Port": 9999 })),
-            7,
         ]);
         liar.be(answer(200, &entries.to_string()));
         shop.tells("IM0503", "node-a/a").await;
