@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::provider::{Sighting, Sightings};
 use flaps::Flaps;
 pub use shrink::ShrinkRule;
-use shrink::{Recent, healthy, loses, without_loss};
+use shrink::{Recent, healthy, is_lossy, leaving, without_loss};
 
 /// What a provider says of a service: which provider, of which service.
 pub type Source = (Provider, ServiceName);
@@ -82,10 +82,18 @@ pub struct Held {
     pub left: usize,
 }
 
-/// That there is nothing to accept.
+/// Why nothing was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nothing is held back of this service")]
-pub struct NothingHeld;
+pub enum AcceptError {
+    /// All that providers tell is believed.
+    #[error("nothing is held back of this service")]
+    NothingHeld,
+    /// Policy asks something else now than what was held back, and there is no answer yet.
+    #[error(
+        "its providers tell nothing of this service now, so there is nothing to believe: wait until they do, or see `ironmesh endpoints` for why not"
+    )]
+    NothingTold,
+}
 
 /// The guards of all providers and services.
 #[derive(Debug)]
@@ -121,8 +129,22 @@ struct Guarded {
 struct Doubt {
     since: Timestamp,
     before: usize,
-    /// Since when its provider vouches for it, or enough of it is back.
+    /// What was believed when it began.
+    #[expect(clippy::rc_buffer, reason = "as in `Guarded::good`")]
+    base: Arc<Vec<Endpoint>>,
+    /// Since when its provider vouches for it.
     confirmed: Option<Now>,
+}
+
+/// How what was told is to be taken.
+#[derive(Clone, Copy)]
+struct How<'a> {
+    /// Nothing was known before.
+    is_new: bool,
+    /// An operator says that it is so.
+    is_accepted: bool,
+    service: &'a Service,
+    rule: ShrinkRule,
 }
 
 impl Guards {
@@ -187,9 +209,13 @@ impl Guards {
                 | DiffItem::Update { new: (name, _), .. } => (provider, name.clone()),
             });
             changed.extend(differing);
-            if new.is_complete && !old.is_complete {
-                let of_it = self.guarded.keys().filter(|(of, _)| *of == provider);
-                changed.extend(of_it.cloned());
+            // Of the first it may be that nobody tells of it any more, of the second that nobody vouches for
+            // what is held back.
+            let is_complete = new.is_complete && !old.is_complete;
+            if is_complete || new.stale.is_some() != old.stale.is_some() {
+                let of_it = self.guarded.iter().filter(|((of, _), _)| *of == provider);
+                let concerned = of_it.filter(|(_, one)| is_complete || one.held.is_some());
+                changed.extend(concerned.map(|(source, _)| source.clone()));
             }
             *old = new;
         }
@@ -201,14 +227,27 @@ impl Guards {
     }
 
     /// Believes at once what is held back of a service, however little it is.
-    pub fn accept(&mut self, service: &ServiceName, now: Now) -> Result<(), NothingHeld> {
-        let is_held = |(_, guarded): &(&Source, &Guarded)| guarded.held.is_some();
+    pub fn accept(&mut self, service: &ServiceName, now: Now) -> Result<(), AcceptError> {
         let of_it = self.guarded.iter().filter(|((_, name), _)| name == service);
-        let held: Vec<_> = of_it.filter(is_held).map(|(source, _)| source.clone()).collect();
-        for source in &held {
+        let held: Vec<_> = of_it.filter(|(_, guarded)| guarded.held.is_some()).collect();
+        if held.is_empty() {
+            return Err(AcceptError::NothingHeld);
+        }
+        let is_told = |(source, _): &&(&Source, &Guarded)| self.told(source).is_some();
+        let told: Vec<_> =
+            held.iter().filter(is_told).map(|(source, _)| (*source).clone()).collect();
+        if told.is_empty() {
+            return Err(AcceptError::NothingTold);
+        }
+        for source in &told {
             self.look(source, now, true);
         }
-        if held.is_empty() { Err(NothingHeld) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// What a provider tells of a service now.
+    fn told(&self, (provider, service): &Source) -> Option<&Arc<Sighting>> {
+        self.seen.get(provider)?.services.get(service)
     }
 
     /// What is believed now.
@@ -294,9 +333,13 @@ impl Guards {
         };
         let seen = self.seen.get(&source.0);
         let is_complete = seen.is_some_and(|seen| seen.is_complete);
-        let told = seen.and_then(|seen| seen.services.get(&source.1)).cloned();
+        let is_stale = seen.is_some_and(|seen| seen.stale.is_some());
+        let told = self.told(source).cloned();
         let is_new = !self.guarded.contains_key(source);
-        if is_new && told.is_none() {
+        // That there is nobody is nothing to begin with if nobody vouches for it: another provider may have
+        // known some up to now.
+        let is_nothing = |told: &Arc<Sighting>| !told.is_confirmed && told.endpoints.is_empty();
+        if is_new && told.as_ref().is_none_or(is_nothing) {
             return;
         }
         let mut guarded = self.guarded.remove(source).unwrap_or_default();
@@ -307,7 +350,11 @@ impl Guards {
         });
         let good = Arc::clone(&guarded.good);
         if let Some(told) = told {
-            guarded.take(&told, is_new, &service, self.rule, now, is_accepted);
+            let is_confirmed = told.is_confirmed && told.stale.is_none() && !is_stale;
+            let how = How { is_new, is_accepted, service: &service, rule: self.rule };
+            guarded.take(&told, is_confirmed, how, now);
+        } else if let Some(held) = &mut guarded.held {
+            held.confirmed = None;
         }
         if guarded.good.is_empty() && guarded.held.is_none() && !asks(&service, source.0) {
             self.guarded.insert(source.clone(), guarded);
@@ -356,38 +403,35 @@ impl Guards {
 }
 
 impl Guarded {
-    /// Takes what was told last, or doubts it.
-    fn take(
-        &mut self,
-        told: &Arc<Sighting>,
-        is_new: bool,
-        service: &Service,
-        rule: ShrinkRule,
-        now: Now,
-        is_accepted: bool,
-    ) {
-        let before = self.told.replace(Arc::clone(told));
-        if let Some(before) = &before {
-            self.flaps.note(&before.endpoints, &told.endpoints, now.instant);
+    /// Takes what was told last, or doubts it. `is_confirmed`: its provider vouches for it now.
+    fn take(&mut self, told: &Arc<Sighting>, is_confirmed: bool, how: How<'_>, now: Now) {
+        let How { is_new, is_accepted, service, rule } = how;
+        self.told = Some(Arc::clone(told));
+        let size = healthy(&self.good).count();
+        let leaving = leaving(&self.good, &told.endpoints);
+        let left = healthy(&told.endpoints).count();
+        let before = self.recent.before(size, leaving, rule.grace, now.instant);
+        if let Some(held) = &mut self.held {
+            held.before = held.before.saturating_sub(leaving);
         }
-        let is_lossy = self.recent.doubts(&rule, &self.good, &told.endpoints, now.instant);
-        // Whoever has lost its memory learns of one after the other: that enough are back does not mean that it
-        // knows of all again.
-        let is_unsure =
-            self.held.is_some() && !told.is_confirmed && loses(&self.good, &told.endpoints);
-        let is_doubted = (is_lossy || is_unsure) && !is_new && !is_accepted && !service.drained;
+        let before = self.held.as_ref().map_or(before, |held| held.before);
+        // What nobody vouches for takes nobody away, however few they are.
+        let base = self.held.as_ref().map_or(&self.good, |held| &held.base);
+        let is_lossy = rule.doubts(before, left)
+            || rule.keep_share > 0.0 && !is_confirmed && is_lossy(base, &told.endpoints);
+        let is_doubted = is_lossy && !is_new && !is_accepted && !service.drained;
         if is_doubted {
             let held = self.held.get_or_insert_with(|| Doubt {
                 since: now.timestamp,
-                before: self.recent.before(&self.good),
+                before,
+                base: Arc::clone(&self.good),
                 confirmed: None,
             });
-            // Where enough are back, it is a matter of time also where nobody vouches for it.
-            let has_time = told.is_confirmed || !is_lossy;
-            held.confirmed = has_time.then(|| held.confirmed.unwrap_or(now));
+            held.confirmed = is_confirmed.then(|| held.confirmed.unwrap_or(now));
             let is_over = |since: Now| now.instant >= since.instant + rule.grace;
             if !held.confirmed.is_some_and(is_over) {
-                let merged = without_loss(&self.good, &told.endpoints);
+                // Compared with what was believed when the doubt began: who came and went meanwhile is gone.
+                let merged = without_loss(&held.base, &told.endpoints);
                 if *self.good != merged {
                     self.good = Arc::new(merged);
                 }
@@ -395,14 +439,19 @@ impl Guarded {
             }
         }
         self.held = None;
+        if !is_new {
+            self.flaps.note(&self.good, &told.endpoints, now.instant);
+        }
         if is_lossy {
             self.recent.forget();
+        } else {
+            self.recent.take(size.saturating_sub(leaving), now.instant);
         }
+        self.recent.take(left, now.instant);
         self.learned_at = told.learned_at;
         if self.good != told.endpoints {
             self.good = Arc::clone(&told.endpoints);
         }
-        self.recent.take(&self.good, now.instant);
         self.date(now.timestamp);
     }
 

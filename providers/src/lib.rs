@@ -25,7 +25,7 @@ pub mod registered;
 
 pub use combine::Conflict;
 pub use findings::findings;
-pub use guards::{Belief, Believed, Guards, Held, NothingHeld, Now, ShrinkRule, Source};
+pub use guards::{AcceptError, Belief, Believed, Guards, Held, Now, ShrinkRule, Source};
 pub use provider::{EndpointsProvider, Problem, Sighting, Sightings, Stale};
 
 use combine::combine;

@@ -12,6 +12,7 @@ mod agents;
 mod answers;
 mod bookstore;
 mod cluster;
+mod example;
 mod faults;
 mod joined;
 mod liar;

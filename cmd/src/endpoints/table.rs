@@ -85,11 +85,11 @@ fn about(service: &ServiceName, source: &SourceView) -> Vec<String> {
 pub(super) fn doubt(held: &HeldView) -> String {
     let HeldView { since, until, before, left } = held;
     let until = until.map_or_else(
-        || "until that can be believed".to_owned(),
+        || "until it vouches for that".to_owned(),
         |until| format!("until {until:.0}"),
     );
     format!(
-        "has lost {} of {before} at {since:.0}; they stay in use {until}",
+        "has lost {} of {before} at {since:.0}; no more are taken out of use {until}",
         before.saturating_sub(*left)
     )
 }

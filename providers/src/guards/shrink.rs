@@ -21,52 +21,36 @@ pub struct ShrinkRule {
     pub grace: Duration,
 }
 
-/// How a set has fared lately. A loss in many small steps is a loss: a provider tells of each step when it
-/// sees it.
+/// How many endpoints a set had lately. A loss in many small steps is a loss: a provider tells of each step
+/// when it sees it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recent {
-    /// How many were healthy, and when: only those sizes of which no later one is as large.
+    /// How many were healthy, and when they last were: only those sizes of which no later one is as large.
     sizes: VecDeque<(Instant, usize)>,
-    /// Those that were told to leave, and when: they are not lost.
-    leaving: BTreeMap<EndpointPlace, Instant>,
 }
 
 impl Recent {
-    /// Whether so many are lost in `told` of what was believed within `rule.grace` that it is doubted.
-    pub(super) fn doubts(
+    /// How many there were within `window` up to now, and `good` has now. So many of them are told to leave
+    /// (`leaving`): these are not missed.
+    pub(super) fn before(
         &mut self,
-        rule: &ShrinkRule,
-        good: &[Endpoint],
-        told: &[Endpoint],
+        good: usize,
+        leaving: usize,
+        window: Duration,
         now: Instant,
-    ) -> bool {
-        let is_recent = |at: Instant| now.duration_since(at) <= rule.grace;
-        while self.sizes.front().is_some_and(|(at, _)| !is_recent(*at)) {
+    ) -> usize {
+        while self.sizes.front().is_some_and(|(at, _)| now.duration_since(*at) > window) {
             self.sizes.pop_front();
         }
-        let known: BTreeSet<_> = healthy(good).map(Endpoint::place).collect();
-        for one in told.iter().filter(|one| known.contains(&one.place())) {
-            match one.health {
-                Health::Draining => drop(self.leaving.insert(one.place(), now)),
-                Health::Healthy => drop(self.leaving.remove(&one.place())),
-                Health::Unhealthy => {}
-            }
+        for (_, size) in &mut self.sizes {
+            *size = size.saturating_sub(leaving);
         }
-        self.leaving.retain(|_, at| is_recent(*at));
-        let left = healthy(told).count() + self.leaving.len();
-        let before = self.before(good);
-        before > 0 && rule.keep_share > 0.0 && is_less(left, rule.keep_share, before)
-    }
-
-    /// How many there were, of those that are missed now.
-    pub(super) fn before(&self, good: &[Endpoint]) -> usize {
         let peak = self.sizes.front().map_or(0, |(_, size)| *size);
-        peak.max(healthy(good).count())
+        peak.max(good.saturating_sub(leaving))
     }
 
-    /// So many are believed now.
-    pub(super) fn take(&mut self, good: &[Endpoint], now: Instant) {
-        let size = healthy(good).count();
+    /// Up to now there were so many.
+    pub(super) fn take(&mut self, size: usize, now: Instant) {
         while self.sizes.back().is_some_and(|(_, smaller)| *smaller <= size) {
             self.sizes.pop_back();
         }
@@ -76,6 +60,27 @@ impl Recent {
     /// What was is not compared with any more.
     pub(super) fn forget(&mut self) {
         self.sizes.clear();
+    }
+}
+
+/// How many of the healthy of `good` are told to leave.
+pub(super) fn leaving(good: &[Endpoint], told: &[Endpoint]) -> usize {
+    let known: BTreeSet<_> = healthy(good).map(Endpoint::place).collect();
+    let draining = told.iter().filter(|one| one.health == Health::Draining);
+    draining.filter(|one| known.contains(&one.place())).count()
+}
+
+/// Whether somebody of `good` is lost in `told`.
+pub(super) fn is_lossy(good: &[Endpoint], told: &[Endpoint]) -> bool {
+    let left: BTreeSet<_> =
+        told.iter().filter(|one| one.health != Health::Unhealthy).map(Endpoint::place).collect();
+    healthy(good).any(|one| !left.contains(&one.place()))
+}
+
+impl ShrinkRule {
+    /// Whether it is doubted that of `before` so many are `left`.
+    pub(super) fn doubts(&self, before: usize, left: usize) -> bool {
+        before > 0 && self.keep_share > 0.0 && is_less(left, self.keep_share, before)
     }
 }
 
@@ -89,7 +94,8 @@ impl ShrinkRule {
         reason = "a part of a count"
     )]
     pub(super) fn most_damped(&self, healthy: usize) -> usize {
-        (healthy as f64 * (1.0 - self.keep_share)).floor() as usize
+        let most = (healthy as f64 * (1.0 - self.keep_share)).floor() as usize;
+        most.min(healthy.saturating_sub(1))
     }
 }
 
@@ -102,13 +108,6 @@ fn is_less(left: usize, share: f64, before: usize) -> bool {
 /// The endpoints that take traffic.
 pub(super) fn healthy(endpoints: &[Endpoint]) -> impl Iterator<Item = &Endpoint> {
     endpoints.iter().filter(|one| one.health == Health::Healthy)
-}
-
-/// Whether anybody of `good` who took traffic is lost in `new`.
-pub(super) fn loses(good: &[Endpoint], new: &[Endpoint]) -> bool {
-    let there = new.iter().filter(|one| one.health != Health::Unhealthy);
-    let there: BTreeSet<_> = there.map(Endpoint::place).collect();
-    healthy(good).any(|one| !there.contains(&one.place()))
 }
 
 /// What is believed while `new` is doubted: nobody of `good` is lost, and who is new is welcome.
@@ -177,22 +176,64 @@ mod tests {
         assert!(doubts(always, "1 2 3", "1 2") && !doubts(always, "1", "1"));
     }
 
-    fn doubts(rule: ShrinkRule, before: &str, after: &str) -> bool {
-        Recent::default().doubts(&rule, &set(before), &set(after), Instant::now())
+    /// What the guard does with each set that is told: whether it is doubted, as long as none was.
+    struct Guard {
+        recent: Recent,
+        good: Vec<Endpoint>,
+        now: Instant,
     }
 
-    /// Tells sets one after the other, a second apart; says at which the first doubt comes.
-    fn first_doubt(sets: &[&str], apart: Duration) -> Option<usize> {
-        let (mut recent, mut now, mut good) = (Recent::default(), Instant::now(), Vec::new());
-        for (number, told) in sets.iter().enumerate() {
-            now += apart;
-            if recent.doubts(&RULE, &good, &set(told), now) {
-                return Some(number);
-            }
-            good = set(told);
-            recent.take(&good, now);
+    impl Guard {
+        fn new(good: &str) -> Self {
+            Self { recent: Recent::default(), good: set(good), now: Instant::now() }
         }
-        None
+
+        fn doubts(&mut self, rule: ShrinkRule, told: &str) -> bool {
+            let told = set(told);
+            let (size, leaving) = (healthy(&self.good).count(), leaving(&self.good, &told));
+            let before = self.recent.before(size, leaving, rule.grace, self.now);
+            let is_doubted = rule.doubts(before, healthy(&told).count());
+            self.recent.take(size - leaving, self.now);
+            self.recent.take(healthy(&told).count(), self.now);
+            self.good = told;
+            is_doubted
+        }
+    }
+
+    fn doubts(rule: ShrinkRule, before: &str, after: &str) -> bool {
+        Guard::new(before).doubts(rule, after)
+    }
+
+    /// Tells sets one after the other; says at which the first doubt comes.
+    fn first_doubt(sets: &[&str], apart: Duration) -> Option<usize> {
+        let mut guard = Guard::new("");
+        sets.iter().position(|told| {
+            guard.now += apart;
+            guard.doubts(RULE, told)
+        })
+    }
+
+    #[test]
+    fn after_a_long_quiet_a_loss_in_two_steps_is_one() {
+        let (all, some, few) = ("1 2 3 4 5 6 7 8 9 10", "1 2 3 4 5 6", "1 2 3 4");
+        let mut guard = Guard::new(all);
+        guard.now += Duration::from_secs(3600);
+        assert!(!guard.doubts(RULE, some));
+        assert!(guard.doubts(RULE, few));
+    }
+
+    #[test]
+    fn who_was_drained_is_missed_by_nobody_and_the_others_are() {
+        let mut guard = Guard::new("1 2 3");
+        for told in ["~1 ~2 ~3 4 5 6", "4 5 6"] {
+            assert!(!guard.doubts(RULE, told), "{told}");
+        }
+        assert!(guard.doubts(RULE, ""), "those that came in place of the drained");
+        let mut guard = Guard::new("1 2 3");
+        for told in ["~1 2 3", "1 2 3"] {
+            assert!(!guard.doubts(RULE, told), "{told}");
+        }
+        assert!(guard.doubts(RULE, ""), "one that was drained and came back");
     }
 
     #[test]

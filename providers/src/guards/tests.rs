@@ -165,35 +165,6 @@ fn what_nobody_vouches_for_is_held_back_without_end() {
 }
 
 #[test]
-fn who_has_lost_its_memory_is_doubted_until_it_knows_all_again() {
-    let mut place = Place::new([]);
-    place.sees(set(&[1, 2, 3]), true);
-    for back in [&[][..], &[1], &[1, 2], &[1, 2, 4]] {
-        place.sees(set(back), false);
-        assert!(place.held().is_some(), "{back:?}");
-        assert!(place.believed().starts_with(&[1, 2, 3]), "{back:?}: {:?}", place.believed());
-    }
-    place.sees(set(&[1, 2, 3, 4]), false);
-    assert_eq!((place.held(), place.believed()), (None, vec![1, 2, 3, 4]));
-    // A small loss that nobody has a reason to doubt is believed.
-    place.sees(set(&[1, 2, 3]), false);
-    assert_eq!((place.held(), place.believed()), (None, vec![1, 2, 3]));
-
-    // Where enough are back, the others have their time and no more.
-    place.sees(Vec::new(), false);
-    place.sees(set(&[1, 2]), false);
-    assert_eq!(place.believed(), [1, 2, 3]);
-    place.passes(GRACE);
-    assert_eq!((place.held(), place.believed()), (None, vec![1, 2]));
-    place.sees(set(&[1, 2, 3]), true);
-
-    // Who vouches for it is believed where enough are there.
-    place.sees(Vec::new(), false);
-    place.sees(set(&[1, 2]), true);
-    assert_eq!((place.held(), place.believed()), (None, vec![1, 2]));
-}
-
-#[test]
 fn who_comes_back_ends_it() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
@@ -208,7 +179,7 @@ fn who_comes_back_ends_it() {
 fn an_operator_accepts_what_is_held_back_and_nothing_else() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
-    assert_eq!(place.guards.accept(&name(), place.now), Err(NothingHeld));
+    assert_eq!(place.guards.accept(&name(), place.now), Err(AcceptError::NothingHeld));
     assert_eq!(place.believed(), [1, 2, 3]);
     place.sees(set(&[]), false);
     place.guards.accept(&name(), place.now).unwrap();
@@ -319,4 +290,89 @@ fn endpoints_are_dated_from_when_they_came() {
     let since = place.guards.beliefs().get(&source()).unwrap().since.clone();
     let dates: Vec<_> = since.values().copied().collect();
     assert_eq!(dates, [first, place.now.timestamp]);
+}
+
+#[test]
+fn the_grace_runs_only_while_its_provider_vouches_for_the_loss() {
+    let stale = |place: &Place| {
+        Some(Stale { since: place.now.timestamp, reason: "nobody answers".to_owned() })
+    };
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.sees(set(&[1]), true);
+    place.sightings.stale = stale(&place);
+    place.advance();
+    place.passes(GRACE * 100);
+    assert_eq!((place.believed(), place.held().unwrap().until), (vec![1, 2, 3], None));
+    // When it is back, it begins anew.
+    place.sightings.stale = None;
+    place.advance();
+    place.passes(GRACE / 2);
+    assert_eq!(place.believed(), [1, 2, 3]);
+    place.passes(GRACE / 2);
+    assert_eq!(place.believed(), [1]);
+}
+
+#[test]
+fn what_nobody_vouches_for_takes_nobody_away_and_adds_who_is_new() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3, 4]), true);
+    // An agent that has lost its memory, with which instances register again one by one.
+    for known in [&[][..], &[1], &[1, 2, 3], &[1, 2, 3, 5]] {
+        place.sees(set(known), false);
+        assert!(place.believed().starts_with(&[1, 2, 3, 4]), "{known:?}: {:?}", place.believed());
+    }
+    assert_eq!(place.believed(), [1, 2, 3, 4, 5]);
+    place.sees(set(&[1, 2, 3, 5]), true);
+    assert_eq!((place.believed(), place.held()), (vec![1, 2, 3, 5], None));
+}
+
+#[test]
+fn who_comes_and_goes_during_a_doubt_is_gone() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3, 4]), true);
+    for newcomer in 5..50 {
+        place.sees(set(&[newcomer]), false);
+        assert_eq!(place.believed(), [1, 2, 3, 4, newcomer]);
+        assert_eq!(place.held().unwrap().before, 4);
+    }
+    place.sees(set(&[50, 51]), true);
+    assert_eq!(place.believed(), [50, 51], "half of those that there were");
+}
+
+#[test]
+fn a_doubt_about_another_question_waits_for_its_answer() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.sees(set(&[]), true);
+    assert!(place.guards.deadline().is_some());
+    // Policy asks something else, and there is no answer yet.
+    place.sightings.services.clear();
+    place.sightings.is_complete = false;
+    place.advance();
+    assert_eq!((place.believed(), place.guards.deadline()), (vec![1, 2, 3], None));
+    assert_eq!(place.guards.accept(&name(), place.now), Err(AcceptError::NothingTold));
+    place.sees(set(&[7, 8]), true);
+    assert_eq!((place.believed(), place.held()), (vec![7, 8], None));
+}
+
+#[test]
+fn what_is_not_believed_is_no_flapping() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    for _ in 0..10 {
+        place.sees(set(&[]), true);
+        place.sees(set(&[1, 2, 3]), true);
+    }
+    assert_eq!(place.believed(), [1, 2, 3]);
+}
+
+#[test]
+fn nobody_is_nothing_to_begin_with_unless_somebody_vouches_for_it() {
+    let mut place = Place::new([]);
+    place.sees(set(&[]), false);
+    assert_eq!(place.guards.believed(), &Believed::default());
+    assert_eq!(place.guards.unheard().count(), 0, "it has told something");
+    place.sees(set(&[]), true);
+    assert_eq!(place.guards.believed().0.len(), 1);
 }

@@ -42,7 +42,7 @@ fn doubts_and_providers_that_are_stale_are_told_when_they_begin_and_end() {
         begun[..2],
         [
             "consul is stale since 2026-01-01T00:00:00Z: no agent answers",
-            "shop/till consul has lost 3 of 4 at 2026-01-01T00:00:00Z; they stay in use until \
+            "shop/till consul has lost 3 of 4 at 2026-01-01T00:00:00Z; no more are taken out of use until \
              2026-01-01T00:01:00Z"
         ]
     );

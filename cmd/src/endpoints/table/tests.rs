@@ -105,7 +105,7 @@ fn what_is_wrong_stands_above_and_columns_are_as_wide_as_they_must_be() {
 consul is stale since 2026-01-01T00:00:00Z: no agent answers
 
 shop/till
-  consul has lost 3 of 4 at 2026-01-01T00:00:00Z; they stay in use until 2026-01-01T00:01:00Z
+  consul has lost 3 of 4 at 2026-01-01T00:00:00Z; no more are taken out of use until 2026-01-01T00:01:00Z
     if that is so: `ironmesh endpoints accept shop/till`
   consul: `node/till-9` cannot be used: `till.example` is no IP address
   ADDRESS         PROVIDER  HEALTH    LOCALITY  WEIGHT  AGE  STANDING
@@ -125,8 +125,7 @@ default/vault, drained: no endpoint of it is called
 #[test]
 fn a_doubt_that_no_clock_ends_says_so() {
     let held = HeldView { since: then(), until: None, before: 2, left: 0 };
-    let words =
-        "has lost 2 of 2 at 2026-01-01T00:00:00Z; they stay in use until that can be believed";
+    let words = "has lost 2 of 2 at 2026-01-01T00:00:00Z; no more are taken out of use until it vouches for that";
     assert_eq!(doubt(&held), words);
 }
 

@@ -11,7 +11,7 @@ use ironmesh_catalog::{
     Discovered, Finding, MeshSpecification, Provider, Records, ServiceName, StoreError,
 };
 use ironmesh_providers::{
-    Belief, Conflict, Discovery, EndpointsProvider, Guards, NothingHeld, Now, ShrinkRule,
+    AcceptError, Belief, Conflict, Discovery, EndpointsProvider, Guards, Now, ShrinkRule,
     Sightings, Source, Stale, findings,
 };
 use ironmesh_store::Store;
@@ -154,7 +154,7 @@ impl Endpoints {
     }
 
     /// Believes what is held back of a service.
-    pub(super) fn accept(&mut self, service: &ServiceName, now: Now) -> Result<(), NothingHeld> {
+    pub(super) fn accept(&mut self, service: &ServiceName, now: Now) -> Result<(), AcceptError> {
         self.guards.accept(service, now)
     }
 
@@ -267,7 +267,7 @@ impl Endpoints {
 #[derive(Debug)]
 pub(crate) struct Acceptance {
     pub(super) service: ServiceName,
-    pub(super) answer: oneshot::Sender<Result<(), NothingHeld>>,
+    pub(super) answer: oneshot::Sender<Result<(), AcceptError>>,
 }
 
 /// Whom to ask.
@@ -281,7 +281,7 @@ impl Acceptances {
         let (answer, answered) = oneshot::channel();
         self.0.blocking_send(Acceptance { service, answer }).map_err(|_| ended())?;
         let done = answered.blocking_recv().map_err(|_| ended())?;
-        done.map_err(|nothing| Refusal::Request(nothing.to_string()))
+        done.map_err(|error| Refusal::Request(error.to_string()))
     }
 }
 

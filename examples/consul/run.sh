@@ -1,0 +1,170 @@
+#!/bin/sh
+# Services that are registered with Consul join a mesh: on this machine, as an ordinary user, in a quarter of a
+# minute.
+#
+# usage: examples/consul/run.sh
+#
+# It shows each command and what that prints, waits until it has had its effect, and exits with 1 where one has
+# none. Several machines are played by several loopback addresses. Everything is in a temporary folder and ends
+# with the script.
+#
+# CONSUL_BIN, ENVOY_BIN, IRONMESH_BIN   which programs, in place of those of this checkout
+# NETWORK=127.0.1                       the network in which all addresses are
+# PATIENCE=30                           for how many seconds an effect is waited for
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+checkout=$(cd "$here/../.." && pwd)
+net=${NETWORK:-127.0.1}
+patience=${PATIENCE:-30}
+running=
+work=$(mktemp -d -t ironmesh-consul.XXXXXX)
+
+finish() {
+    for process in $running; do
+        kill "$process" 2>/dev/null && wait "$process" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+fail() {
+    printf '\nconsul example: %s\n' "$1" >&2
+    for log in *.log; do
+        [ -s "$log" ] && printf -- '--- the end of %s\n' "$log" >&2 && tail -n 5 "$log" >&2
+    done
+    exit 1
+}
+
+# program NAME PATH REMEDY: lets it be called by its name alone.
+program() {
+    [ -x "$2" ] || { echo "consul example: $2 is missing; $3" >&2; exit 1; }
+    ln -s "$(cd "$(dirname "$2")" && pwd)/$(basename "$2")" "$work/bin/$1"
+}
+
+say() { printf '\n# %s\n' "$1"; }
+
+# What a command exits with is not looked at: what it was for is waited for.
+show() {
+    printf '$ %s\n' "$1"
+    eval "$1" 2>&1 || true
+}
+
+# start NAME COMMAND: in the background, with a log of its own.
+start() {
+    printf '$ %s &\n' "$2"
+    eval "exec $2" >>"$1.log" 2>&1 &
+    running="$running $!"
+}
+
+# until_so WHAT COMMAND: waits until the command succeeds, but not for ever.
+until_so() {
+    deadline=$(($(date +%s) + patience))
+    until eval "$2" >/dev/null 2>&1; do
+        [ "$(date +%s)" -lt "$deadline" ] || fail "$patience s have passed, and it is not so that $1"
+        sleep 0.1
+    done
+}
+
+# answer NAMES: whether these instances answer the shop, and no others.
+answer() {
+    said=$(curl -sS "http://$net.11:8000/left/books?[1-12]" | sed -n 's/.* says \([^ ]*\) to .*/\1/p' | sort -u)
+    [ "$said" = "$(printf '%s\n' "$@")" ]
+}
+
+# tells WORDS: whether `ironmesh endpoints` says this.
+tells() { ironmesh endpoints default/stock | grep -q -- "$1"; }
+
+consul_agent="consul agent -dev -bind $net.1 -client $net.1 -log-level warn -pid-file consul.pid"
+ask="curl -sSf http://$net.11:8000/left/books"
+ask_often="curl -s -o /dev/null -w '%{http_code}\n' 'http://$net.11:8000/left/books?[1-500]' | sort | uniq -c"
+who_answers="curl -s 'http://$net.11:8000/left/books?[1-12]' | sort -u"
+
+# proxy SERVICE HOST FOLDER MORE: lets a proxy join, and starts its Envoy.
+proxy() {
+    show "ironmesh proxy bootstrap --service default/$1 --address $net.$2 $4 --out $3 | head -n 1"
+    start "$3-envoy" "envoy -c $3/envoy.yaml --disable-hot-restart --drain-time-s 30"
+}
+
+for tool in curl python3; do
+    command -v "$tool" >/dev/null || { echo "consul example: $tool is missing" >&2; exit 1; }
+done
+mkdir "$work/bin"
+program consul "${CONSUL_BIN:-$checkout/.tools/consul}" "\`scripts/get-consul.sh\` fetches it"
+program envoy "${ENVOY_BIN:-$checkout/.tools/envoy}" "\`make envoy\` fetches it"
+program ironmesh "${IRONMESH_BIN:-$checkout/target/debug/ironmesh}" "\`make build\` builds it"
+cp -r "$here/policy" "$here/registrations" "$here/ironmesh.toml" "$here/stock.py" "$work"
+cd "$work"
+sed -i "s/127\.0\.1\./$net./g" ironmesh.toml registrations/*.json
+PATH=$work/bin:$PATH
+export PATH CONSUL_HTTP_ADDR="http://$net.1:8500" IRONMESH_CONFIG=ironmesh.toml
+
+say "A service that is registered with Consul, as one has it without a mesh: two instances"
+start consul "$consul_agent"
+start stock-1 "python3 stock.py stock-1 $net.21"
+start stock-2 "python3 stock.py stock-2 $net.22"
+until_so "Consul has a leader" "consul operator raft list-peers | grep -q leader"
+until_so "both listen" "curl -sf http://$net.21:8080/health && curl -sf http://$net.22:8080/health"
+show "consul services register registrations/stock-1.json"
+show "consul services register registrations/stock-2.json"
+
+say "The control plane finds them there; nobody calls them, since no proxy is in front of them"
+start ironmesh "ironmesh serve"
+until_so "both are found and healthy" "tells '21:8080.* healthy' && tells '22:8080.* healthy'"
+show "ironmesh endpoints default/stock"
+
+say "A proxy for each instance, and one for the shop, which calls the stock at its local port 8000"
+proxy stock 21 stock-1 "--app-address $net.21"
+proxy stock 22 stock-2 "--app-address $net.22"
+proxy shop 11 shop "--upstream default/stock=8000"
+until_so "both are called" "answer stock-1 stock-2"
+show "ironmesh endpoints default/stock"
+
+say "The calls go by mutual TLS: the stock is told who calls, and who has no certificate is cut off"
+show "$who_answers"
+show "curl -sS http://$net.21:15003/left/books"
+
+say "A new instance starts and registers: it is called, and nothing was edited anywhere"
+proxy stock 23 stock-3 "--app-address $net.23"
+start stock-3 "python3 stock.py stock-3 $net.23"
+until_so "it listens" "curl -sf http://$net.23:8080/health"
+show "consul services register registrations/stock-3.json"
+until_so "the third is called" "answer stock-1 stock-2 stock-3"
+show "$who_answers"
+
+say "Maintenance: it drains"
+show "consul maint -enable -service stock-2 -reason 'a new disk'"
+until_so "the second drains" "tells draining && answer stock-1 stock-3"
+show "ironmesh endpoints default/stock"
+show "$who_answers"
+show "consul maint -disable -service stock-2"
+until_so "the second is called again" "answer stock-1 stock-2 stock-3"
+
+say "Consul is killed: that is told, and no request fails"
+show 'kill -KILL $(cat consul.pid)'
+until_so "the control plane has seen it" "tells stale"
+show "ironmesh endpoints default/stock"
+show "$ask_often"
+
+say "It comes back and remembers nothing: that is not believed"
+start consul "$consul_agent"
+until_so "the loss is doubted" "tells 'has lost'"
+show "ironmesh status"
+show "$ask_often"
+
+say "The instances are registered again, and all is as it was"
+for n in 1 2 3; do show "consul services register registrations/stock-$n.json"; done
+until_so "nothing is doubted" "tells '23:8080.* healthy' && ! tells unhealthy && ! tells 'has lost'"
+show "ironmesh status"
+
+say "They are taken out of Consul, one after the other: that is doubted before it is believed"
+show 'for n in 1 2 3; do consul services deregister -id stock-$n; done'
+until_so "the loss is doubted" "tells 'has lost'"
+show "ironmesh endpoints default/stock"
+show "$ask"
+show "ironmesh endpoints accept default/stock"
+until_so "nobody is called" "! $ask"
+show "ironmesh endpoints default/stock"
+show "$ask"
