@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -10,6 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use ironmesh_tests::tls;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 /// What is wrong.
@@ -21,6 +23,8 @@ pub(crate) enum Fault {
     Answer { status: u16, index: u64, body: String },
     /// All answers have these headers, whatever the agent says.
     Headers(Vec<(&'static str, &'static str)>),
+    /// All answers come a second late.
+    Slowness,
     /// Nobody is answered any more, and what was under way is kept back: a partition.
     Silence,
     /// Nobody is let in, and whoever is there is cut off.
@@ -86,22 +90,30 @@ async fn answer(State(behind): State<Behind>, request: Request) -> Response {
             }
             Fault::Silence => news.changed().await.unwrap(),
             Fault::Refusal => return cut_off(),
-            Fault::None | Fault::Answer { .. } | Fault::Headers(_) => tokio::select! {
-                biased;
-                changed = news.changed() => changed.unwrap(),
-                told = hand_on(&behind, request.headers(), &path) => {
-                    let Ok(mut told) = told else { return cut_off() };
-                    if let Fault::Headers(headers) = fault {
-                        for (name, value) in headers {
-                            told.headers_mut().insert(name, value.parse().unwrap());
+            Fault::None | Fault::Answer { .. } | Fault::Headers(_) | Fault::Slowness => {
+                tokio::select! {
+                    biased;
+                    changed = news.changed() => changed.unwrap(),
+                    told = hand_on(&behind, request.headers(), &path) => {
+                        let Ok(mut told) = told else { return cut_off() };
+                        if fault == Fault::Slowness {
+                            // Not to wait for anything: it is what is wrong.
+                            sleep(SLOWNESS).await;
                         }
+                        if let Fault::Headers(headers) = fault {
+                            for (name, value) in headers {
+                                told.headers_mut().insert(name, value.parse().unwrap());
+                            }
+                        }
+                        return told;
                     }
-                    return told;
                 }
-            },
+            }
         }
     }
 }
+
+const SLOWNESS: Duration = Duration::from_secs(1);
 
 async fn hand_on(behind: &Behind, headers: &HeaderMap, path: &str) -> reqwest::Result<Response> {
     let mut asked = behind.http.get(format!("{}{path}", behind.agent));

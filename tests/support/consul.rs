@@ -239,7 +239,9 @@ impl Consul {
         let answer = request.send().await.map_err(|error| format!("{error:?}"))?;
         let status = answer.status();
         let text = answer.text().await.map_err(|error| format!("{error:?}"))?;
-        if status.is_success() {
+        if status.is_success() && text.is_empty() {
+            Ok(Value::Null)
+        } else if status.is_success() {
             serde_json::from_str(&text).map_err(|error| format!("{text}: {error}"))
         } else {
             Err(format!("{status}: {text}"))

@@ -37,6 +37,13 @@ impl Mesh {
 
     /// The same with these settings besides its own.
     pub async fn start_with(settings: &str, programs: &Programs, policy: &[(&str, &str)]) -> Self {
+        let mut mesh = Self::prepare(settings, programs, policy);
+        mesh.restart_control_plane().await;
+        mesh
+    }
+
+    /// The same, but for a control plane: none runs yet.
+    pub fn prepare(settings: &str, programs: &Programs, policy: &[(&str, &str)]) -> Self {
         let mesh = Self {
             programs: programs.clone(),
             control_plane: None,
@@ -50,8 +57,6 @@ impl Mesh {
         }
         let config = config(mesh.folder(), mesh.xds(), mesh.admin());
         fs::write(mesh.config_file(), format!("{settings}\n{config}")).unwrap();
-        let mut mesh = mesh;
-        mesh.restart_control_plane().await;
         mesh
     }
 
@@ -82,9 +87,19 @@ impl Mesh {
     /// while it runs: then it is asked to end first. Waits until it is ready.
     pub async fn restart_control_plane(&mut self) {
         self.stop().await;
-        let mut command = self.ironmesh(&["serve"]);
+        self.launch_control_plane(&[]);
+        self.ready().await;
+    }
+
+    /// Starts the control plane, which does not run, with these arguments, and waits for nothing.
+    pub fn launch_control_plane(&mut self, arguments: &[&str]) {
+        let mut command = self.ironmesh(&[&["serve"], arguments].concat());
         let log = self.folder.path().join("control-plane.log");
         self.control_plane = Some(Child::start("ironmesh serve", &mut command, &log));
+    }
+
+    /// Waits until the control plane that runs is ready.
+    pub async fn ready(&mut self) {
         let admin = self.admin();
         let child = self.control_plane.as_mut().unwrap();
         eventually("the control plane to be ready", async || {

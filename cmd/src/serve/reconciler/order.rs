@@ -4,6 +4,8 @@
 //! What a client is to have is held back in part, for moments. A caller is not told of a service port
 //! that nobody serves yet, as long as a proxy is about to: its calls would fail. And a proxy goes on
 //! serving a port that policy has dropped, and no more than that, as long as a caller has not dropped it.
+//! And one whose last application has left goes on leading there for a moment: its callers hear of that at the
+//! same time, and what is on its way from them would be led to where nobody listens.
 //! No wait is longer than [`PATIENCE`], and none is for a grant that is withdrawn from a port that stays:
 //! that is carried out at once. (A port that is dropped is served meanwhile with the grants that it had.)
 
@@ -13,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{ServicePort, Snapshot};
+use ironmesh_catalog::{ProxyId, ServicePort, Snapshot};
 use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::{ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use super::clients::Clients;
-use keep::{KeptListener, keep_calling, keep_serving};
+use keep::{KeptListener, keep_calling, keep_leading, keep_serving};
 
 /// How long one proxy waits for another.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -30,6 +32,9 @@ pub(super) struct Order {
     waits: BTreeMap<ClientKey, BTreeMap<Wait, Patience>>,
     /// What those have for their inbound listener who go on serving a dropped port.
     kept: BTreeMap<ClientKey, KeptListener>,
+    /// The versions of the ways to their applications of those who go on leading to one that has left: the one
+    /// that they are to have, and the one that they have.
+    left: BTreeMap<ClientKey, BTreeMap<Arc<str>, (Version, Version)>>,
 }
 
 /// What a client waits for.
@@ -39,6 +44,9 @@ enum Wait {
     Served(ServicePort),
     /// That nobody calls the port any more.
     Unused(ServicePort),
+    /// That callers have heard that no application is there any more. (Nobody asks them one by one, for there
+    /// may be thousands: their time is over when patience is.)
+    Left(ServicePort),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +85,7 @@ impl Order {
                             || !*coming.entry(port).or_insert_with(|| is_coming(port, known))
                     }
                     Wait::Unused(_) => true,
+                    Wait::Left(_) => patience.ends(known.now),
                 };
                 if is_due {
                     due.insert(Arc::clone(client));
@@ -100,10 +109,12 @@ impl Order {
     pub(super) fn forget(&mut self, client: &str) {
         self.waits.remove(client);
         self.kept.remove(client);
+        self.left.remove(client);
     }
 
     /// The version in which a client is given something that it is to have in this one. They differ for
-    /// the inbound listener of one that still serves a dropped port, besides all that it is to serve.
+    /// the inbound listener of one that still serves a dropped port, besides all that it is to serve, and for
+    /// the ways to applications that have left.
     pub(super) fn given(
         &self,
         client: &str,
@@ -111,6 +122,10 @@ impl Order {
         name: &str,
         version: Version,
     ) -> Version {
+        if resource_type == ResourceType::Cluster {
+            let left = self.left.get(client).and_then(|left| left.get(name));
+            return left.filter(|(wanted, _)| *wanted == version).map_or(version, |(_, has)| *has);
+        }
         let kept = self.kept.get(client).filter(|kept| kept.is_for(resource_type, name, version));
         kept.map_or(version, KeptListener::version)
     }
@@ -125,14 +140,16 @@ impl Order {
     ) -> ResourceSet {
         let served = to_be_served(&wanted, before, known).into_iter().map(Wait::Served);
         let unused = to_be_unused(client, &wanted, before, known).into_iter().map(Wait::Unused);
-        let waits: BTreeSet<_> = served.chain(unused).collect();
+        let left = to_be_left(client, &wanted, before, known).into_iter().map(Wait::Left);
+        let waits: BTreeSet<_> = served.chain(unused).chain(left).collect();
         if let Some(known) = self.waits.get_mut(client) {
             known.retain(|wait, _| waits.contains(wait));
             if known.is_empty() {
                 self.waits.remove(client);
             }
         }
-        let (mut to_come, mut unused, mut given) = (Vec::new(), Vec::new(), wanted);
+        let (mut to_come, mut unused, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        let mut given = wanted;
         for wait in waits {
             if !self.has_patience(client, &wait, known.now) {
                 continue;
@@ -140,7 +157,12 @@ impl Order {
             match wait {
                 Wait::Served(port) => to_come.push(port.to_string()),
                 Wait::Unused(port) => unused.push(port),
+                Wait::Left(port) => left.push(port),
             }
+        }
+        self.left.remove(client);
+        if !left.is_empty() {
+            self.left.insert(Arc::clone(client), keep_leading(&left, &mut given, before));
         }
         let kept = self.kept.remove(client);
         if !unused.is_empty()
@@ -168,6 +190,8 @@ impl Order {
                     Wait::Unused(port) => {
                         tracing::warn!(%client, %port, "somebody has not dropped the port yet; it is served no longer all the same");
                     }
+                    // Most callers have heard of it long ago, and it was their time that was waited for.
+                    Wait::Left(_) => {}
                 }
                 false
             }
@@ -218,4 +242,23 @@ fn to_be_unused(
             && known.hub.anyone_names(ResourceType::Cluster, &port.to_string(), client)
     };
     ports.filter(is_in_use).collect()
+}
+
+/// The ports of which no application is behind a server any more, that it leads elsewhere for that.
+fn to_be_left(
+    client: &ClientKey,
+    wanted: &ResourceSet,
+    before: &ResourceSet,
+    known: Known<'_>,
+) -> BTreeSet<ServicePort> {
+    let Ok(id) = client.parse::<ProxyId>() else { return BTreeSet::new() };
+    let names = wanted.changed_since(before, ResourceType::Cluster).into_iter();
+    let is_in_both = |name: &Arc<str>| {
+        [wanted, before].iter().all(|set| set.contains(ResourceType::Cluster, name))
+    };
+    let ports = names
+        .filter(is_in_both)
+        .filter_map(|name| name.strip_suffix("|local")?.parse::<ServicePort>().ok());
+    let local = &known.snapshot.local_endpoints;
+    ports.filter(|port| !local.contains_key(&(id, port.clone()))).collect()
 }

@@ -1,5 +1,6 @@
 //! What is kept of what a client had, for as long as it waits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::ServicePort;
@@ -65,6 +66,25 @@ pub(super) fn keep_serving(
         }
     }
     Some(kept)
+}
+
+/// Keeps a server's ways to the applications of these ports as they were. Returns the versions of each: the one
+/// that it is to have, and the one that it has.
+pub(super) fn keep_leading(
+    ports: &[ServicePort],
+    given: &mut ResourceSet,
+    before: &ResourceSet,
+) -> BTreeMap<Arc<str>, (Version, Version)> {
+    let mut kept = BTreeMap::new();
+    for port in ports {
+        let name = format!("{port}|local");
+        let find = |set: &ResourceSet| set.of(ResourceType::Cluster).get(name.as_str()).cloned();
+        if let Some((wanted, old)) = find(given).zip(find(before)) {
+            kept.insert(Arc::clone(old.name()), (wanted.version(), old.version()));
+            given.insert(old);
+        }
+    }
+    kept
 }
 
 /// Keeps a caller's ways as they were where the new ones lead to ports that are to come.

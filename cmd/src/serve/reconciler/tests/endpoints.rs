@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Endpoint, MeshSpecification, Provider, ServicePort};
+use ironmesh_catalog::{Endpoint, MeshSpecification, Provider, ProxyId, ServicePort};
 use ironmesh_providers::{EndpointsProvider, Sighting, Sightings, Stale};
+use ironmesh_xds_server::simulated::SimulatedClient;
+use ironmesh_xds_wire::ResourceType::Cluster;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, advance};
+use uuid::Uuid;
 
 use super::place::Place;
 use crate::serve::reconciler::EndpointsOptions;
@@ -48,8 +51,13 @@ impl ByHand {
     /// Tells that the store is at these last bytes of an address, and nowhere else.
     fn tell(&self, last: &[u8]) {
         let one = |last: &u8| Endpoint::new(Provider::Consul, [10, 9, 0, *last].into());
+        self.tell_all(last.iter().map(one).collect());
+    }
+
+    /// Tells that these are the endpoints of the store.
+    fn tell_all(&self, endpoints: Vec<Endpoint>) {
         let sighting = Sighting {
-            endpoints: Arc::new(last.iter().map(one).collect()),
+            endpoints: Arc::new(endpoints),
             index: 1,
             learned_at: Timestamp::now(),
             is_confirmed: true,
@@ -185,6 +193,44 @@ async fn a_change_of_one_endpoint_encodes_the_endpoints_of_one_service() {
     place.settle(&mut [&mut caller]);
     let encoded = place.reconciler.moments.compiler().unwrap().encoded() - before;
     assert_eq!((place.called(), encoded), (2, 1));
+}
+
+// Its callers hear of it at the same time: what is on its way from them would find nobody where it is led next.
+#[tokio::test(start_paused = true)]
+async fn who_has_lost_its_application_leads_there_for_a_moment_longer() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    let other = Endpoint::new(Provider::Consul, [10, 9, 0, 2].into());
+    let behind = |port| {
+        let own = Endpoint::new(Provider::Consul, [10, 9, 0, 1].into());
+        Endpoint { port: Some(port), proxy: Some(ProxyId(Uuid::from_u128(1))), ..own }
+    };
+    let leads_to = |server: &SimulatedClient| {
+        let set = server.set();
+        let cluster = set.of(Cluster).get("default/store|80|local").unwrap().to_json();
+        let port =
+            "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address/socketAddress/portValue";
+        cluster.pointer(port).unwrap().as_u64().unwrap()
+    };
+    let mut server = place.proxy(1, &["store"]);
+    provider.tell_all(vec![behind(9000), other.clone()]);
+    place.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), place.called()), (9000, 2));
+
+    provider.tell_all(vec![other.clone()]);
+    place.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), place.called()), (9000, 1));
+    // One that comes is not waited with.
+    provider.tell_all(vec![behind(9001), other.clone()]);
+    place.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), place.called()), (9001, 2));
+
+    provider.tell_all(vec![other]);
+    place.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), place.called()), (9001, 1));
+    advance(Duration::from_secs(15)).await;
+    place.settle(&mut [&mut server]);
+    assert_eq!(leads_to(&server), 80);
 }
 
 #[tokio::test(start_paused = true)]

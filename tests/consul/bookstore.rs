@@ -1,0 +1,236 @@
+//! A bookstore whose instances join the mesh by registering with Consul, and nothing else.
+
+use ironmesh_tests::{App, Consul, Envoy, Load, Mesh, Programs, ProxyOptions, eventually};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+const POLICY: &str = r#"
+[[service]]
+name = "bookstore"
+ports = [{ name = "web", port = 14001, protocol = "http" }]
+endpoints = { consul = {} }
+
+[[service]]
+name = "bookbuyer"
+
+[[http_route_group]]
+name = "bookstore"
+matches = [{ name = "buy", path_regex = "/books/.*", methods = ["GET"] }]
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "bookstore" }
+sources = [{ name = "bookbuyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "bookstore" }]
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_registers_with_consul_joins_the_mesh_with_no_edit() {
+    let Some(consul) = Consul::dev().await else { return };
+    let Some(programs) = Programs::find() else { return };
+    let settings = format!("consul = {{ agents = [\"{}\"], join_by_tag = true }}", consul.url(0));
+    let mesh = Mesh::start_with(&settings, &programs, &[("policy.toml", POLICY)]).await;
+    let mut store = Store::open(consul, mesh).await;
+    // Two by their address, and one behind another, by the key of its proxy.
+    store.opens(21, "bookstore", &json!({})).await;
+    store.opens(22, "bookstore", &json!({})).await;
+    let third = store.join(23).await;
+    let behind = json!({ "Address": "192.0.2.3", "Meta": { "ironmesh-proxy": third } });
+    store.register(23, "bookstore", &behind).await;
+    for host in [21, 22, 23] {
+        store.is(host, "health_flags::healthy").await;
+    }
+    let load = Load::start(store.buyer.socket(14001), "bookstore", "/books/1");
+    for host in [21, 22, 23] {
+        store.gets_some(host).await;
+    }
+
+    // A new one needs no edit, be it of the same service in Consul or of another that says so by a tag.
+    store.opens(24, "bookstore", &json!({})).await;
+    store.opens(25, "kiosk", &json!({ "Tags": ["ironmesh-service=default/bookstore"] })).await;
+    for host in [24, 25] {
+        store.is(host, "health_flags::healthy").await;
+        store.gets_some(host).await;
+    }
+    // One whose tag names a service that policy does not define joins nothing.
+    store.opens(26, "kiosk", &json!({ "Tags": ["ironmesh-service=default/kiosk"] })).await;
+
+    // One flaps, a little.
+    let begun = Instant::now();
+    store.deregister(24).await;
+    store.is_gone(24).await;
+    let gone = begun.elapsed();
+    store.register(24, "bookstore", &json!({})).await;
+    store.is(24, "health_flags::healthy").await;
+    let back = begun.elapsed().saturating_sub(gone);
+    eprintln!("one that goes is gone from Envoy after {gone:?}, and back after {back:?}");
+
+    // Maintenance drains: nothing new comes, and nothing that comes is lost.
+    store.agent("service/maintenance/22?enable=true").await;
+    store.is(22, "health_flags::/eds_status_draining").await;
+    store.gets_nothing(22, &load).await;
+    store.agent("service/maintenance/22?enable=false").await;
+    store.is(22, "health_flags::healthy").await;
+    store.gets_some(22).await;
+
+    // Warning has a weight of its own: a tenth here of what the others have.
+    store.is(21, "weight::10").await;
+    store.agent("check/warn/service:21").await;
+    store.is(21, "weight::1").await;
+    let before = store.requests();
+    some_more(&load, 1000).await;
+    let after = store.requests();
+    let of_all: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
+    let of_one = after[0] - before[0];
+    // A 41st of them is its share.
+    assert!(of_one > 0 && of_one * 15 < of_all, "{of_one} of {of_all}");
+
+    // Critical gets nothing.
+    store.agent("check/fail/service:21").await;
+    store.is(21, "health_flags::/failed_eds_health").await;
+    store.gets_nothing(21, &load).await;
+    store.agent("check/pass/service:21").await;
+    store.is(21, "health_flags::healthy").await;
+    store.gets_some(21).await;
+
+    let report = load.finish().await;
+    report.assert_undisturbed();
+    let retries = store.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
+    eprintln!("{} requests, none failed; upstream_rq_retry: {retries}", report.requests);
+    assert_eq!(retries, 0);
+    assert_eq!(store.apps[5].requests(), 0);
+    store.buyer.assert_calm().await;
+    store.mesh.stop().await;
+}
+
+struct Store {
+    consul: Consul,
+    mesh: Mesh,
+    buyer: Envoy,
+    /// Those at 21, 22 and so on.
+    apps: Vec<App>,
+    sidecars: Vec<Envoy>,
+}
+
+const FIRST: u8 = 21;
+
+impl Store {
+    async fn open(consul: Consul, mesh: Mesh) -> Self {
+        let options =
+            ProxyOptions::new("default/bookbuyer", 11).upstream("default/bookstore=14001");
+        let buyer = mesh.envoy(&options).await;
+        let mut apps = Vec::new();
+        for host in FIRST..FIRST + 6 {
+            apps.push(App::http1(&host.to_string(), mesh.loopback().socket(host, 8080)).await);
+        }
+        Self { consul, mesh, buyer, apps, sidecars: Vec::new() }
+    }
+
+    /// A proxy joins in front of the application there; returns its id.
+    async fn join(&mut self, host: u8) -> String {
+        let proxy = ProxyOptions::new("default/bookstore", host);
+        self.sidecars.push(self.mesh.envoy(&proxy).await);
+        let address = self.mesh.loopback().host(host).to_string();
+        let proxies = self.mesh.proxies().await;
+        let is_it = |proxy: &&Value| proxy.to_string().contains(&format!("\"{address}"));
+        let found = proxies.as_array().unwrap().iter().find(is_it).unwrap();
+        found["id"].as_str().unwrap().to_owned()
+    }
+
+    /// A proxy joins, and its application registers, as its machine's agent is told it.
+    async fn opens(&mut self, host: u8, service: &str, besides: &Value) {
+        self.join(host).await;
+        self.register(host, service, besides).await;
+    }
+
+    async fn register(&self, host: u8, service: &str, besides: &Value) {
+        let mut said = json!({
+            "ID": host.to_string(), "Name": service, "Port": 8080,
+            "Address": self.mesh.loopback().host(host),
+            "Weights": { "Passing": 10, "Warning": 1 },
+            "Check": { "TTL": "10m", "Status": "passing" },
+        });
+        said.as_object_mut().unwrap().extend(besides.as_object().unwrap().clone());
+        self.consul.put("agent/service/register", said).await;
+    }
+
+    async fn deregister(&self, host: u8) {
+        self.consul.put(&format!("agent/service/deregister/{host}"), Value::Null).await;
+    }
+
+    /// Tells the agent something.
+    async fn agent(&self, path: &str) {
+        self.consul.put(&format!("agent/{path}"), Value::Null).await;
+    }
+
+    /// Waits until the buyer's Envoy says this of the instance there.
+    async fn is(&self, host: u8, words: &str) {
+        let line = format!("{}{words}", self.line(host));
+        eventually(&line, async || {
+            let text = self.buyer.admin_get("/clusters").await.text();
+            if text.lines().any(|one| one == line) { Ok(()) } else { Err(of_store(&text)) }
+        })
+        .await;
+    }
+
+    /// Waits until the buyer's Envoy knows nothing of it.
+    async fn is_gone(&self, host: u8) {
+        let line = self.line(host);
+        eventually(&format!("the end of {line}"), async || {
+            let text = self.buyer.admin_get("/clusters").await.text();
+            if text.contains(&line) { Err(of_store(&text)) } else { Ok(()) }
+        })
+        .await;
+    }
+
+    fn line(&self, host: u8) -> String {
+        format!("default/bookstore|14001::{}:15003::", self.mesh.loopback().host(host))
+    }
+
+    fn app(&self, host: u8) -> &App {
+        &self.apps[usize::from(host - FIRST)]
+    }
+
+    /// How many requests each has seen.
+    fn requests(&self) -> Vec<u64> {
+        self.apps.iter().map(App::requests).collect()
+    }
+
+    /// Waits until the application there has seen more requests.
+    async fn gets_some(&self, host: u8) {
+        let before = self.app(host).requests();
+        eventually(&format!("requests to {host}"), async || {
+            match self.app(host).requests() - before {
+                count if count > 10 => Ok(()),
+                count => Err(count),
+            }
+        })
+        .await;
+    }
+
+    /// The application there sees none of many requests.
+    async fn gets_nothing(&self, host: u8, load: &Load) {
+        // Those that were on their way.
+        some_more(load, 20).await;
+        let before = self.app(host).requests();
+        some_more(load, 300).await;
+        assert_eq!(self.app(host).requests(), before);
+    }
+}
+
+fn of_store(text: &str) -> String {
+    let says = |line: &&str| {
+        line.starts_with("default/bookstore")
+            && (line.contains("_flags") || line.contains("weight"))
+    };
+    text.lines().filter(says).collect::<Vec<_>>().join("\n")
+}
+
+async fn some_more(load: &Load, wanted: u64) {
+    let before = load.requests();
+    eventually(&format!("{wanted} more requests"), async || match load.requests() - before {
+        count if count >= wanted => Ok(()),
+        count => Err(count),
+    })
+    .await;
+}

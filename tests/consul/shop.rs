@@ -1,0 +1,308 @@
+//! A mesh whose services are in Consul, under load: three web servers, a ledger and a journal that are called all
+//! the time, and a spare service that may go.
+
+use std::time::Duration;
+
+use ironmesh_tests::{App, Consul, Envoy, Ledger, Load, Mesh, Programs, ProxyOptions, eventually};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::roll::{RollCall, host};
+
+const POLICY: &str = r#"
+[[service]]
+name = "web"
+service_account = "shop"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+endpoints = { consul = {} }
+
+[[service]]
+name = "ledger"
+service_account = "shop"
+ports = [{ name = "ledger", port = 14002, protocol = "grpc" }]
+endpoints = { consul = {} }
+
+[[service]]
+name = "journal"
+service_account = "shop"
+ports = [{ name = "journal", port = 3306, protocol = "tcp" }]
+endpoints = { consul = {} }
+
+[[service]]
+name = "spare"
+service_account = "shop"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+endpoints = { consul = {} }
+
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[tcp_route]]
+name = "all"
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "shop" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }, { kind = "TCPRoute", name = "all" }]
+"#;
+
+/// Where everybody is at first: the id in Consul, the service, the machine and the application's port there.
+const INSTANCES: [(&str, &str, u8, u16); 6] = [
+    ("a", "web", 21, 8080),
+    ("b", "web", 22, 8080),
+    (GOES, "web", 23, 9000),
+    ("ledger", "ledger", 21, 8081),
+    ("journal", "journal", 21, 8082),
+    (SPARE, "spare", 23, 8083),
+];
+
+/// The web server that goes, and comes back at another port. (At the same one it would flap.)
+const GOES: &str = "c";
+/// The only instance of its service.
+const SPARE: &str = "spare";
+
+/// How long news may be on their way from Consul to Envoy. It takes a fraction of that, which is printed; the rest
+/// is for machines that have other things to do.
+const ON_THE_WAY: Duration = Duration::from_secs(5);
+
+/// The shop, and all that calls it.
+pub(crate) struct Shop {
+    pub(crate) consul: Consul,
+    pub(crate) mesh: Mesh,
+    load: Load,
+    /// Of those who are never taken away.
+    always: RollCall,
+    buyer: Envoy,
+    sidecars: [Envoy; 3],
+    /// Where the one that goes is now.
+    port: u16,
+    apps: Vec<App>,
+    _journal: Ledger,
+}
+
+impl Shop {
+    /// Opens it, with these settings of the control plane. `None` where a program is missing and the test is to
+    /// be skipped.
+    pub(crate) async fn open(consul: Consul, settings: &str) -> Option<Self> {
+        let programs = Programs::find()?;
+        let mut mesh = Mesh::prepare(settings, &programs, &[("policy.toml", POLICY)]);
+        for (id, ..) in INSTANCES {
+            consul.register_as(registration(&mesh, id)).await;
+        }
+        mesh.restart_control_plane().await;
+        let at = |host, port| mesh.loopback().socket(host, port);
+        let apps = vec![
+            App::http1("a", at(21, 8080)).await,
+            App::http1("b", at(22, 8080)).await,
+            App::http1(GOES, at(23, 9000)).await,
+            App::http2("ledger", at(21, 8081)).await,
+            App::http1("spare", at(23, 8083)).await,
+        ];
+        let journal = Ledger::start("journal", at(21, 8082)).await;
+        let web = |host| ProxyOptions::new("default/web", host);
+        let first = web(21).also("default/ledger").also("default/journal");
+        let buyer = ProxyOptions::new("default/buyer", 11)
+            .upstream("default/ledger:14002=14002")
+            .upstream("default/journal:3306=3306");
+        let third = web(23).also("default/spare");
+        let sidecars =
+            [mesh.envoy(&first).await, mesh.envoy(&web(22)).await, mesh.envoy(&third).await];
+        let buyer = mesh.envoy(&buyer).await;
+        let hosts = |mesh: &Mesh| INSTANCES.map(|(id, ..)| line(mesh, id));
+        eventually("the buyer to know everybody", async || {
+            let text = buyer.admin_get("/clusters").await.text();
+            let is_there = |host: &String| text.lines().any(|line| line == host);
+            if hosts(&mesh).iter().all(is_there) { Ok(()) } else { Err(text) }
+        })
+        .await;
+        let always = ["a", "b", "ledger", "journal"].map(|id| line(&mesh, id));
+        let always = RollCall::of(&buyer, always);
+        let load = eventually("the load to begin", async || {
+            let load = Load::start(buyer.socket(15080), "web", "/");
+            let load = load.with_stream(buyer.socket(14002), "ledger").await?;
+            load.with_connection(buyer.socket(3306)).await
+        })
+        .await;
+        let port = 9000;
+        Some(Self { consul, mesh, load, always, buyer, sidecars, port, apps, _journal: journal })
+    }
+
+    /// Something is wrong: `see` waits until that is seen, and returns when it is over. Meanwhile all hosts
+    /// are there; and then what really changes is seen.
+    pub(crate) async fn survives(&mut self, what: &str, fault: impl AsyncFnOnce(&mut Self)) {
+        let others = self.roll_call();
+        fault(self).await;
+        others.was_complete(what).await;
+        self.follows(what).await;
+    }
+
+    /// Looks after those who may be taken away.
+    pub(crate) fn roll_call(&self) -> RollCall {
+        RollCall::of(&self.buyer, [GOES, SPARE].map(|id| line(&self.mesh, id)))
+    }
+
+    /// A real removal, a real addition and a confirmed scale to zero arrive.
+    pub(crate) async fn follows(&mut self, what: &str) {
+        let begun = Instant::now();
+        self.consul.deregister(GOES).await;
+        let removal = self.arrives(GOES, false, begun).await;
+        let begun = Instant::now();
+        self.move_on().await;
+        self.register(GOES).await;
+        let addition = self.arrives(GOES, true, begun).await;
+
+        self.consul.deregister(SPARE).await;
+        let mut begun = Instant::now();
+        eventually("the scale to zero to be accepted", async || {
+            begun = Instant::now();
+            let output = self.mesh.run(&["endpoints", "accept", "default/spare"]).await;
+            if output.status.success() {
+                Ok(())
+            } else {
+                Err(String::from_utf8_lossy(&output.stderr).into_owned())
+            }
+        })
+        .await;
+        let scale = self.arrives(SPARE, false, begun).await;
+        let begun = Instant::now();
+        self.register(SPARE).await;
+        let from_zero = self.arrives(SPARE, true, begun).await;
+        eprintln!(
+            "{what}: then a removal arrives after {removal:?}, an addition after {addition:?}, \
+             a confirmed scale to zero after {scale:?}, and from zero after {from_zero:?}"
+        );
+    }
+
+    /// Waits until the buyer's Envoy has an instance, or has it no more; returns how long that took.
+    async fn arrives(&self, id: &str, is_there: bool, begun: Instant) -> Duration {
+        let host = line(&self.mesh, id);
+        eventually(&format!("{id} to be there: {is_there}"), async || {
+            let text = self.buyer.admin_get("/clusters").await.text();
+            let found = text.lines().any(|line| line == host);
+            if found == is_there {
+                Ok(())
+            } else {
+                Err(self.mesh.readyz().await["findings"].to_string())
+            }
+        })
+        .await;
+        let took = begun.elapsed();
+        assert!(took <= ON_THE_WAY, "{id} to be there ({is_there}) took {took:?}");
+        took
+    }
+
+    /// Waits until the control plane says this, among what is wrong, in a finding of this code.
+    pub(crate) async fn tells(&self, code: &str, words: &str) {
+        eventually(&format!("{code}: {words}"), async || {
+            let findings = self.mesh.readyz().await["findings"].clone();
+            let is_it = |finding: &Value| {
+                let message = finding["message"].as_str().unwrap_or_default();
+                finding["code"] == code && message.contains(words)
+            };
+            let all = findings.as_array().unwrap();
+            if all.iter().any(is_it) { Ok(()) } else { Err(findings.to_string()) }
+        })
+        .await;
+    }
+
+    /// Waits until nothing is wrong any more with what Consul tells.
+    pub(crate) async fn is_well(&self) {
+        eventually("nothing to be wrong", async || {
+            let findings = self.mesh.readyz().await["findings"].clone();
+            if findings.as_array().is_some_and(Vec::is_empty) {
+                Ok(())
+            } else {
+                Err(findings.to_string())
+            }
+        })
+        .await;
+    }
+
+    /// Waits for some hundred requests.
+    pub(crate) async fn some_more(&self) {
+        let before = self.load.requests();
+        eventually("more load", async || match self.load.requests() - before {
+            count if count >= 500 => Ok(()),
+            count => Err(format!("{count} requests")),
+        })
+        .await;
+    }
+
+    /// Registers everybody with a Consul that has forgotten them.
+    pub(crate) async fn register_all(&self) {
+        for (id, ..) in INSTANCES {
+            self.register(id).await;
+        }
+    }
+
+    async fn register(&self, id: &str) {
+        self.consul.register_as(self.registration(id)).await;
+    }
+
+    fn registration(&self, id: &str) -> Value {
+        let mut said = registration(&self.mesh, id);
+        if id == GOES {
+            said["Service"]["Port"] = self.port.into();
+        }
+        said
+    }
+
+    /// The one that goes is to come back elsewhere.
+    async fn move_on(&mut self) {
+        self.port += 1;
+        let address = self.mesh.loopback().socket(23, self.port);
+        self.apps.push(App::http1(GOES, address).await);
+    }
+
+    /// What Consul answers of an instance, and this besides in its `Service`.
+    pub(crate) fn entry(&self, id: &str, besides: &Value) -> Value {
+        let mut service = self.registration(id)["Service"].clone();
+        let service_fields = service.as_object_mut().unwrap();
+        service_fields.extend(besides.as_object().unwrap().clone());
+        let node = json!({ "Node": format!("node-{id}"), "Address": "10.255.0.1" });
+        json!({ "Node": node, "Service": service, "Checks": [] })
+    }
+
+    /// Fails the test unless all went on in all that has been.
+    pub(crate) async fn close(mut self) {
+        self.some_more().await;
+        let report = self.load.finish().await;
+        self.always.was_complete("all the time").await;
+        report.assert_undisturbed();
+        assert!(report.stream_messages > 0 && report.connection_lines > 0, "{report:?}");
+        let retries = self.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
+        eprintln!(
+            "{} requests, {} messages and {} lines in {:?}, none failed; upstream_rq_retry: {retries}",
+            report.requests, report.stream_messages, report.connection_lines, report.duration
+        );
+        assert_eq!(retries, 0);
+        for envoy in self.sidecars.iter().chain([&self.buyer]) {
+            envoy.assert_calm().await;
+        }
+        self.mesh.stop().await;
+    }
+}
+
+/// How the buyer's Envoy names an instance that is well.
+fn line(mesh: &Mesh, id: &str) -> String {
+    let (_, service, at, _) = *INSTANCES.iter().find(|(of, ..)| *of == id).unwrap();
+    let port = match service {
+        "ledger" => 14002,
+        "journal" => 3306,
+        _ => 80,
+    };
+    host(&format!("default/{service}|{port}"), mesh.loopback().host(at))
+}
+
+fn registration(mesh: &Mesh, id: &str) -> Value {
+    let (_, service, at, port) = *INSTANCES.iter().find(|(of, ..)| *of == id).unwrap();
+    json!({
+        "Node": format!("node-{id}"), "Address": "10.255.0.1",
+        "Service": { "ID": id, "Service": service, "Address": mesh.loopback().host(at), "Port": port }
+    })
+}

@@ -1,0 +1,155 @@
+//! How a control plane starts while Consul is away.
+
+use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::{App, Consul, Envoy, Mesh, Programs, ProxyOptions, eventually, get_once};
+use serde_json::{Value, json};
+
+const POLICY: &str = r#"
+[[service]]
+name = "web"
+ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
+endpoints = { consul = {} }
+
+[[service]]
+name = "own"
+service_account = "web"
+ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
+
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "web" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#;
+
+async fn prepare() -> Option<(Consul, Mesh, Programs)> {
+    let consul = Consul::dev().await?;
+    let programs = Programs::find()?;
+    let settings =
+        format!("consul.agents = [\"{}\"]\nendpoints.sync_timeout = \"1s\"", consul.url(0));
+    let mesh = Mesh::prepare(&settings, &programs, &[("policy.toml", POLICY)]);
+    Some((consul, mesh, programs))
+}
+
+/// Waits until calls of a service are answered with this status.
+async fn answers(buyer: &Envoy, service: &str, status: u16) {
+    eventually(&format!("{status} of {service}"), async || {
+        let answer = get_once(buyer.socket(15080), "/", &[("host", service)]).await?;
+        anyhow::ensure!(answer.status == status, "{}: {}", answer.status, answer.text());
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_neither_consul_nor_a_last_good_state_nothing_is_served_and_it_is_said_why() {
+    let Some((mut consul, mut mesh, _)) = prepare().await else { return };
+    consul.kill(0).await;
+    mesh.launch_control_plane(&[]);
+    let why = eventually("the reason", async || {
+        let answer =
+            get_once(mesh.admin(), "/readyz", &[]).await.map_err(|error| error.to_string())?;
+        let waiting_for = answer.json()["waiting_for"].to_string();
+        let is_it = answer.status == 503 && waiting_for.contains("no Consul agent can be used");
+        if is_it { Ok(waiting_for) } else { Err(answer.text()) }
+    })
+    .await;
+    for part in ["the endpoints of default/web from consul", &consul.url(0), "--without consul"] {
+        assert!(why.contains(part), "{why}");
+    }
+    let log = mesh.log();
+    assert!(log.contains("Consul is not believed: no Consul agent can be used"), "{log}");
+    let status = mesh.run(&["status"]).await;
+    let told = String::from_utf8(status.stdout).unwrap();
+    assert!(
+        told.contains("does not serve yet: it waits for the endpoints of default/web"),
+        "{told}"
+    );
+    assert_eq!(status.status.code(), Some(1), "{told}");
+    // Who joins meanwhile waits until it is true what would be told.
+    let folder = mesh.bootstrap(&ProxyOptions::new("default/buyer", 11)).await;
+    let address = mesh.xds();
+    let client = tokio::spawn(async move { Imposter::connect(&folder, address).await });
+    let list = mesh.run(&["proxy", "list"]).await;
+    assert!(list.status.success(), "{list:?}");
+    assert!(!client.is_finished(), "xDS was answered: {:?}", client.await);
+    assert!(!mesh.log().contains("xDS is served"), "{}", mesh.log());
+
+    // It is waited for, not given up.
+    consul.start(0);
+    consul.ready().await;
+    mesh.ready().await;
+    client.await.unwrap().unwrap();
+    mesh.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_consul_the_rest_is_served_and_what_consul_knows_when_it_comes() {
+    let Some((mut consul, mut mesh, _)) = prepare().await else { return };
+    consul.kill(0).await;
+    mesh.launch_control_plane(&["--without", "consul"]);
+    mesh.ready().await;
+    let _app = App::http1("web", mesh.loopback().socket(21, 8080)).await;
+    let server = ProxyOptions::new("default/web", 21).also("default/own");
+    let _server = mesh.envoy(&server).await;
+    let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
+    answers(&buyer, "own", 200).await;
+    answers(&buyer, "web", 503).await;
+    consul.start(0);
+    consul.ready().await;
+    consul.register("web", "a", &mesh.loopback().host(21).to_string()).await;
+    answers(&buyer, "web", 200).await;
+    buyer.assert_calm().await;
+    mesh.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cold_start_with_all_down_serves_what_was_known_last() {
+    let Some((mut consul, mut mesh, programs)) = prepare().await else { return };
+    consul.register("web", "a", &mesh.loopback().host(21).to_string()).await;
+    mesh.restart_control_plane().await;
+    let _app = App::http1("web", mesh.loopback().socket(21, 8080)).await;
+    let server = mesh.envoy(&ProxyOptions::new("default/web", 21)).await;
+    let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
+    answers(&buyer, "web", 200).await;
+    // All goes down: nobody remembers anything but the disk.
+    consul.kill(0).await;
+    mesh.kill_control_plane().await;
+    server.stop().await;
+    buyer.stop().await;
+
+    mesh.restart_control_plane().await;
+    let again = async |service: &str, host| {
+        let folder = mesh.folder().join("proxies").join(format!("default-{service}-{host}"));
+        let address = mesh.loopback().host(host);
+        Envoy::start(&programs.envoy, service, &folder, address, 30).await
+    };
+    let (server, buyer) = (again("web", 21).await, again("buyer", 11).await);
+    answers(&buyer, "web", 200).await;
+    let findings = mesh.readyz().await["findings"].clone();
+    let is_it = |finding: &Value| finding["code"] == json!("IM0501");
+    assert!(findings.as_array().unwrap().iter().any(is_it), "{findings:#}");
+
+    // What is true by now arrives when Consul is back.
+    consul.start(0);
+    consul.ready().await;
+    consul.register("web", "a", &mesh.loopback().host(21).to_string()).await;
+    let line = format!("{}:15003::health_flags::healthy", mesh.loopback().host(21));
+    eventually("Consul to be believed", async || {
+        let findings = mesh.readyz().await["findings"].to_string();
+        if findings == "[]" { Ok(()) } else { Err(findings) }
+    })
+    .await;
+    assert!(buyer.admin_get("/clusters").await.text().contains(&line));
+    answers(&buyer, "web", 200).await;
+    buyer.assert_calm().await;
+    server.assert_calm().await;
+    mesh.stop().await;
+}
