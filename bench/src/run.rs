@@ -3,6 +3,7 @@
 mod enforcement;
 mod large_policy;
 mod parts;
+mod traffic;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
