@@ -146,8 +146,17 @@ impl Scene<'_> {
         let work = "ten simulated Envoys connect that may call all: to the last configured";
         rows.push(Row::new(work, "ms", milliseconds(end - begin)));
         fleet.quiet(QUIET, self.options.patience).await?;
-        let (has, known) = (fleet.endpoints(0), (catalog.services * catalog.instances) as u64);
-        ensure!(has == known, "a caller has {has} endpoints, and Consul knows {known}");
+        let known = (catalog.services * catalog.instances) as u64;
+        let deadline = Instant::now() + self.options.patience;
+        let has = loop {
+            let has = (0..fleet.len()).map(|client| fleet.endpoints(client)).min().unwrap_or(0);
+            if has == known {
+                break has;
+            }
+            let is_time = Instant::now() < deadline;
+            ensure!(is_time, "a caller has {has} endpoints, and Consul knows {known}");
+            sleep(Duration::from_millis(20)).await;
+        };
         rows.push(Row::new("endpoints of Consul that each of them has", "endpoints", count(has)));
         Ok(fleet)
     }
