@@ -52,7 +52,8 @@ test: prerequisites ## All tests, also those on real Envoys, etcd and Consul (fe
 
 # Its own binaries in release: the first build takes minutes, the measuring about six. IRONMESH_BIN is
 # the debug build of the tests, so it is not looked at here.
-bench: envoy ## Measure with simulated Envoys, beside the floor; ARGS="--shape 1000x100 --output json"
+bench: envoy ## Measure with simulated Envoys, beside the floor; ARGS="--part fleets --shape 1000x100 --output json"
+	@scripts/get-consul.sh || echo "make bench: going on without Consul; its part is left out" >&2
 	@echo "building for release (up to ten minutes at first)" >&2
 	@cargo build --release --package ironmesh --package ironmesh-bench
 	@"$(target_dir)/release/ironmesh-bench" run --ironmesh "$(target_dir)/release/ironmesh" $(ARGS)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use ironmesh_xds_wire::ResourceType;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -122,6 +123,13 @@ impl Fleet {
     /// What one of them has.
     pub fn holdings(&self, client: usize) -> Option<Holdings> {
         self.envoys.get(client).map(|envoy| envoy.lock().holdings())
+    }
+
+    /// How many endpoints one of them has, of all clusters together.
+    pub(crate) fn endpoints(&self, client: usize) -> u64 {
+        let holdings = self.holdings(client).unwrap_or_default();
+        let endpoints = holdings.get(&ResourceType::Endpoint).into_iter().flatten();
+        endpoints.map(|(_, known)| u64::from(known.references.endpoints)).sum()
     }
 
     /// Waits until nothing has come for as long.

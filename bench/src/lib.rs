@@ -14,6 +14,7 @@
 //! ```
 
 mod client;
+mod consul;
 mod envoy;
 mod fleet;
 pub mod floor;
@@ -31,6 +32,7 @@ mod subject;
 mod totals;
 
 pub use client::Faults;
+pub use consul::Catalog;
 pub use envoy::{AckDelay, Holdings};
 pub use fleet::Fleet;
 pub use identity::{Identity, folders};

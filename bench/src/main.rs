@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ironmesh_bench::run::{Options, run};
+use ironmesh_bench::run::{Options, Part, run};
 use ironmesh_bench::{
-    AckDelay, Faults, Fleet, Identity, Shape, Variant, allow_connections, floor, folders,
+    AckDelay, Catalog, Faults, Fleet, Identity, Shape, Variant, allow_connections, floor, folders,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -58,6 +58,18 @@ struct RunArguments {
     /// A real Envoy; without one, what needs it is left out
     #[arg(long, env = "ENVOY_BIN", default_value = ".tools/envoy")]
     envoy: PathBuf,
+    /// A real Consul; without one, what needs it is left out
+    #[arg(long, env = "CONSUL_BIN", default_value = ".tools/consul")]
+    consul: PathBuf,
+    /// What is measured; all of it, unless named
+    #[arg(long = "part", value_enum, default_values = ["fleets", "policy", "grants", "consul"])]
+    parts: Vec<Part>,
+    /// What Consul knows, as SERVICESxINSTANCES
+    #[arg(long, default_value = "1000x100")]
+    catalog: Catalog,
+    /// For how many seconds it is counted what Consul is asked while nothing happens
+    #[arg(long, default_value_t = 60)]
+    steady: u64,
     #[command(flatten)]
     clients: ClientArguments,
     /// How many changes make a series
@@ -173,7 +185,11 @@ async fn measure(arguments: RunArguments, output: Output) -> anyhow::Result<()> 
         ironmesh: arguments.ironmesh,
         envoy: arguments.envoy,
         own_program: std::env::current_exe()?,
+        consul: arguments.consul,
+        parts: arguments.parts,
         shapes: arguments.shapes,
+        catalog: arguments.catalog,
+        steady: Duration::from_secs(arguments.steady),
         variant: arguments.clients.variant(),
         delay: arguments.clients.delay(),
         events: arguments.events,

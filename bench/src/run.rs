@@ -1,8 +1,10 @@
 //! The runner: starts a control plane and the floor, lets fleets join, and measures both by turns.
 
+mod consul;
 mod enforcement;
 mod large_policy;
 mod parts;
+mod traffic;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use anyhow::Context;
 use tokio::process::Command;
 use tokio::time::Instant;
 
+use crate::consul::Catalog;
 use crate::envoy::AckDelay;
 use crate::fleet::VERIFIED_AT_ONCE;
 use crate::messages::Variant;
@@ -18,6 +21,19 @@ use crate::process::{allow_connections, machine};
 use crate::report::{Report, Row};
 use crate::shape::Shape;
 use parts::Bench;
+
+/// A part of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Fleets of simulated Envoys, beside the floor
+    Fleets,
+    /// A large policy is swapped in
+    Policy,
+    /// A grant is withdrawn and given, with two real Envoys
+    Grants,
+    /// A real Consul with many services
+    Consul,
+}
 
 /// What is run.
 #[derive(Debug, Clone)]
@@ -28,8 +44,16 @@ pub struct Options {
     pub own_program: PathBuf,
     /// A real Envoy.
     pub envoy: PathBuf,
+    /// A real Consul.
+    pub consul: PathBuf,
+    /// Which parts are run.
+    pub parts: Vec<Part>,
     /// The fleets.
     pub shapes: Vec<Shape>,
+    /// What Consul knows.
+    pub catalog: Catalog,
+    /// For how long it is counted what Consul is asked while nothing happens.
+    pub steady: Duration,
     /// How the clients speak. The floor speaks delta, so in SotW there is nothing beside the figures.
     pub variant: Variant,
     /// How long an Envoy takes to answer.
@@ -50,36 +74,43 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let machine = machine();
     let subject = version(&options.ironmesh).await?;
     let (mut rows, mut doubts) = (Vec::<Row>::new(), Vec::new());
-    for shape in &options.shapes {
-        // The fleet, the floor's fleet, and those that are compared with it. A fleet that leaves no open
-        // files for the floor's is measured alone; and the floor speaks delta only.
-        let connections = u64::try_from(shape.proxies)?;
-        let has_floor = options.variant == Variant::Delta
-            && allow_connections(2 * connections + VERIFIED_AT_ONCE as u64).is_ok();
-        if !has_floor {
-            allow_connections(connections + VERIFIED_AT_ONCE as u64)?;
-        }
-        let mut bench = Bench::open(options, *shape, has_floor).await?;
-        let of_shape = bench.measure().await;
-        let of_shape = of_shape.with_context(|| bench.log_tail())?;
-        doubts.extend(doubts_of(*shape, &of_shape));
-        rows.extend(of_shape.into_iter().map(|row| Row { shape: shape.to_string(), ..row }));
-    }
-    compare_shapes(&mut rows);
-    let of = |shape: &str, row| Row { shape: shape.to_owned(), ..row };
-    let policy = large_policy::measure(options).await.context("with a large policy")?;
-    rows.extend(policy.into_iter().map(|row| of(LARGE_POLICY, row)));
     let mut left_out = Vec::new();
-    if options.envoy.exists() {
+    let of = |shape: &str, row| Row { shape: shape.to_owned(), ..row };
+    if options.parts.contains(&Part::Fleets) {
+        for shape in &options.shapes {
+            let of_shape = fleet(options, *shape).await?;
+            doubts.extend(doubts_of(*shape, &of_shape));
+            rows.extend(of_shape.into_iter().map(|row| of(&shape.to_string(), row)));
+        }
+        compare_shapes(&mut rows);
+    } else {
+        doubts.push("the floor was not measured".to_owned());
+    }
+    if options.parts.contains(&Part::Policy) {
+        let policy = large_policy::measure(options).await.context("with a large policy")?;
+        rows.extend(policy.into_iter().map(|row| of(LARGE_POLICY, row)));
+    }
+    let mut has = |what: &str, program: &Path, remedy: &str| {
+        let has = program.exists();
+        if !has {
+            left_out.push(format!("{what}: there is none at `{}`; {remedy}", program.display()));
+        }
+        has
+    };
+    if options.parts.contains(&Part::Grants)
+        && has(REAL_ENVOYS, &options.envoy, "`make envoy` fetches it")
+    {
         let enforcement =
             enforcement::measure(&options.ironmesh, &options.envoy, options.patience).await;
         let enforcement = enforcement.context("with real Envoys")?;
         rows.extend(enforcement.into_iter().map(|row| of(REAL_ENVOYS, row)));
-    } else {
-        left_out.push(format!(
-            "{REAL_ENVOYS}: there is none at `{}`; `make envoy` fetches it",
-            options.envoy.display()
-        ));
+    }
+    if options.parts.contains(&Part::Consul)
+        && has(REAL_CONSUL, &options.consul, "`scripts/get-consul.sh` fetches it")
+    {
+        has("a real Envoy that calls what Consul knows", &options.envoy, "`make envoy` fetches it");
+        let consul = consul::measure(options).await.context("with a real Consul")?;
+        rows.extend(consul.into_iter().map(|row| of(&options.catalog.to_string(), row)));
     }
     let variant = match options.variant {
         Variant::Delta => "delta",
@@ -90,8 +121,24 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     Ok(Report { machine, subject, variant, counts, doubts, left_out, rows, seconds })
 }
 
+/// What is measured with a fleet.
+async fn fleet(options: &Options, shape: Shape) -> anyhow::Result<Vec<Row>> {
+    // The fleet, the floor's fleet, and those that are compared with it. A fleet that leaves no open
+    // files for the floor's is measured alone; and the floor speaks delta only.
+    let connections = u64::try_from(shape.proxies)?;
+    let has_floor = options.variant == Variant::Delta
+        && allow_connections(2 * connections + VERIFIED_AT_ONCE as u64).is_ok();
+    if !has_floor {
+        allow_connections(connections + VERIFIED_AT_ONCE as u64)?;
+    }
+    let mut bench = Bench::open(options, shape, has_floor).await?;
+    let of_shape = bench.measure().await;
+    of_shape.with_context(|| bench.log_tail())
+}
+
 const LARGE_POLICY: &str = "a policy of 1,000 services, 1,000 splits and 5,000 rules";
 const REAL_ENVOYS: &str = "two real Envoys";
+const REAL_CONSUL: &str = "a real Consul";
 
 /// What the floor was on a quiet machine with two cores: milliseconds to the last answer, microseconds
 /// for each proxy, kilobytes for each.

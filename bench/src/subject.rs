@@ -45,13 +45,24 @@ impl Subject {
         let path = folder.path();
         fs_err::create_dir_all(path.join("policy"))?;
         fs_err::create_dir_all(path.join("swapped"))?;
-        let settings = format!(
+        let program = program.to_owned();
+        let subject = Self { program, host, child: None, changes: (0, 0), swaps: 0, folder };
+        subject.configure("")?;
+        Ok(subject)
+    }
+
+    fn settings(&self) -> String {
+        let host = self.host;
+        format!(
             "state = \"state\"\npolicy = \"policy\"\nadvertise = [\"{host}:{XDS}\"]\n\
              [listen]\nxds = \"{host}:{XDS}\"\nadmin = \"{host}:{ADMIN}\"\n"
-        );
-        fs_err::write(path.join("ironmesh.toml"), settings)?;
-        let program = program.to_owned();
-        Ok(Self { program, host, child: None, changes: (0, 0), swaps: 0, folder })
+        )
+    }
+
+    /// Writes more settings, in the place of what was written so before. They hold from the next start on.
+    pub(crate) fn configure(&self, more: &str) -> anyhow::Result<()> {
+        fs_err::write(self.folder.path().join("ironmesh.toml"), self.settings() + more)?;
+        Ok(())
     }
 
     /// Starts it, and waits until it is ready.

@@ -3,22 +3,26 @@
 
 use std::process::Command;
 
-use ironmesh_tests::{require_bench, require_ironmesh};
+use ironmesh_tests::{Programs, require_bench, require_consul, require_ironmesh};
 use serde_json::Value;
 
 use crate::command::succeeds;
 
 /// The rows of a run with twenty proxies, by what was measured.
 fn run(variant: &str) -> Option<Vec<Value>> {
-    let (bench, ironmesh) = (require_bench()?, require_ironmesh()?);
-    let mut command = Command::new(bench);
-    command.args(["run", "--shape", "20x10", "--variant", variant, "--output", "json"]);
-    command.args(["--events", "4", "--fault-runs", "1", "--storms", "1", "--patience", "30"]);
-    let output = command.arg("--ironmesh").arg(ironmesh).output().unwrap();
+    let mut command = Command::new(require_bench()?);
+    command.args(["run", "--part", "fleets", "--part", "policy", "--part", "grants"]);
+    command.args(["--shape", "20x10", "--variant", variant]);
+    command.args(["--events", "4", "--fault-runs", "1", "--storms", "1"]);
+    Some(rows(command.arg("--ironmesh").arg(require_ironmesh()?)))
+}
+
+fn rows(run: &mut Command) -> Vec<Value> {
+    let output = run.args(["--patience", "30", "--output", "json"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    Some(report.get("rows").unwrap().as_array().unwrap().clone())
+    report.get("rows").unwrap().as_array().unwrap().clone()
 }
 
 /// The row about this work, of which there is one.
@@ -55,6 +59,23 @@ fn simulated_envoys_converge_in_delta_and_are_sent_nothing_again() {
 fn simulated_envoys_converge_in_the_state_of_the_world() {
     let Some(rows) = run("sotw") else { return };
     assert_converged(&rows);
+}
+
+#[test]
+fn what_a_real_consul_knows_comes_to_simulated_envoys_and_a_real_one() {
+    let (Some(bench), Some(consul)) = (require_bench(), require_consul()) else { return };
+    let Some(programs) = Programs::find() else { return };
+    let mut command = Command::new(bench);
+    command.args(["run", "--part", "consul", "--catalog", "5x4", "--steady", "1", "--events", "2"]);
+    command.arg("--ironmesh").arg(programs.ironmesh);
+    command.arg("--envoy").arg(programs.envoy).arg("--consul").arg(consul);
+    let rows = rows(&mut command);
+    assert_eq!(ours(&rows, "endpoints of Consul that each of them has"), "20.0");
+    for change in ["a check passes", "a check fails"] {
+        let is_it = |row: &&Value| row.get("work").unwrap().as_str().unwrap().starts_with(change);
+        let row = rows.iter().find(is_it).unwrap();
+        assert!(row.get("floor").unwrap().as_f64().unwrap() > 0.0, "{row}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! One question of policy: follows the instances of one Consul service.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use ironmesh_catalog::{ConsulQuery, Endpoint};
@@ -7,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::answer::{self, Reading};
 use super::blocking::{Answer, Blocking, Scope, Shared};
-use super::error::ConsulError;
+use super::error::{ConsulError, RequestError};
 use crate::Problem;
 
 /// What is new about a question.
@@ -36,6 +37,7 @@ pub(super) struct Instances {
     blocking: Blocking,
     shared: Arc<Shared>,
     memory: Memory,
+    last: Last,
     /// What was told last.
     told: Option<Found>,
 }
@@ -55,8 +57,8 @@ impl Instances {
             named.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?.to_string())));
         let path = ["health", "service", &question.service];
         let blocking = Blocking::new(shared, &path, parameters.collect())?;
-        let memory = Memory::default();
-        Ok(Self { question, blocking, shared: Arc::clone(shared), memory, told: None })
+        let (memory, last) = (Memory::default(), Last::default());
+        Ok(Self { question, blocking, shared: Arc::clone(shared), memory, last, told: None })
     }
 
     /// Until nobody listens any more.
@@ -119,9 +121,8 @@ impl Instances {
             locality: &self.shared.options.locality,
             before: &before,
         };
-        let (endpoints, problems) =
-            answer::endpoints(&answer.body, &reading).map_err(|error| error.to_string())?;
-        let endpoints = if endpoints == *before { before } else { Arc::new(endpoints) };
+        let read = self.last.read(&answer.body, &reading, &before);
+        let Contents { endpoints, problems } = read.map_err(|error| error.to_string())?;
         let may_know_all = match answer.scope {
             Scope::All => true,
             Scope::Some => !endpoints.is_empty(),
@@ -132,7 +133,7 @@ impl Instances {
         if is_confirmed {
             self.memory.most = endpoints.len();
         }
-        Ok(Found { endpoints, problems: Arc::new(problems), index: answer.index, is_confirmed })
+        Ok(Found { endpoints, problems, index: answer.index, is_confirmed })
     }
 
     /// Whether it is as if the token could not read the instances any more.
@@ -146,6 +147,46 @@ impl Found {
     fn says_the_same(&self, other: &Self) -> bool {
         (&self.endpoints, &self.problems, self.is_confirmed)
             == (&other.endpoints, &other.problems, other.is_confirmed)
+    }
+}
+
+/// What an answer says.
+#[expect(clippy::rc_buffer, reason = "as sightings have them")]
+#[derive(Debug, Clone)]
+struct Contents {
+    endpoints: Arc<Vec<Endpoint>>,
+    problems: Arc<Vec<Problem>>,
+}
+
+/// The answer that was read last. Most say what the one before said: where nothing happens, they come because
+/// the wait is over. An index that is the same would not tell that, for a token's rights change without it.
+#[derive(Debug, Default)]
+struct Last {
+    hasher: RandomState,
+    /// The hash of the answer, and what it says.
+    read: Option<(u64, Contents)>,
+}
+
+impl Last {
+    /// Reads an answer, unless it is the same as the last. Endpoints that are those from before are shared
+    /// with these.
+    #[expect(clippy::rc_buffer, reason = "as sightings have them")]
+    fn read(
+        &mut self,
+        body: &[u8],
+        reading: &Reading<'_>,
+        before: &Arc<Vec<Endpoint>>,
+    ) -> Result<Contents, RequestError> {
+        let hash = self.hasher.hash_one(body);
+        if let Some((_, contents)) = self.read.as_ref().filter(|(known, _)| *known == hash) {
+            return Ok(contents.clone());
+        }
+        let (endpoints, problems) = answer::endpoints(body, reading)?;
+        let is_known = endpoints == **before;
+        let endpoints = if is_known { Arc::clone(before) } else { Arc::new(endpoints) };
+        let contents = Contents { endpoints, problems: Arc::new(problems) };
+        self.read = Some((hash, contents.clone()));
+        Ok(contents)
     }
 }
 
@@ -168,6 +209,29 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::consul::LocalityKeys;
+
+    #[test]
+    fn an_answer_that_says_the_same_is_not_read_again() {
+        let locality = LocalityKeys::default();
+        let reading = Reading { tagged_address: None, locality: &locality, before: &[] };
+        let body = |port: u16| {
+            format!(
+                r#"[{{"Node":{{"Node":"n","Address":"10.0.0.1"}},"Checks":[],
+                    "Service":{{"ID":"web","Service":"web","Port":{port}}}}}]"#
+            )
+        };
+        let mut last = Last::default();
+        let before = Arc::default();
+        let mut read = |body: String| last.read(body.as_bytes(), &reading, &before);
+        let first = read(body(8080)).unwrap();
+        assert_eq!(first.endpoints[0].port, Some(8080));
+        assert!(Arc::ptr_eq(&first.endpoints, &read(body(8080)).unwrap().endpoints));
+        assert!(read("none".to_owned()).is_err());
+        let other = read(body(8081)).unwrap();
+        assert_eq!(other.endpoints[0].port, Some(8081));
+        assert_eq!(read(body(8080)).unwrap().endpoints[0].port, Some(8080));
+    }
 
     #[test]
     fn who_has_lost_his_memory_is_believed_when_he_knows_as_much_as_before() {
