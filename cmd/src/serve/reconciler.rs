@@ -259,7 +259,6 @@ impl Reconciler {
         let sources = Sources { specification, records, revoked, discovered };
         let changes = self.moments.renew(sources, now, is_tick);
         let is_ready = self.endpoints.are_synced(Instant::now());
-        self.tell_mesh();
         let mut affected = self.clients.affected(&changes);
         let mut concerned = match self.moments.compiler() {
             Some(compiler) => self.clients.put_endpoints(&changes, &affected, compiler),
@@ -283,6 +282,8 @@ impl Reconciler {
         if is_tick {
             self.forget_strangers(now);
         }
+        // Operators are told, and the disk, when proxies have been.
+        self.tell_mesh();
         self.endpoints.keep(Instant::now());
         if is_ready && !*self.ready.borrow() {
             self.suspicion.begin(&self.register.records(), Instant::now());
