@@ -32,6 +32,7 @@ mod tls;
 mod token;
 mod turns;
 mod warden;
+mod well;
 
 pub use error::ConsulError;
 pub use options::{ConsulOptions, LocalityKeys};
@@ -43,6 +44,7 @@ use instances::{Instances, News};
 use tags::{Tagged, Tags};
 use turns::Turns;
 use warden::{Standing, Warden};
+use well::Wellness;
 
 /// News of questions that wait to be taken.
 const QUEUE: usize = 1024;
@@ -80,7 +82,8 @@ impl Consul {
         let options = Arc::new(options);
         let (warden, watching) =
             Warden::new(Arc::clone(&options), agents, clients.lane_of_its_own()?);
-        let shared = Arc::new(Shared { options, clients, turns, warden });
+        let shared =
+            Arc::new(Shared { options, clients, turns, warden, wellness: Wellness::default() });
         let specification = watch::Sender::new(Arc::default());
         let told = watch::Sender::new(Sightings::default());
         let sightings = told.subscribe();

@@ -15,6 +15,7 @@ use super::options::ConsulOptions;
 use super::preflight::Rights;
 use super::turns::Turns;
 use super::warden::Warden;
+use super::well::{Well, Wellness};
 
 /// How much longer than the agent may wait its answer is waited for. (The agent itself adds up to a
 /// sixteenth of the wait, lest all answers come together.)
@@ -24,7 +25,8 @@ const FAULTS: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// How long there is between two questions when answers come that say nothing new: Consul wakes queries also
 /// for changes of others.
 const CHURN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1500));
-/// After so many faults in a row an agent is left, although it answers the warden.
+/// After so many faults in a row an agent is left, although it answers the warden: unless it answers other
+/// queries well, or the question is at fault.
 const PATIENCE: u32 = 3;
 
 /// What all queries share.
@@ -34,6 +36,7 @@ pub(super) struct Shared {
     pub(super) clients: Clients,
     pub(super) turns: Turns,
     pub(super) warden: Warden,
+    pub(super) wellness: Wellness,
 }
 
 /// A query that goes on.
@@ -51,6 +54,7 @@ pub(super) struct Blocking {
     pause: Duration,
     /// How many faults there were since the last answer.
     failures: u32,
+    well: Well,
 }
 
 /// An answer that is recent, by a server that has a leader.
@@ -93,6 +97,7 @@ impl Blocking {
             churn: Backoff::new(CHURN.0, CHURN.1),
             pause: Duration::ZERO,
             failures: 0,
+            well: shared.wellness.one(),
         })
     }
 
@@ -124,6 +129,7 @@ impl Blocking {
             let answer = tokio::select! {
                 biased;
                 () = self.warden.lost(&ground) => {
+                    self.well.set(false);
                     self.index.restart();
                     continue;
                 }
@@ -137,6 +143,7 @@ impl Blocking {
                         self.index.restart();
                         continue;
                     };
+                    self.well.set(true);
                     self.failures = 0;
                     self.faults.reset();
                     return Ok(Answer {
@@ -153,8 +160,10 @@ impl Blocking {
                 }
                 Err(error) => {
                     self.index.restart();
+                    self.well.set(false);
                     self.failures += 1;
-                    if error.is_of_agent() && self.failures >= PATIENCE {
+                    let may_be_left = error.is_of_agent() && !shared.wellness.is_any();
+                    if may_be_left && self.failures >= PATIENCE {
                         self.failures = 0;
                         self.warden.leave(&ground).await;
                     } else {
