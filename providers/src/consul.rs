@@ -25,6 +25,7 @@ mod client;
 mod error;
 mod index;
 mod instances;
+mod memory;
 mod options;
 mod preflight;
 mod tags;
@@ -184,10 +185,15 @@ impl Collector {
         for (name, service) in &specification.services {
             let Some(providers) = service.endpoints.providers() else { continue };
             let own = providers.consul.as_ref().map(|query| self.with_defaults(query));
-            let tagged = tags.as_ref().and_then(|tags| tags.get(name)).cloned().unwrap_or_default();
+            // A service outside of the mesh is nobody's to join.
+            let may_be_joined = service.external.is_none() && self.shared.options.join_by_tag;
+            let tags = tags.as_ref().filter(|_| may_be_joined);
+            let tagged = tags.and_then(|tags| tags.questions.get(name)).cloned();
             // Once it is known what is tagged, that nothing is for this service is an answer.
             if own.is_some() || tags.is_some() {
-                asked.insert(name.clone(), Asked { own, tagged });
+                let is_all_tagged = !may_be_joined || tags.is_some_and(|tags| tags.is_confirmed);
+                let tagged = tagged.unwrap_or_default();
+                asked.insert(name.clone(), Asked { own, tagged, is_all_tagged });
             }
         }
         let is_all = tags.is_some() || !self.shared.options.join_by_tag;

@@ -1,6 +1,6 @@
 //! Agents that die, come back without their memory, or are many.
 
-use ironmesh_catalog::ConsulQuery;
+use ironmesh_catalog::{ConsulQuery, ServiceName};
 use ironmesh_tests::{Consul, eventually};
 
 use crate::answers::options;
@@ -82,7 +82,8 @@ async fn an_agent_is_not_left_for_a_question_that_fails_alone() {
     .await;
     assert_eq!(other.asked(), 0);
     for name in ["web", "bad"] {
-        assert!(watching.now().troubles.contains_key(&name.parse().unwrap()));
+        let name: ServiceName = name.parse().unwrap();
+        assert!(watching.now().troubles.contains_key(&name));
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Asked {
     pub(super) own: Option<ConsulQuery>,
     /// What finds the instances that joined it by a tag.
     pub(super) tagged: BTreeSet<ConsulQuery>,
+    /// Whether it is certain that no others joined it by a tag.
+    pub(super) is_all_tagged: bool,
 }
 
 /// What is known of a question.
@@ -159,7 +161,8 @@ impl Board {
             endpoints,
             index: answers.iter().map(|(found, _)| found.index).max().unwrap_or(0),
             learned_at,
-            is_confirmed: answers.len() == parts.len()
+            is_confirmed: asked.is_all_tagged
+                && answers.len() == parts.len()
                 && answers.iter().all(|(found, _)| found.is_confirmed),
             problems: Arc::new(problems),
             stale,

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use super::answer::{self, Reading};
 use super::blocking::{Answer, Blocking, Scope, Shared};
 use super::error::ConsulError;
+use super::memory::Memory;
 use crate::Problem;
 
 /// What is new about a question.
@@ -130,7 +131,7 @@ impl Instances {
         let is_confirmed =
             self.memory.is_whole(answer.is_backward, endpoints.len()) && may_know_all;
         if is_confirmed {
-            self.memory.most = endpoints.len();
+            self.memory.knows(endpoints.len());
         }
         Ok(Found { endpoints, problems: Arc::new(problems), index: answer.index, is_confirmed })
     }
@@ -146,38 +147,5 @@ impl Found {
     fn says_the_same(&self, other: &Self) -> bool {
         (&self.endpoints, &self.problems, self.is_confirmed)
             == (&other.endpoints, &other.problems, other.is_confirmed)
-    }
-}
-
-/// Whether those who answer may have lost their memory.
-#[derive(Debug, Default)]
-struct Memory {
-    /// Whether an index has gone backwards, and no answer since has told as much as before.
-    is_lost: bool,
-    /// How many instances there were when it was not lost.
-    most: usize,
-}
-
-impl Memory {
-    fn is_whole(&mut self, is_backward: bool, count: usize) -> bool {
-        self.is_lost = (self.is_lost || is_backward) && count < self.most;
-        !self.is_lost
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_has_lost_his_memory_is_believed_when_he_knows_as_much_as_before() {
-        let mut memory = Memory { is_lost: false, most: 3 };
-        assert!(memory.is_whole(false, 0), "a scale to zero is none");
-        memory.most = 3;
-        assert!(!memory.is_whole(true, 0));
-        assert!(!memory.is_whole(false, 2), "it fills again");
-        assert!(memory.is_whole(false, 3));
-        assert!(memory.is_whole(false, 1), "and forgets nothing any more");
-        assert!(memory.is_whole(true, 3), "an agent that is a little behind knows no less");
     }
 }

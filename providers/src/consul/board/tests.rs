@@ -36,7 +36,7 @@ fn found(hosts: &[u8], index: u64) -> News {
 
 fn asked(service: &str, own: Option<&str>, tagged: &[&str]) -> (ServiceName, Asked) {
     let tagged = tagged.iter().map(|&name| question(name)).collect();
-    (service.parse().unwrap(), Asked { own: own.map(question), tagged })
+    (service.parse().unwrap(), Asked { own: own.map(question), tagged, is_all_tagged: true })
 }
 
 fn sighting(board: &Board, service: &str) -> Option<Arc<Sighting>> {
