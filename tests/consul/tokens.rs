@@ -98,3 +98,16 @@ async fn a_token_that_loses_its_rights_takes_nothing_away() {
     consul.deregister("b").await;
     web.finds("web", &[]).await;
 }
+
+#[tokio::test]
+async fn who_does_not_know_the_token_is_left_for_an_agent_that_does() {
+    let Some(strict) = Consul::dev_with_tokens().await else { return };
+    let Some(open) = Consul::dev().await else { return };
+    open.register("web", "a", "10.0.0.1").await;
+    let web = Watching::web(options(&[strict.url(0), open.url(0)]));
+    web.finds("web", &["10.0.0.1"]).await;
+    drop(open);
+    let reason = web.is_stale("no Consul agent can be used").await;
+    assert!(reason.contains("name a file as `token_file`"), "{reason}");
+    assert_eq!(web.of("web").unwrap().endpoints.len(), 1);
+}

@@ -217,6 +217,7 @@ impl Watch {
             self.epoch += 1;
         }
         let mut objections = Vec::new();
+        let mut of_token = Vec::new();
         for _ in 0..self.agents.len() {
             let Some(agent) = self.agents.get(self.at) else { break };
             let preflight = Preflight {
@@ -227,14 +228,21 @@ impl Watch {
             };
             match preflight.rights().await {
                 Ok(rights) => return Ok(rights),
-                // Another agent would say the same.
-                Err(Objection::Token(reason)) => return Err(reason),
+                // Another agent may be of another cluster, or know a newer token.
+                Err(Objection::Token(reason)) => {
+                    objections.push(format!("{agent}: {reason}"));
+                    of_token.push(reason);
+                }
                 Err(Objection::Agent(error)) => {
                     let advice = self.advice(agent, &error);
                     objections.push(format!("{agent}: {error}{advice}"));
-                    self.rotate();
                 }
             }
+            self.rotate();
+        }
+        // Where all of them find fault with the token, that is what is wrong.
+        if of_token.len() == self.agents.len() {
+            return Err(of_token.swap_remove(0));
         }
         Err(format!("no Consul agent can be used; {}", objections.join("; ")))
     }
