@@ -110,7 +110,7 @@ impl Lane {
     async fn ask(&self, request: Request<'_>) -> Result<Response, RequestError> {
         let mut asked = self.0.get(url(&request));
         if let Some(token) = request.token {
-            // What is no header value is no token either: without one, the agent says what is missing.
+            // Whoever read the token has looked whether it is a header value.
             if let Ok(mut value) = HeaderValue::from_str(token.expose()) {
                 value.set_sensitive(true);
                 asked = asked.header("X-Consul-Token", value);
