@@ -12,7 +12,7 @@ use super::client::{Clients, Lane, Request};
 use super::error::{ConsulError, RequestError};
 use super::index::{Index, Step};
 use super::options::ConsulOptions;
-use super::preflight::Rights;
+use super::preflight::{self, Rights};
 use super::turns::Turns;
 use super::warden::Warden;
 use super::well::{Well, Wellness};
@@ -47,6 +47,8 @@ pub(super) struct Blocking {
     lane: Lane,
     path: Vec<String>,
     parameters: Vec<(&'static str, String)>,
+    /// Whether the warden tries the token where this asks: what it may read elsewhere is not known.
+    is_tried: bool,
     index: Index,
     faults: Backoff,
     churn: Backoff,
@@ -86,12 +88,14 @@ impl Blocking {
         path: &[&str],
         parameters: Vec<(&'static str, String)>,
     ) -> Result<Self, ConsulError> {
+        let is_tried = preflight::is_tried(&shared.options, &parameters);
         Ok(Self {
             shared: Arc::clone(shared),
             warden: shared.warden.clone(),
             lane: shared.clients.lane()?,
             path: path.iter().map(|&part| part.to_owned()).collect(),
             parameters,
+            is_tried,
             index: Index::default(),
             faults: Backoff::new(FAULTS.0, FAULTS.1),
             churn: Backoff::new(CHURN.0, CHURN.1),
@@ -143,16 +147,17 @@ impl Blocking {
                         self.index.restart();
                         continue;
                     };
+                    let scope = match rights {
+                        _ if response.is_filtered => Scope::Filtered,
+                        Rights::All if self.is_tried => Scope::All,
+                        Rights::All | Rights::Some => Scope::Some,
+                    };
                     self.well.set(true);
                     self.failures = 0;
                     self.faults.reset();
                     return Ok(Answer {
                         is_backward: self.index.take(response.index) == Step::Backward,
-                        scope: match rights {
-                            _ if response.is_filtered => Scope::Filtered,
-                            Rights::All => Scope::All,
-                            Rights::Some => Scope::Some,
-                        },
+                        scope,
                         is_early: begun.elapsed() < wait / 2,
                         index: response.index,
                         body: response.body,
