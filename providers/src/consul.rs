@@ -78,11 +78,10 @@ impl Consul {
         }
         let agents = options.agents.iter().map(|url| agent(url)).collect::<Result<Vec<_>, _>>()?;
         let shares_connections = agents.iter().all(|agent| agent.scheme() == "https");
-        let clients = Clients::new(&options)?;
+        let clients = Arc::new(Clients::new(&options)?);
         let turns = Turns::new(&options, shares_connections);
         let options = Arc::new(options);
-        let (warden, watching) =
-            Warden::new(Arc::clone(&options), agents, clients.lane_of_its_own()?);
+        let (warden, watching) = Warden::new(Arc::clone(&options), agents, Arc::clone(&clients));
         let shared =
             Arc::new(Shared { options, clients, turns, warden, wellness: Wellness::default() });
         let specification = watch::Sender::new(Arc::default());

@@ -33,7 +33,7 @@ const PATIENCE: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: Arc<ConsulOptions>,
-    pub(super) clients: Clients,
+    pub(super) clients: Arc<Clients>,
     pub(super) turns: Turns,
     pub(super) warden: Warden,
     pub(super) wellness: Wellness,

@@ -1,5 +1,6 @@
 //! How agents are known, and how they know us.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,6 +51,15 @@ pub(super) fn client_config(options: &ConsulOptions) -> Result<ClientConfig, Con
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// Changes when one of the files does, also when it can no longer be read.
+pub(super) fn fingerprint(options: &ConsulOptions) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in [&options.ca, &options.certificate, &options.key].into_iter().flatten() {
+        fs_err::read(path).ok().hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn is_https(agent: &str) -> bool {

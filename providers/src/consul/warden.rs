@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::backoff::Backoff;
-use super::client::Lane;
+use super::client::{Clients, Lane};
 use super::error::RequestError;
 use super::options::ConsulOptions;
 use super::preflight::{Objection, Preflight, Rights};
@@ -76,7 +76,7 @@ impl Warden {
     pub(super) fn new(
         options: Arc<ConsulOptions>,
         agents: Vec<Url>,
-        lane: Lane,
+        clients: Arc<Clients>,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let state = watch::Sender::new(State { standing: Standing::Unknown, looked: 0 });
         let wishes = Arc::new(watch::Sender::new(Wishes::default()));
@@ -88,7 +88,8 @@ impl Warden {
             epoch: 0,
             options,
             agents,
-            lane,
+            lane: clients.first(),
+            clients,
         };
         (Self { state: state.subscribe(), wishes }, watch.run(state))
     }
@@ -169,6 +170,7 @@ impl Warden {
 struct Watch {
     options: Arc<ConsulOptions>,
     agents: Vec<Url>,
+    clients: Arc<Clients>,
     lane: Lane,
     asked: watch::Receiver<Wishes>,
     tokens: TokenFile,
@@ -211,6 +213,11 @@ impl Watch {
 
     /// Asks each agent once, until one is good.
     async fn look(&mut self) -> Result<Rights, String> {
+        if self.clients.renew(&self.options) {
+            // All connect anew, and show what they are now.
+            tracing::info!("certificates for Consul were replaced");
+            self.epoch += 1;
+        }
         let token = self.tokens.read()?;
         if self.token != token {
             self.token = token;
