@@ -25,6 +25,7 @@ mod client;
 mod error;
 mod index;
 mod instances;
+mod memory;
 mod options;
 mod preflight;
 mod tags;
@@ -32,6 +33,7 @@ mod tls;
 mod token;
 mod turns;
 mod warden;
+mod well;
 
 pub use error::ConsulError;
 pub use options::{ConsulOptions, LocalityKeys};
@@ -43,6 +45,7 @@ use instances::{Instances, News};
 use tags::{Tagged, Tags};
 use turns::Turns;
 use warden::{Standing, Warden};
+use well::Wellness;
 
 /// News of questions that wait to be taken.
 const QUEUE: usize = 1024;
@@ -75,12 +78,12 @@ impl Consul {
         }
         let agents = options.agents.iter().map(|url| agent(url)).collect::<Result<Vec<_>, _>>()?;
         let shares_connections = agents.iter().all(|agent| agent.scheme() == "https");
-        let clients = Clients::new(&options)?;
+        let clients = Arc::new(Clients::new(&options)?);
         let turns = Turns::new(&options, shares_connections);
         let options = Arc::new(options);
-        let (warden, watching) =
-            Warden::new(Arc::clone(&options), agents, clients.lane_of_its_own()?);
-        let shared = Arc::new(Shared { options, clients, turns, warden });
+        let (warden, watching) = Warden::new(Arc::clone(&options), agents, Arc::clone(&clients));
+        let shared =
+            Arc::new(Shared { options, clients, turns, warden, wellness: Wellness::default() });
         let specification = watch::Sender::new(Arc::default());
         let told = watch::Sender::new(Sightings::default());
         let sightings = told.subscribe();
@@ -181,10 +184,15 @@ impl Collector {
         for (name, service) in &specification.services {
             let Some(providers) = service.endpoints.providers() else { continue };
             let own = providers.consul.as_ref().map(|query| self.with_defaults(query));
-            let tagged = tags.as_ref().and_then(|tags| tags.get(name)).cloned().unwrap_or_default();
+            // A service outside of the mesh is nobody's to join.
+            let may_be_joined = service.external.is_none() && self.shared.options.join_by_tag;
+            let tags = tags.as_ref().filter(|_| may_be_joined);
+            let tagged = tags.and_then(|tags| tags.questions.get(name)).cloned();
             // Once it is known what is tagged, that nothing is for this service is an answer.
             if own.is_some() || tags.is_some() {
-                asked.insert(name.clone(), Asked { own, tagged });
+                let is_all_tagged = !may_be_joined || tags.is_some_and(|tags| tags.is_confirmed);
+                let tagged = tagged.unwrap_or_default();
+                asked.insert(name.clone(), Asked { own, tagged, is_all_tagged });
             }
         }
         let is_all = tags.is_some() || !self.shared.options.join_by_tag;

@@ -34,10 +34,15 @@ static = [{ address = "10.0.0.9" }]
 "#;
 
 /// The families, and their types.
-const FAMILIES: [(&str, &str); 17] = [
+const FAMILIES: [(&str, &str); 22] = [
     ("ironmesh_audit_would_deny", "counter"),
+    ("ironmesh_endpoints_services", "gauge"),
+    ("ironmesh_endpoints_services_flapping", "gauge"),
+    ("ironmesh_endpoints_services_held", "gauge"),
+    ("ironmesh_endpoints_services_stale", "gauge"),
     ("ironmesh_mesh_findings", "gauge"),
     ("ironmesh_policy_stale", "gauge"),
+    ("ironmesh_provider_stale", "gauge"),
     ("ironmesh_proxies_connected", "gauge"),
     ("ironmesh_proxies_joined", "gauge"),
     ("ironmesh_proxy_findings", "gauge"),
@@ -111,6 +116,8 @@ async fn every_family_is_described_and_has_a_sample_for_each_label() {
     labelled("ironmesh_xds_connections_refused", "reason", turned.into());
     let closed = Closed::ALL.map(|why| why.word().to_owned());
     labelled("ironmesh_xds_streams_closed", "reason", closed.into());
+    // Nobody is asked by this policy.
+    assert_eq!(samples["ironmesh_provider_stale{provider=\"consul\"}"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

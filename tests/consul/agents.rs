@@ -1,5 +1,6 @@
 //! Agents that die, come back without their memory, or are many.
 
+use ironmesh_catalog::{ConsulQuery, ServiceName};
 use ironmesh_tests::{Consul, eventually};
 
 use crate::answers::options;
@@ -57,6 +58,32 @@ async fn an_agent_that_is_silent_is_left_for_the_next_one() {
         consul.deregister("b").await;
         web.finds("web", &["10.0.0.1"]).await;
         other.be(Fault::None);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_not_left_for_a_question_that_fails_alone() {
+    let Some(consul) = Consul::dev().await else { return };
+    consul.register("other", "a", "10.0.0.1").await;
+    let own = consul.address_of_its_own();
+    let [one, other] =
+        [Liar::before(consul.url(0), own).await, Liar::before(consul.url(0), own).await];
+    let bad = ConsulQuery { filter: Some("nonsense ==".into()), ..query("bad") };
+    let services =
+        [("other", Some(query("other"))), ("web", Some(query("web"))), ("bad", Some(bad))];
+    one.be(Fault::Answer { status: 500, index: 1, body: "rpc error".to_owned() });
+    let watching = Watching::services(options(&[one.url(), other.url()]), services);
+    watching.finds("other", &["10.0.0.1"]).await;
+    // Each of the two is refused much more often than an agent would be left for.
+    eventually("refusals", async || match one.asked() {
+        asked if asked > 30 => Ok(()),
+        asked => Err(asked),
+    })
+    .await;
+    assert_eq!(other.asked(), 0);
+    for name in ["web", "bad"] {
+        let name: ServiceName = name.parse().unwrap();
+        assert!(watching.now().troubles.contains_key(&name));
     }
 }
 

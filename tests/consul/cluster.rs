@@ -40,6 +40,7 @@ async fn servers_that_die_are_no_event_until_there_is_no_quorum() {
     through_agent.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
     consul.deregister("a").await;
     web.finds("web", &["10.0.0.2"]).await;
+    through_agent.finds("web", &["10.0.0.2"]).await;
 
     // One of three is left: what it knows may be old.
     let another = (leader + 1) % 3;
@@ -90,4 +91,27 @@ async fn who_shows_no_certificate_is_told_why_he_gets_no_answer() {
     Watching::web(unknown).is_stale("set `certificate` and `key`").await;
     let untrusting = ConsulOptions { ca: Some(consul.file("client.pem")), ..whole };
     Watching::web(untrusting).is_stale("invalid peer certificate").await;
+}
+
+#[tokio::test]
+async fn certificates_that_are_replaced_are_shown_and_bad_ones_are_not() {
+    let Some(consul) = Consul::cluster().await else { return };
+    consul.register("web", "a", "10.0.0.1").await;
+    let whole = options(&consul, &[0]).await;
+    let ca = consul.file("mesh-ca.pem");
+    fs::copy(consul.file("client.pem"), &ca).unwrap();
+    let web = Watching::web(ConsulOptions { ca: Some(ca.clone()), ..whole });
+    web.is_stale("invalid peer certificate").await;
+    fs::copy(consul.file("ca.pem"), &ca).unwrap();
+    web.finds("web", &["10.0.0.1"]).await;
+    // Nobody is cut off by a file that is being written.
+    fs::write(&ca, "").unwrap();
+    consul.register("web", "b", "10.0.0.2").await;
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    // What is good is taken also where all is well.
+    fs::copy(consul.file("client.pem"), &ca).unwrap();
+    web.is_stale("invalid peer certificate").await;
+    assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
+    fs::copy(consul.file("ca.pem"), &ca).unwrap();
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
 }

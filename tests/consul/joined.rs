@@ -1,8 +1,14 @@
 //! Instances that join a service by a tag.
 
+use std::sync::Arc;
+
+use fs_err as fs;
+use ironmesh_catalog::Service;
+use ironmesh_catalog::service::{External, Resolution};
 use ironmesh_providers::EndpointsProvider as _;
 use ironmesh_providers::consul::ConsulOptions;
-use ironmesh_tests::Consul;
+use ironmesh_tests::consul::READS_ALL;
+use ironmesh_tests::{Consul, eventually};
 use serde_json::json;
 
 use crate::answers::options;
@@ -46,6 +52,20 @@ async fn an_instance_joins_the_service_that_its_tag_names_if_policy_defines_it()
     watching.finds("joined", &[]).await;
     watching.provider.follow(&specification([("shop", None)]));
     watching.finds("shop", &["10.0.0.2", "10.0.0.7"]).await;
+
+    // What is outside of the mesh is nobody's to join.
+    let mut policy = Arc::unwrap_or_clone(specification([("shop", None)]));
+    for service in policy.services.clone().values() {
+        let external = Some(External { hostname: None, resolution: Resolution::Static });
+        let service = Service { external, ..Service::clone(service) };
+        policy.services.insert(service.name.clone(), Arc::new(service));
+    }
+    watching.provider.follow(&Arc::new(policy));
+    eventually("nothing of Consul", async || match watching.of("shop") {
+        None => Ok(()),
+        Some(found) => Err(format!("{found:?}")),
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -57,4 +77,61 @@ async fn without_the_option_tags_join_nothing() {
     let watching = Watching::services(options(&[consul.url(0)]), services);
     watching.finds("shop", &["10.0.0.1"]).await;
     assert!(watching.of("joined").is_none());
+}
+
+/// Waits until nobody vouches for what is known of a service, and it is at these addresses.
+async fn is_unconfirmed(watching: &Watching, service: &str, addresses: &[&str]) {
+    eventually(&format!("{service} unconfirmed"), async || {
+        let found = watching.of(service).ok_or_else(|| format!("{:?}", watching.now()))?;
+        let at: Vec<_> = found.endpoints.iter().map(|found| found.address.to_string()).collect();
+        if at == addresses && !found.is_confirmed { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_back_empty_has_not_seen_that_nobody_joined() {
+    let Some(mut consul) = Consul::dev().await else { return };
+    let shop = "ironmesh-service=default/shop";
+    register(&consul, "other", "tagged", "10.0.0.1", &[shop]).await;
+    let by_tag = ConsulOptions { join_by_tag: true, ..options(&[consul.url(0)]) };
+    let watching = Watching::services(by_tag, [("shop", None), ("late", None)]);
+    watching.finds("shop", &["10.0.0.1"]).await;
+    watching.finds("late", &[]).await;
+    consul.kill(0).await;
+    watching.is_stale("no Consul agent can be used").await;
+    consul.start(0);
+    consul.ready().await;
+    is_unconfirmed(&watching, "shop", &[]).await;
+    // Something happens, and the tags are told again: still by somebody who has forgotten.
+    register(&consul, "third", "stray", "10.0.0.5", &[]).await;
+    watching.provider.follow(&specification([("shop", None), ("later", None)]));
+    is_unconfirmed(&watching, "shop", &[]).await;
+    is_unconfirmed(&watching, "later", &[]).await;
+    register(&consul, "other", "tagged", "10.0.0.1", &[shop]).await;
+    watching.finds("shop", &["10.0.0.1"]).await;
+    watching.finds("later", &[]).await;
+}
+
+#[tokio::test]
+async fn who_may_read_some_services_has_not_seen_that_nobody_joined() {
+    let Some(consul) = Consul::dev_with_tokens().await else { return };
+    register(&consul, "other", "tagged", "10.0.0.1", &["ironmesh-service=default/shop"]).await;
+    consul.register("web", "a", "10.0.0.2").await;
+    let rules = r#"service "web" { policy = "read" } node_prefix "" { policy = "read" }"#;
+    let [narrow, good] =
+        [consul.token("narrow", rules).await, consul.token("good", READS_ALL).await];
+    let file = consul.file("token");
+    fs::write(&file, &narrow.secret).unwrap();
+    let by_tag = ConsulOptions {
+        join_by_tag: true,
+        token_file: Some(file.clone()),
+        ..options(&[consul.url(0)])
+    };
+    let watching = Watching::services(by_tag, [("shop", None), ("web", Some(query("web")))]);
+    is_unconfirmed(&watching, "shop", &[]).await;
+    is_unconfirmed(&watching, "web", &["10.0.0.2"]).await;
+    fs::write(&file, &good.secret).unwrap();
+    watching.finds("shop", &["10.0.0.1"]).await;
+    watching.finds("web", &["10.0.0.2"]).await;
 }

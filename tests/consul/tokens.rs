@@ -2,6 +2,7 @@
 //! no instances.
 
 use fs_err as fs;
+use ironmesh_catalog::ConsulQuery;
 use ironmesh_providers::consul::ConsulOptions;
 use ironmesh_tests::consul::READS_ALL;
 use ironmesh_tests::{Consul, eventually};
@@ -97,4 +98,39 @@ async fn a_token_that_loses_its_rights_takes_nothing_away() {
     consul.deregister("a").await;
     consul.deregister("b").await;
     web.finds("web", &[]).await;
+}
+
+#[tokio::test]
+async fn who_does_not_know_the_token_is_left_for_an_agent_that_does() {
+    let Some(strict) = Consul::dev_with_tokens().await else { return };
+    let Some(open) = Consul::dev().await else { return };
+    open.register("web", "a", "10.0.0.1").await;
+    let web = Watching::web(options(&[strict.url(0), open.url(0)]));
+    web.finds("web", &["10.0.0.1"]).await;
+    drop(open);
+    let reason = web.is_stale("no Consul agent can be used").await;
+    assert!(reason.contains("name a file as `token_file`"), "{reason}");
+    assert_eq!(web.of("web").unwrap().endpoints.len(), 1);
+}
+
+#[tokio::test]
+async fn where_the_token_was_not_tried_an_empty_answer_is_not_vouched_for() {
+    let Some(consul) = Consul::dev().await else { return };
+    let elsewhere = ConsulQuery { datacenter: Some("dc1".into()), ..query("web") };
+    let services = || [("here", Some(query("web"))), ("elsewhere", Some(elsewhere.clone()))];
+    let watching = Watching::services(options(&[consul.url(0)]), services());
+    watching.finds("here", &[]).await;
+    eventually("an empty answer that nobody vouches for", async || {
+        match watching.of("elsewhere") {
+            Some(found) if found.endpoints.is_empty() && !found.is_confirmed => Ok(()),
+            found => Err(format!("{found:?}")),
+        }
+    })
+    .await;
+    consul.register("web", "a", "10.0.0.1").await;
+    watching.finds("elsewhere", &["10.0.0.1"]).await;
+    consul.deregister("a").await;
+    // The settings name it, so there the token is tried.
+    let named = ConsulOptions { datacenter: Some("dc1".into()), ..options(&[consul.url(0)]) };
+    Watching::services(named, services()).finds("elsewhere", &[]).await;
 }

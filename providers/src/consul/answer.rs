@@ -123,9 +123,16 @@ fn address(entry: &Entry, tagged: Option<&str>) -> Result<(IpAddr, u16), String>
         (None, None) => (of_node.unwrap_or(&node.address).as_str(), None),
     };
     let port = port.filter(|port| *port != 0).or(service.port).unwrap_or(0);
-    let address = address.parse().map_err(|_| {
+    let parsed: IpAddr = address.parse().map_err(|_| {
         format!("its address `{address}` is no IP address, and names are not looked up; register it with one")
     })?;
+    // An IPv4 address that is written as IPv6 is the same machine.
+    let address = parsed.to_canonical();
+    if address.is_unspecified() || address.is_multicast() {
+        return Err(format!(
+            "its address `{address}` is not that of one machine; register it with the address where it is reached"
+        ));
+    }
     match u16::try_from(port) {
         Ok(port) if port != 0 => Ok((address, port)),
         _ => Err(format!("its port is {port}; register it with the port where it listens")),

@@ -12,9 +12,10 @@ use super::client::{Clients, Lane, Request};
 use super::error::{ConsulError, RequestError};
 use super::index::{Index, Step};
 use super::options::ConsulOptions;
-use super::preflight::Rights;
+use super::preflight::{self, Rights};
 use super::turns::Turns;
 use super::warden::Warden;
+use super::well::{Well, Wellness};
 
 /// How much longer than the agent may wait its answer is waited for. (The agent itself adds up to a
 /// sixteenth of the wait, lest all answers come together.)
@@ -24,16 +25,18 @@ const FAULTS: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// How long there is between two questions when answers come that say nothing new: Consul wakes queries also
 /// for changes of others.
 const CHURN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1500));
-/// After so many faults in a row an agent is left, although it answers the warden.
+/// After so many faults in a row an agent is left, although it answers the warden: unless it answers other
+/// queries well, or the question is at fault.
 const PATIENCE: u32 = 3;
 
 /// What all queries share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: Arc<ConsulOptions>,
-    pub(super) clients: Clients,
+    pub(super) clients: Arc<Clients>,
     pub(super) turns: Turns,
     pub(super) warden: Warden,
+    pub(super) wellness: Wellness,
 }
 
 /// A query that goes on.
@@ -44,13 +47,18 @@ pub(super) struct Blocking {
     lane: Lane,
     path: Vec<String>,
     parameters: Vec<(&'static str, String)>,
+    /// Whether the warden tries the token where this asks: what it may read elsewhere is not known.
+    is_tried: bool,
     index: Index,
+    /// That of the last answer.
+    scope: Option<Scope>,
     faults: Backoff,
     churn: Backoff,
     /// How long nothing is asked now.
     pause: Duration,
     /// How many faults there were since the last answer.
     failures: u32,
+    well: Well,
 }
 
 /// An answer that is recent, by a server that has a leader.
@@ -82,22 +90,26 @@ impl Blocking {
         path: &[&str],
         parameters: Vec<(&'static str, String)>,
     ) -> Result<Self, ConsulError> {
+        let is_tried = preflight::is_tried(&shared.options, &parameters);
         Ok(Self {
             shared: Arc::clone(shared),
             warden: shared.warden.clone(),
             lane: shared.clients.lane()?,
             path: path.iter().map(|&part| part.to_owned()).collect(),
             parameters,
+            is_tried,
             index: Index::default(),
+            scope: None,
             faults: Backoff::new(FAULTS.0, FAULTS.1),
             churn: Backoff::new(CHURN.0, CHURN.1),
             pause: Duration::ZERO,
             failures: 0,
+            well: shared.wellness.one(),
         })
     }
 
-    /// Waits for the next answer, or for a fault of this query alone. What concerns all queries is not told
-    /// here: then it waits until the warden has somebody to ask.
+    /// Waits for the next answer that may say something new, or for a fault of this query alone. What
+    /// concerns all queries is not told here: then it waits until the warden has somebody to ask.
     pub(super) async fn next(&mut self) -> Result<Answer, RequestError> {
         loop {
             sleep(std::mem::take(&mut self.pause)).await;
@@ -124,6 +136,7 @@ impl Blocking {
             let answer = tokio::select! {
                 biased;
                 () = self.warden.lost(&ground) => {
+                    self.well.set(false);
                     self.index.restart();
                     continue;
                 }
@@ -134,27 +147,41 @@ impl Blocking {
             match answer.and_then(|answer| answer.recent(shared.options.max_staleness)) {
                 Ok(response) => {
                     let Some(rights) = self.warden.rights(&ground) else {
+                        self.well.set(false);
                         self.index.restart();
                         continue;
                     };
+                    let scope = match rights {
+                        _ if response.is_filtered => Scope::Filtered,
+                        Rights::All if self.is_tried => Scope::All,
+                        Rights::All | Rights::Some => Scope::Some,
+                    };
+                    self.well.set(true);
                     self.failures = 0;
                     self.faults.reset();
+                    let is_early = begun.elapsed() < wait / 2;
+                    // Whoever waits with an index has read what it stands for. (1 stands for none.)
+                    let is_known = index.is_some() && response.index > 1;
+                    let step = self.index.take(response.index);
+                    let is_as_before = self.scope.replace(scope) == Some(scope);
+                    if is_known && is_as_before && step == Step::Same {
+                        self.rest(is_early);
+                        continue;
+                    }
                     return Ok(Answer {
-                        is_backward: self.index.take(response.index) == Step::Backward,
-                        scope: match rights {
-                            _ if response.is_filtered => Scope::Filtered,
-                            Rights::All => Scope::All,
-                            Rights::Some => Scope::Some,
-                        },
-                        is_early: begun.elapsed() < wait / 2,
+                        is_backward: step == Step::Backward,
+                        scope,
+                        is_early,
                         index: response.index,
                         body: response.body,
                     });
                 }
                 Err(error) => {
                     self.index.restart();
+                    self.well.set(false);
                     self.failures += 1;
-                    if error.is_of_agent() && self.failures >= PATIENCE {
+                    let may_be_left = error.is_of_agent() && !shared.wellness.is_any();
+                    if may_be_left && self.failures >= PATIENCE {
                         self.failures = 0;
                         self.warden.leave(&ground).await;
                     } else {
@@ -176,7 +203,12 @@ impl Blocking {
 
     /// The last answer said nothing new.
     pub(super) fn was_old(&mut self, answer: &Answer) {
-        if answer.is_early {
+        self.rest(answer.is_early);
+    }
+
+    /// Pauses after an answer that says nothing new, if it came before its time.
+    fn rest(&mut self, is_early: bool) {
+        if is_early {
             self.pause = self.churn.step();
         } else {
             self.churn.reset();

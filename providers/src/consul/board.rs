@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{ConsulQuery, ServiceName};
+use ironmesh_catalog::{ConsulQuery, Endpoint, ServiceName};
 use jiff::Timestamp;
 
 use super::answer::distinct;
 use super::instances::{Found, News};
-use crate::{Sighting, Sightings, Stale};
+use crate::{Problem, Sighting, Sightings, Stale};
+
+/// So many Consul services may be tagged as one of the mesh: each is a query of its own.
+const MAX_TAGGED: usize = 16;
 
 /// The questions of a service, and the answers.
 #[derive(Debug, Default)]
@@ -30,6 +33,8 @@ pub(super) struct Asked {
     pub(super) own: Option<ConsulQuery>,
     /// What finds the instances that joined it by a tag.
     pub(super) tagged: BTreeSet<ConsulQuery>,
+    /// Whether it is certain that no others joined it by a tag.
+    pub(super) is_all_tagged: bool,
 }
 
 /// What is known of a question.
@@ -40,8 +45,21 @@ struct Known {
 }
 
 impl Asked {
+    /// What is wrong with so many.
+    fn left_out(&self) -> Option<Problem> {
+        let mut left_out = self.tagged.iter().skip(MAX_TAGGED);
+        let first = left_out.next()?;
+        let reason = format!(
+            "{} Consul services are tagged as this one, and only the first {MAX_TAGGED} by name are \
+             asked for; take the tag from this one and the {} after it, or tag fewer services",
+            self.tagged.len(),
+            left_out.count()
+        );
+        Some(Problem { instance: first.service.to_string(), reason })
+    }
+
     fn questions(&self) -> impl Iterator<Item = &ConsulQuery> {
-        self.own.iter().chain(&self.tagged)
+        self.own.iter().chain(self.tagged.iter().take(MAX_TAGGED))
     }
 }
 
@@ -145,13 +163,16 @@ impl Board {
             Arc::clone(&only.endpoints)
         } else {
             problems.extend(answers.iter().flat_map(|(found, _)| found.problems.iter().cloned()));
-            let all = answers.iter().flat_map(|(found, _)| found.endpoints.iter().cloned());
-            let union = distinct(all.collect(), &mut problems);
+            let own = asked.own.as_ref().and_then(|own| self.answers.get(own)?.answer.as_ref());
+            let all = answers.iter().flat_map(|(found, _)| found.endpoints.iter());
+            let union =
+                distinct(own_first(own.map(|(own, _)| &*own.endpoints), all), &mut problems);
             match before.filter(|before| *before.endpoints == union) {
                 Some(before) => Arc::clone(&before.endpoints),
                 None => Arc::new(union),
             }
         };
+        problems.extend(asked.left_out());
         // That nobody joined by a tag is learned when it is asked for.
         let learned_at = answers.iter().map(|(_, at)| *at).max();
         let learned_at = learned_at.or_else(|| Some(before?.learned_at)).unwrap_or(now);
@@ -159,7 +180,8 @@ impl Board {
             endpoints,
             index: answers.iter().map(|(found, _)| found.index).max().unwrap_or(0),
             learned_at,
-            is_confirmed: answers.len() == parts.len()
+            is_confirmed: asked.is_all_tagged
+                && answers.len() == parts.len()
                 && answers.iter().all(|(found, _)| found.is_confirmed),
             problems: Arc::new(problems),
             stale,
@@ -169,6 +191,18 @@ impl Board {
             self.is_new = true;
         }
     }
+}
+
+/// Of instances that policy's own question finds, nothing else counts: it says which address is taken.
+fn own_first<'a>(
+    own: Option<&'a Vec<Endpoint>>,
+    all: impl Iterator<Item = &'a Endpoint>,
+) -> Vec<Endpoint> {
+    let own = own.map(Vec::as_slice).unwrap_or_default();
+    let names: BTreeSet<_> = own.iter().filter_map(|found| found.instance.as_ref()).collect();
+    let of_others =
+        |found: &&Endpoint| found.instance.as_ref().is_none_or(|of| !names.contains(of));
+    own.iter().chain(all.filter(of_others)).cloned().collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Requests to one agent. It knows nothing of which agent is to be asked, nor of what answers mean.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,14 +26,21 @@ const MAX_WORDS: usize = 200;
 
 /// The clients that all queries share.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub(super) struct Clients(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
     tls: rustls::ClientConfig,
-    lanes: Mutex<Vec<Lane>>,
+    /// Of the files that it was made of, or would have been.
+    fingerprint: u64,
+    /// That of the warden, whose questions wait for nobody.
+    first: Lane,
+    lanes: Vec<Lane>,
 }
 
 /// A client that some queries share. Each copy that is kept counts as one.
 #[derive(Debug, Clone)]
-pub(super) struct Lane(Arc<Client>);
+pub(super) struct Lane(Arc<Mutex<Client>>);
 
 /// What is asked of an agent.
 #[derive(Debug)]
@@ -63,40 +71,76 @@ pub(super) struct Response {
 
 impl Clients {
     pub(super) fn new(options: &ConsulOptions) -> Result<Self, ConsulError> {
-        let clients = Self { tls: tls::client_config(options)?, lanes: Mutex::new(Vec::new()) };
+        // What changes after this is seen when it is looked at next.
+        let fingerprint = tls::fingerprint(options);
+        let tls = tls::client_config(options)?;
         // Whatever makes this one fail would make the others fail.
-        clients.lanes.lock().push(clients.lane_of_its_own()?);
-        Ok(clients)
+        let first = Lane(Arc::new(Mutex::new(client(&tls)?)));
+        Ok(Self(Mutex::new(State { tls, fingerprint, first, lanes: Vec::new() })))
+    }
+
+    /// Reads the files again. Returns whether there are other connections now: where they have changed and
+    /// are good. With files that are bad, all stays as it is.
+    pub(super) fn renew(&self, options: &ConsulOptions) -> bool {
+        let fingerprint = tls::fingerprint(options);
+        let mut state = self.0.lock();
+        if state.fingerprint == fingerprint {
+            return false;
+        }
+        state.fingerprint = fingerprint;
+        let renewed = state.renew(options);
+        if let Err(error) = &renewed {
+            let reason = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+            tracing::warn!("Consul is asked with the certificates as they were: {error}{reason}");
+        }
+        renewed.is_ok()
+    }
+
+    /// The client that queries do not share.
+    pub(super) fn first(&self) -> Lane {
+        self.0.lock().first.clone()
     }
 
     /// A client that has room for one more query.
     pub(super) fn lane(&self) -> Result<Lane, ConsulError> {
-        let mut lanes = self.lanes.lock();
+        let mut state = self.0.lock();
         let has_room = |lane: &&Lane| Arc::strong_count(&lane.0) <= QUERIES_PER_CONNECTION;
-        if let Some(lane) = lanes.iter().find(has_room) {
+        if let Some(lane) = state.lanes.iter().find(has_room) {
             return Ok(lane.clone());
         }
-        let lane = self.lane_of_its_own()?;
-        lanes.push(lane.clone());
+        let lane = Lane(Arc::new(Mutex::new(client(&state.tls)?)));
+        state.lanes.push(lane.clone());
         Ok(lane)
     }
+}
 
-    /// A client with connections that it shares with nobody.
-    pub(super) fn lane_of_its_own(&self) -> Result<Lane, ConsulError> {
-        let client = Client::builder()
-            .tls_backend_preconfigured(self.tls.clone())
-            .connect_timeout(CONNECT)
-            .http2_keep_alive_interval(Duration::from_secs(10))
-            .http2_keep_alive_timeout(Duration::from_secs(5))
-            .http2_keep_alive_while_idle(true)
-            .tcp_keepalive(Duration::from_secs(10))
-            // The token goes to the agent that is named, and nowhere else.
-            .redirect(Policy::none())
-            .no_proxy()
-            .build()
-            .map_err(ConsulError::Client)?;
-        Ok(Lane(Arc::new(client)))
+impl State {
+    fn renew(&mut self, options: &ConsulOptions) -> Result<(), ConsulError> {
+        let tls = tls::client_config(options)?;
+        let lanes = || std::iter::once(&self.first).chain(&self.lanes);
+        let clients = lanes().map(|_| client(&tls)).collect::<Result<Vec<_>, _>>()?;
+        for (lane, client) in lanes().zip(clients) {
+            *lane.0.lock() = client;
+        }
+        self.tls = tls;
+        Ok(())
     }
+}
+
+/// A client with connections of its own.
+fn client(tls: &rustls::ClientConfig) -> Result<Client, ConsulError> {
+    Client::builder()
+        .tls_backend_preconfigured(tls.clone())
+        .connect_timeout(CONNECT)
+        .http2_keep_alive_interval(Duration::from_secs(10))
+        .http2_keep_alive_timeout(Duration::from_secs(5))
+        .http2_keep_alive_while_idle(true)
+        .tcp_keepalive(Duration::from_secs(10))
+        // The token goes to the agent that is named, and nowhere else.
+        .redirect(Policy::none())
+        .no_proxy()
+        .build()
+        .map_err(ConsulError::Client)
 }
 
 impl Lane {
@@ -108,9 +152,10 @@ impl Lane {
     }
 
     async fn ask(&self, request: Request<'_>) -> Result<Response, RequestError> {
-        let mut asked = self.0.get(url(&request));
+        let client = self.0.lock().clone();
+        let mut asked = client.get(url(&request));
         if let Some(token) = request.token {
-            // What is no header value is no token either: without one, the agent says what is missing.
+            // Whoever read the token has looked whether it is a header value.
             if let Ok(mut value) = HeaderValue::from_str(token.expose()) {
                 value.set_sensitive(true);
                 asked = asked.header("X-Consul-Token", value);

@@ -88,7 +88,10 @@ impl RequestError {
     pub(super) fn is_of_agent(&self) -> bool {
         match self {
             Self::Transport(_) | Self::Silent(_) | Self::Old(_) => true,
-            Self::Status { status, .. } => status.is_server_error() || *status == 429,
+            // Consul 1.8.7 says 500 also where the question is what is wrong.
+            Self::Status { status, text } => {
+                (status.is_server_error() || *status == 429) && of_question(text).is_none()
+            }
             Self::TooLarge(_) | Self::Malformed(_) => false,
         }
     }
@@ -98,16 +101,25 @@ impl RequestError {
 fn advice(status: StatusCode, text: &str) -> &'static str {
     if status == StatusCode::FORBIDDEN {
         "; give the token of `token_file` the right to read this service and its nodes"
-    } else if text.contains("boolean expression") {
-        "; mend the `filter` of the service in policy"
-    } else if text.contains("No path to datacenter") {
-        "; mend `datacenter`: `consul catalog datacenters` lists those that there are"
-    } else if text.contains("Enterprise feature") {
-        "; leave `namespace` and `partition` out, only Consul Enterprise has them"
+    } else if let Some(advice) = of_question(text) {
+        advice
     } else if status == StatusCode::TOO_MANY_REQUESTS {
         "; raise `http_max_conns_per_client` of the agent, or its limits on requests"
     } else {
         ""
+    }
+}
+
+/// What to do where the words of a refusal say that the question is at fault: whoever is asked says the same.
+fn of_question(text: &str) -> Option<&'static str> {
+    if text.contains("boolean expression") {
+        Some("; mend the `filter` of the service in policy")
+    } else if text.contains("No path to datacenter") {
+        Some("; mend `datacenter`: `consul catalog datacenters` lists those that there are")
+    } else if text.contains("Enterprise feature") {
+        Some("; leave `namespace` and `partition` out, only Consul Enterprise has them")
+    } else {
+        None
     }
 }
 
@@ -123,4 +135,27 @@ fn causes(error: &reqwest::Error) -> String {
         source = cause.source();
     }
     if causes.is_empty() { error.to_string() } else { causes.join(": ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_all_refuse_is_no_fault_of_the_agent() {
+        let refused = |text: &str| RequestError::Status {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            text: text.to_owned(),
+        };
+        for text in [
+            "Failed to create boolean expression evaluator: 1:12 (11): no match found",
+            "No path to datacenter",
+            "Invalid query parameter: \"ns\" - Namespaces are a Consul Enterprise feature",
+        ] {
+            let error = refused(text);
+            assert!(!error.is_of_agent());
+            assert!(error.to_string().contains(" leave ") || error.to_string().contains(" mend "));
+        }
+        assert!(refused("rpc error making call: EOF").is_of_agent());
+    }
 }

@@ -8,7 +8,12 @@ use tokio::sync::mpsc;
 
 use super::answer::{self, Reading};
 use super::blocking::{Answer, Blocking, Scope, Shared};
+<<<<<<< HEAD
 use super::error::{ConsulError, RequestError};
+=======
+use super::error::ConsulError;
+use super::memory::Memory;
+>>>>>>> policy
 use crate::Problem;
 
 /// What is new about a question.
@@ -131,7 +136,7 @@ impl Instances {
         let is_confirmed =
             self.memory.is_whole(answer.is_backward, endpoints.len()) && may_know_all;
         if is_confirmed {
-            self.memory.most = endpoints.len();
+            self.memory.knows(endpoints.len());
         }
         Ok(Found { endpoints, problems, index: answer.index, is_confirmed })
     }
@@ -149,6 +154,7 @@ impl Found {
             == (&other.endpoints, &other.problems, other.is_confirmed)
     }
 }
+<<<<<<< HEAD
 
 /// What an answer says.
 #[expect(clippy::rc_buffer, reason = "as sightings have them")]
@@ -245,3 +251,5 @@ mod tests {
         assert!(memory.is_whole(true, 3), "an agent that is a little behind knows no less");
     }
 }
+=======
+>>>>>>> policy

@@ -13,7 +13,8 @@ pub struct ConsulOptions {
     /// The file that holds the ACL token. It is read again when it changes.
     pub token_file: Option<PathBuf>,
     /// The certificates (PEM) below which those of the agents must be; what the system trusts where it is
-    /// left out.
+    /// left out. This file and the next two are read again when they change; while they are not good, all
+    /// stays as it was.
     pub ca: Option<PathBuf>,
     /// The certificate (PEM) that is shown to agents. Only together with [`Self::key`].
     pub certificate: Option<PathBuf>,

@@ -27,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The rights that are asked for, as Consul's ACL rules.
 const RULES: &str = r#"service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }"#;
 
-/// What a token may read.
+/// What a token may read in the datacenter of the settings, and in the namespace and partition that are taken
+/// where none is named: the servers are nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rights {
     /// All services: that there is no instance is an answer.
@@ -43,6 +44,17 @@ pub(super) enum Objection {
     Agent(RequestError),
     /// The token is not good enough, whoever is asked. Why, and what to do.
     Token(String),
+}
+
+/// Whether a question with these parameters is about where the token is tried.
+pub(super) fn is_tried(options: &ConsulOptions, parameters: &[(&str, String)]) -> bool {
+    let named = |name| {
+        let found = parameters.iter().find(|(of, _)| *of == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    named("dc") == options.datacenter.as_deref()
+        && named("ns").is_none()
+        && named("partition").is_none()
 }
 
 /// One agent, and the token with which it is asked.
@@ -124,4 +136,22 @@ fn weak(what: &str, missing: &str) -> Objection {
         "the Consul token may read {what}, and then Consul answers as if there were no instances; \
          add to its policy: {missing}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_tried_in_the_datacenter_of_the_settings_and_nowhere_else() {
+        let here = ConsulOptions { datacenter: Some("here".into()), ..ConsulOptions::default() };
+        let to = |name, value: &str| [(name, value.to_owned())];
+        assert!(is_tried(&here, &to("dc", "here")));
+        assert!(!is_tried(&here, &to("dc", "there")));
+        assert!(!is_tried(&ConsulOptions::default(), &to("dc", "here")));
+        for name in ["ns", "partition"] {
+            assert!(!is_tried(&ConsulOptions::default(), &to(name, "default")));
+        }
+        assert!(is_tried(&ConsulOptions::default(), &to("filter", "x")));
+    }
 }

@@ -8,19 +8,29 @@ use std::sync::Arc;
 use ironmesh_catalog::{ConsulQuery, ServiceName};
 use tokio::sync::watch;
 
-use super::blocking::{Blocking, Scope, Shared};
+use super::blocking::{Answer, Blocking, Scope, Shared};
 use super::error::ConsulError;
+use super::memory::Memory;
 
 const TAG: &str = "ironmesh-service=";
 
-/// Which questions find the instances that joined a service by a tag.
-pub(super) type Tagged = BTreeMap<ServiceName, BTreeSet<ConsulQuery>>;
+type Questions = BTreeMap<ServiceName, BTreeSet<ConsulQuery>>;
+
+/// What is tagged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tagged {
+    /// Which questions find the instances that joined a service.
+    pub(super) questions: Questions,
+    /// Whether it is certain that nobody else joined: who answered may read all, and has not lost his memory.
+    pub(super) is_confirmed: bool,
+}
 
 /// Follows the catalog's tags.
 #[derive(Debug)]
 pub(super) struct Tags {
     blocking: Blocking,
     shared: Arc<Shared>,
+    memory: Memory,
 }
 
 impl Tags {
@@ -34,7 +44,7 @@ impl Tags {
         let parameters =
             named.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?.to_string())));
         let blocking = Blocking::new(shared, &["catalog", "services"], parameters.collect())?;
-        Ok(Self { blocking, shared: Arc::clone(shared) })
+        Ok(Self { blocking, shared: Arc::clone(shared), memory: Memory::default() })
     }
 
     /// Tells what is tagged, from the first answer on, until nobody listens any more.
@@ -52,7 +62,7 @@ impl Tags {
                 },
                 Err(error) => Err(error.to_string()),
             };
-            let (answer, mut found) = match read {
+            let (answer, questions) = match read {
                 Ok(read) => read,
                 Err(reason) => {
                     if !std::mem::replace(&mut is_in_trouble, true) {
@@ -63,21 +73,17 @@ impl Tags {
             };
             is_in_trouble = false;
             let before = tagged.borrow().clone();
-            let is_less = before.iter().flatten().any(|(name, questions)| {
-                found.get(name).is_none_or(|found| !found.is_superset(questions))
+            let known = before.as_ref().map(|before| &before.questions);
+            let is_less = known.into_iter().flatten().any(|(name, known)| {
+                questions.get(name).is_none_or(|found| !found.is_superset(known))
             });
+            let found = self.found(known.unwrap_or(&Questions::new()), questions, &answer);
             if is_less && !was_doubted {
                 was_doubted = true;
                 self.blocking.doubt().await;
                 continue;
             }
             was_doubted = false;
-            // Whoever may not know all takes nothing away.
-            if is_less && (answer.scope != Scope::All || answer.is_backward) {
-                for (name, questions) in before.iter().flatten() {
-                    found.entry(name.clone()).or_default().extend(questions.iter().cloned());
-                }
-            }
             if before.as_ref() == Some(&found) {
                 self.blocking.was_old(&answer);
                 continue;
@@ -89,10 +95,25 @@ impl Tags {
         }
     }
 
-    fn read(&self, body: &[u8]) -> Result<Tagged, String> {
+    /// What is tagged, by the answer and by what was known: whoever may not know all takes nothing away.
+    fn found(&mut self, known: &Questions, mut questions: Questions, answer: &Answer) -> Tagged {
+        let count = questions.values().map(BTreeSet::len).sum();
+        let is_whole = self.memory.is_whole(answer.is_backward, count);
+        let is_confirmed = is_whole && answer.scope == Scope::All;
+        if is_confirmed {
+            self.memory.knows(count);
+        } else {
+            for (name, known) in known {
+                questions.entry(name.clone()).or_default().extend(known.iter().cloned());
+            }
+        }
+        Tagged { questions, is_confirmed }
+    }
+
+    fn read(&self, body: &[u8]) -> Result<Questions, String> {
         let catalog: BTreeMap<String, Option<Vec<String>>> = serde_json::from_slice(body)
             .map_err(|error| format!("the answer cannot be read: {error}"))?;
-        let mut tagged = Tagged::new();
+        let mut tagged = Questions::new();
         for (service, tags) in &catalog {
             for tag in tags.iter().flatten() {
                 // What is no name of a service is nobody's.

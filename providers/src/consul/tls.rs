@@ -1,8 +1,10 @@
 //! How agents are known, and how they know us.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use reqwest::Url;
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
@@ -13,7 +15,11 @@ use super::error::ConsulError;
 use super::options::ConsulOptions;
 
 /// The TLS of all connections to agents. HTTP/2 is offered first: there, queries share a connection.
+///
+/// What the system trusts is asked for only where an agent is asked by HTTPS: a machine may have nothing of
+/// the kind.
 pub(super) fn client_config(options: &ConsulOptions) -> Result<ClientConfig, ConsulError> {
+    let is_used = options.agents.iter().any(|agent| is_https(agent));
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(ConsulError::Tls)?;
@@ -25,6 +31,7 @@ pub(super) fn client_config(options: &ConsulOptions) -> Result<ClientConfig, Con
             }
             builder.with_root_certificates(roots)
         }
+        None if !is_used => builder.with_root_certificates(RootCertStore::empty()),
         None => builder.with_platform_verifier().map_err(ConsulError::Tls)?,
     };
     let mut config = match (&options.certificate, &options.key) {
@@ -46,6 +53,19 @@ pub(super) fn client_config(options: &ConsulOptions) -> Result<ClientConfig, Con
     Ok(config)
 }
 
+/// Changes when one of the files does, also when it can no longer be read.
+pub(super) fn fingerprint(options: &ConsulOptions) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in [&options.ca, &options.certificate, &options.key].into_iter().flatten() {
+        fs_err::read(path).ok().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn is_https(agent: &str) -> bool {
+    Url::parse(agent).is_ok_and(|url| url.scheme() == "https")
+}
+
 fn certificates(
     key: &'static str,
     path: &Path,
@@ -62,4 +82,34 @@ fn certificates(
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, ConsulError> {
     fs_err::read(path).map_err(|source| ConsulError::File { key, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn without_https_a_machine_that_trusts_nobody_will_do() {
+        const WITHOUT: &str = "IRONMESH_TEST_TRUSTS_NOBODY";
+        if std::env::var_os(WITHOUT).is_some() {
+            client_config(&ConsulOptions::default()).unwrap();
+            let agents = vec!["https://127.0.0.1:8501".to_owned()];
+            client_config(&ConsulOptions { agents, ..ConsulOptions::default() }).unwrap_err();
+            return;
+        }
+        // The same test again, in a process of its own that finds no certificates of the system.
+        let folder = tempfile::tempdir().unwrap();
+        let nothing = folder.path().join("nothing.pem");
+        fs_err::write(&nothing, "").unwrap();
+        let name = "consul::tls::tests::without_https_a_machine_that_trusts_nobody_will_do";
+        let run = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .envs([(WITHOUT, "1".as_ref()), ("SSL_CERT_FILE", nothing.as_os_str())])
+            .env("SSL_CERT_DIR", folder.path())
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+    }
 }

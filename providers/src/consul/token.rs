@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ironmesh_catalog::Secret;
+use reqwest::header::HeaderValue;
 
 /// Reads the token again and again.
 #[derive(Debug)]
@@ -26,6 +27,10 @@ impl TokenFile {
         let Some(path) = &self.path else { return Ok(None) };
         let read = fs_err::read_to_string(path).and_then(|text| match text.trim() {
             "" => Err(io::Error::other(format!("`{}` is empty", path.display()))),
+            token if HeaderValue::from_str(token).is_err() => Err(io::Error::other(format!(
+                "`{}` holds characters that no HTTP header takes; a token is one line of ASCII",
+                path.display()
+            ))),
             token => Ok(Secret::new(token.to_owned())),
         });
         match read {
@@ -59,6 +64,9 @@ mod tests {
         assert!(reason.contains(path.to_str().unwrap()), "{reason}");
 
         let exposed = |read: Option<Secret>| read.unwrap().expose().to_owned();
+        fs_err::write(&path, "one\ntwo\n").unwrap();
+        let reason = file.read().unwrap_err();
+        assert!(reason.contains("no HTTP header takes"), "{reason}");
         fs_err::write(&path, "one\n").unwrap();
         assert_eq!(exposed(file.read().unwrap()), "one");
         fs_err::write(&path, "").unwrap();

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::backoff::Backoff;
-use super::client::Lane;
+use super::client::{Clients, Lane};
 use super::error::RequestError;
 use super::options::ConsulOptions;
 use super::preflight::{Objection, Preflight, Rights};
@@ -76,7 +76,7 @@ impl Warden {
     pub(super) fn new(
         options: Arc<ConsulOptions>,
         agents: Vec<Url>,
-        lane: Lane,
+        clients: Arc<Clients>,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let state = watch::Sender::new(State { standing: Standing::Unknown, looked: 0 });
         let wishes = Arc::new(watch::Sender::new(Wishes::default()));
@@ -88,7 +88,8 @@ impl Warden {
             epoch: 0,
             options,
             agents,
-            lane,
+            lane: clients.first(),
+            clients,
         };
         (Self { state: state.subscribe(), wishes }, watch.run(state))
     }
@@ -169,6 +170,7 @@ impl Warden {
 struct Watch {
     options: Arc<ConsulOptions>,
     agents: Vec<Url>,
+    clients: Arc<Clients>,
     lane: Lane,
     asked: watch::Receiver<Wishes>,
     tokens: TokenFile,
@@ -211,12 +213,18 @@ impl Watch {
 
     /// Asks each agent once, until one is good.
     async fn look(&mut self) -> Result<Rights, String> {
+        if self.clients.renew(&self.options) {
+            // All connect anew, and show what they are now.
+            tracing::info!("certificates for Consul were replaced");
+            self.epoch += 1;
+        }
         let token = self.tokens.read()?;
         if self.token != token {
             self.token = token;
             self.epoch += 1;
         }
         let mut objections = Vec::new();
+        let mut of_token = Vec::new();
         for _ in 0..self.agents.len() {
             let Some(agent) = self.agents.get(self.at) else { break };
             let preflight = Preflight {
@@ -227,14 +235,21 @@ impl Watch {
             };
             match preflight.rights().await {
                 Ok(rights) => return Ok(rights),
-                // Another agent would say the same.
-                Err(Objection::Token(reason)) => return Err(reason),
+                // Another agent may be of another cluster, or know a newer token.
+                Err(Objection::Token(reason)) => {
+                    objections.push(format!("{agent}: {reason}"));
+                    of_token.push(reason);
+                }
                 Err(Objection::Agent(error)) => {
                     let advice = self.advice(agent, &error);
                     objections.push(format!("{agent}: {error}{advice}"));
-                    self.rotate();
                 }
             }
+            self.rotate();
+        }
+        // Where all of them find fault with the token, that is what is wrong.
+        if of_token.len() == self.agents.len() {
+            return Err(of_token.swap_remove(0));
         }
         Err(format!("no Consul agent can be used; {}", objections.join("; ")))
     }

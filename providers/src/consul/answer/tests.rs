@@ -208,3 +208,19 @@ proptest! {
         let _ = endpoints(body.as_bytes(), &reading);
     }
 }
+
+#[test]
+fn an_address_is_that_of_one_machine() {
+    let bad = ["0.0.0.0", "::", "::ffff:0.0.0.0", "224.0.0.1", "ff02::1"];
+    let entries: Vec<_> = bad
+        .iter()
+        .enumerate()
+        .map(|(n, address)| entry(&format!("web-{n}"), address, 80))
+        .chain([entry("mapped", "::ffff:10.0.0.9", 80)])
+        .collect();
+    let (endpoints, problems) = read(&json!(entries));
+    let addresses: Vec<_> = endpoints.iter().map(|one| one.address.to_string()).collect();
+    assert_eq!(addresses, ["10.0.0.9"]);
+    assert_eq!(problems.len(), bad.len());
+    assert!(problems.iter().all(|problem| problem.reason.contains("not that of one machine")));
+}

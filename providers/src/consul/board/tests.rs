@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use ironmesh_catalog::{Endpoint, Provider};
+use ironmesh_catalog::{Endpoint, Health, Provider};
 
 use super::*;
 use crate::Problem;
@@ -36,7 +36,7 @@ fn found(hosts: &[u8], index: u64) -> News {
 
 fn asked(service: &str, own: Option<&str>, tagged: &[&str]) -> (ServiceName, Asked) {
     let tagged = tagged.iter().map(|&name| question(name)).collect();
-    (service.parse().unwrap(), Asked { own: own.map(question), tagged })
+    (service.parse().unwrap(), Asked { own: own.map(question), tagged, is_all_tagged: true })
 }
 
 fn sighting(board: &Board, service: &str) -> Option<Arc<Sighting>> {
@@ -174,4 +174,60 @@ fn why_a_question_that_was_never_answered_is_not_is_told() {
     assert!(told.services.is_empty() && !told.is_complete);
     take(&mut board, "web", found(&[1], 4), 4);
     assert!(board.news().unwrap().troubles.is_empty());
+}
+
+#[test]
+fn that_nobody_joined_by_a_tag_is_as_certain_as_the_tags_are() {
+    let mut board = Board::default();
+    let asks = |own, is_all_tagged| {
+        let (name, asked) = asked("web", own, &[]);
+        [(name, Asked { is_all_tagged, ..asked })].into()
+    };
+    board.ask(asks(None, false), true, at(1));
+    assert!(!sighting(&board, "web").unwrap().is_confirmed);
+    board.ask(asks(None, true), true, at(2));
+    assert!(sighting(&board, "web").unwrap().is_confirmed);
+    board.ask(asks(Some("web"), true), true, at(3));
+    take(&mut board, "web", found(&[1], 7), 4);
+    assert!(sighting(&board, "web").unwrap().is_confirmed);
+    board.ask(asks(Some("web"), false), true, at(5));
+    assert!(!sighting(&board, "web").unwrap().is_confirmed, "others may have joined it");
+}
+
+#[test]
+fn of_many_consul_services_that_are_tagged_the_first_are_asked() {
+    let mut board = Board::default();
+    let names: Vec<_> = (0..MAX_TAGGED + 3).map(|n| format!("s{n:03}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let questions = board.ask([asked("web", Some("web"), &names)].into(), true, at(1));
+    assert_eq!(questions.len(), 1 + MAX_TAGGED);
+    for question in questions {
+        board.take(&question, found(&[1], 7), at(2));
+    }
+    let sighting = sighting(&board, "web").unwrap();
+    let [problem] = &sighting.problems[..] else { panic!("{:?}", sighting.problems) };
+    assert_eq!(problem.instance, names[MAX_TAGGED]);
+    assert!(problem.reason.contains("the 2 after it"), "{}", problem.reason);
+    assert!(sighting.is_confirmed);
+}
+
+#[test]
+fn what_policy_asks_itself_says_where_an_instance_is() {
+    let mut board = Board::default();
+    board.ask([asked("web", Some("web"), &["other"])].into(), true, at(1));
+    let at_address = |host: u8, instance: &str, health| {
+        let endpoint = Endpoint {
+            port: Some(80),
+            health,
+            instance: Some(instance.into()),
+            ..Endpoint::new(Provider::Consul, IpAddr::from([10, 0, 0, host]))
+        };
+        let News::Found(found) = found(&[], 7) else { unreachable!() };
+        News::Found(Found { endpoints: Arc::new(vec![endpoint]), ..found })
+    };
+    take(&mut board, "web", at_address(9, "n/a", Health::Unhealthy), 2);
+    take(&mut board, "other", at_address(1, "n/a", Health::Healthy), 3);
+    assert_eq!(hosts(&board, "web"), ["10.0.0.9"]);
+    take(&mut board, "other", at_address(1, "n/b", Health::Healthy), 4);
+    assert_eq!(hosts(&board, "web"), ["10.0.0.1", "10.0.0.9"]);
 }
