@@ -8,12 +8,8 @@ use tokio::sync::mpsc;
 
 use super::answer::{self, Reading};
 use super::blocking::{Answer, Blocking, Scope, Shared};
-<<<<<<< HEAD
 use super::error::{ConsulError, RequestError};
-=======
-use super::error::ConsulError;
 use super::memory::Memory;
->>>>>>> policy
 use crate::Problem;
 
 /// What is new about a question.
@@ -154,7 +150,6 @@ impl Found {
             == (&other.endpoints, &other.problems, other.is_confirmed)
     }
 }
-<<<<<<< HEAD
 
 /// What an answer says.
 #[expect(clippy::rc_buffer, reason = "as sightings have them")]
@@ -196,22 +191,6 @@ impl Last {
     }
 }
 
-/// Whether those who answer may have lost their memory.
-#[derive(Debug, Default)]
-struct Memory {
-    /// Whether an index has gone backwards, and no answer since has told as much as before.
-    is_lost: bool,
-    /// How many instances there were when it was not lost.
-    most: usize,
-}
-
-impl Memory {
-    fn is_whole(&mut self, is_backward: bool, count: usize) -> bool {
-        self.is_lost = (self.is_lost || is_backward) && count < self.most;
-        !self.is_lost
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,18 +217,4 @@ mod tests {
         assert_eq!(other.endpoints[0].port, Some(8081));
         assert_eq!(read(body(8080)).unwrap().endpoints[0].port, Some(8080));
     }
-
-    #[test]
-    fn who_has_lost_his_memory_is_believed_when_he_knows_as_much_as_before() {
-        let mut memory = Memory { is_lost: false, most: 3 };
-        assert!(memory.is_whole(false, 0), "a scale to zero is none");
-        memory.most = 3;
-        assert!(!memory.is_whole(true, 0));
-        assert!(!memory.is_whole(false, 2), "it fills again");
-        assert!(memory.is_whole(false, 3));
-        assert!(memory.is_whole(false, 1), "and forgets nothing any more");
-        assert!(memory.is_whole(true, 3), "an agent that is a little behind knows no less");
-    }
 }
-=======
->>>>>>> policy
