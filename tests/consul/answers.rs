@@ -194,33 +194,6 @@ async fn entries_of_no_use_leave_what_their_instances_were() {
 }
 
 #[tokio::test]
-async fn what_an_index_stands_for_is_read_once() {
-    let Some(consul) = Consul::dev().await else { return };
-    let liar = Liar::before(consul.url(0), consul.address_of_its_own()).await;
-    let answer = |index: u64, body: String| Fault::Answer { status: 200, index, body };
-    let entry = |address: &str| {
-        json!([{
-            "Node": { "Node": "n", "Address": address },
-            "Service": { "ID": "a", "Service": "web", "Port": 80 }
-        }])
-    };
-    liar.be(answer(7, entry("10.0.0.1").to_string()));
-    let web = Watching::web(options(&[liar.url()]));
-    web.finds("web", &["10.0.0.1"]).await;
-    // It is the same by its index, so it is not looked at: nobody finds that it cannot be read.
-    liar.be(answer(7, "[{".to_owned()));
-    let before = liar.asked();
-    eventually("the same again and again", async || match liar.asked() - before {
-        asked if asked > 10 => Ok(()),
-        asked => Err(asked),
-    })
-    .await;
-    web.finds("web", &["10.0.0.1"]).await;
-    liar.be(answer(8, entry("10.0.0.2").to_string()));
-    web.finds("web", &["10.0.0.2"]).await;
-}
-
-#[tokio::test]
 async fn an_index_that_goes_backwards_over_an_empty_answer_is_no_news_to_rely_on() {
     let fault = Fault::Answer { status: 200, index: 3, body: "[]".to_owned() };
     survives(fault, async |web| {

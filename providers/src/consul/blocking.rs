@@ -50,8 +50,6 @@ pub(super) struct Blocking {
     /// Whether the warden tries the token where this asks: what it may read elsewhere is not known.
     is_tried: bool,
     index: Index,
-    /// That of the last answer.
-    scope: Option<Scope>,
     faults: Backoff,
     churn: Backoff,
     /// How long nothing is asked now.
@@ -99,7 +97,6 @@ impl Blocking {
             parameters,
             is_tried,
             index: Index::default(),
-            scope: None,
             faults: Backoff::new(FAULTS.0, FAULTS.1),
             churn: Backoff::new(CHURN.0, CHURN.1),
             pause: Duration::ZERO,
@@ -108,8 +105,8 @@ impl Blocking {
         })
     }
 
-    /// Waits for the next answer that may say something new, or for a fault of this query alone. What
-    /// concerns all queries is not told here: then it waits until the warden has somebody to ask.
+    /// Waits for the next answer, or for a fault of this query alone. What concerns all queries is not told
+    /// here: then it waits until the warden has somebody to ask.
     pub(super) async fn next(&mut self) -> Result<Answer, RequestError> {
         loop {
             sleep(std::mem::take(&mut self.pause)).await;
@@ -147,7 +144,6 @@ impl Blocking {
             match answer.and_then(|answer| answer.recent(shared.options.max_staleness)) {
                 Ok(response) => {
                     let Some(rights) = self.warden.rights(&ground) else {
-                        self.well.set(false);
                         self.index.restart();
                         continue;
                     };
@@ -159,19 +155,10 @@ impl Blocking {
                     self.well.set(true);
                     self.failures = 0;
                     self.faults.reset();
-                    let is_early = begun.elapsed() < wait / 2;
-                    // Whoever waits with an index has read what it stands for. (1 stands for none.)
-                    let is_known = index.is_some() && response.index > 1;
-                    let step = self.index.take(response.index);
-                    let is_as_before = self.scope.replace(scope) == Some(scope);
-                    if is_known && is_as_before && step == Step::Same {
-                        self.rest(is_early);
-                        continue;
-                    }
                     return Ok(Answer {
-                        is_backward: step == Step::Backward,
+                        is_backward: self.index.take(response.index) == Step::Backward,
                         scope,
-                        is_early,
+                        is_early: begun.elapsed() < wait / 2,
                         index: response.index,
                         body: response.body,
                     });
@@ -203,12 +190,7 @@ impl Blocking {
 
     /// The last answer said nothing new.
     pub(super) fn was_old(&mut self, answer: &Answer) {
-        self.rest(answer.is_early);
-    }
-
-    /// Pauses after an answer that says nothing new, if it came before its time.
-    fn rest(&mut self, is_early: bool) {
-        if is_early {
+        if answer.is_early {
             self.pause = self.churn.step();
         } else {
             self.churn.reset();
