@@ -26,14 +26,14 @@ name = "till"
 mode = "permissive"
 ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
 [service.endpoints]
-static = [{ address = "127.0.0.1" }]
+consul = {}
 
 [[service]]
 name = "ledger"
 mode = "permissive"
 ports = [{ name = "ledger", port = 3306, protocol = "tcp" }]
 [service.endpoints]
-static = [{ address = "127.0.0.1" }]
+consul = {}
 
 [[service]]
 name = "customer"
