@@ -1,7 +1,7 @@
 //! Several providers of one service: all that they find is the service's, and where two speak of the same
 //! endpoint the one that comes first in [`Provider`] is right.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::{Endpoint, EndpointPlace, Provider};
 
@@ -26,19 +26,20 @@ pub(crate) fn combine(
     let mut taken: Vec<Endpoint> = Vec::new();
     let mut by_place: BTreeMap<EndpointPlace, usize> = BTreeMap::new();
     let mut conflicts = Vec::new();
+    // Behind which proxies others have found something: those that they name, and those at addresses of
+    // which they name none.
+    let (mut proxies, mut addresses) = (BTreeSet::new(), BTreeSet::new());
     for endpoint in found {
         if endpoint.provider == Provider::Registered {
-            let is_behind = |other: &Endpoint| {
-                other.provider != Provider::Registered
-                    && match other.proxy {
-                        Some(proxy) => Some(proxy) == endpoint.proxy,
-                        None => other.address == endpoint.address,
-                    }
-            };
-            if !taken.iter().any(is_behind) {
+            let is_known = endpoint.proxy.is_some_and(|proxy| proxies.contains(&proxy));
+            if !is_known && !addresses.contains(&endpoint.address) {
                 taken.push(endpoint);
             }
             continue;
+        }
+        match endpoint.proxy {
+            Some(proxy) => drop(proxies.insert(proxy)),
+            None => drop(addresses.insert(endpoint.address)),
         }
         let place = (endpoint.address, endpoint.port.or(target));
         match by_place.get(&place).and_then(|index| taken.get(*index)) {

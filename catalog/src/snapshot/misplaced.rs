@@ -147,7 +147,8 @@ impl Judge<'_> {
             let mut others = self.in_front.all();
             others.any(|one| one.mesh_address == record.mesh_address && one.suspect_since.is_none())
         };
-        let suspects = self.in_front.all().filter(|record| !is_replaced(record));
+        let suspects = self.in_front.all().filter(|record| record.suspect_since.is_some());
+        let suspects = suspects.filter(|record| !is_replaced(record));
         let finding = |record: &JoinRecord| {
             let (id, name) = (record.id, &self.service.name);
             let since = record.suspect_since?;

@@ -8,7 +8,7 @@ use ironmesh_admin::{
     ProxyWithout, Refusal, ServiceEndpoints, SourceView, StaleView,
 };
 use ironmesh_catalog::snapshot::{Absence, Standing, State};
-use ironmesh_catalog::{Provider, Records, Service, ServiceName, Snapshot};
+use ironmesh_catalog::{JoinRecord, Provider, Records, Service, ServiceName, Snapshot};
 use ironmesh_config::closest;
 use ironmesh_providers::{Belief, Conflict, Held, Stale};
 
@@ -27,7 +27,11 @@ impl RunningControlPlane {
             None => snapshot.specification.services.values().cloned().collect(),
             Some(name) => vec![known(&snapshot, name)?],
         };
-        let past = self.register.all_records();
+        // Each service looks at all of these: those who are in use it knows.
+        let is_past =
+            |record: &JoinRecord| record.revoked.is_none() && snapshot.record(record.id).is_none();
+        let all = self.register.all_records();
+        let past: Records = all.into_iter().filter(|(_, record)| is_past(record)).collect();
         let services = services.iter().map(|service| of_service(&snapshot, service, &past, &found));
         let providers = found.providers.iter().map(|(provider, state)| ProviderView {
             provider: *provider,
