@@ -192,6 +192,18 @@ impl Proxy {
     pub const MESH_PORT: u16 = 15003;
     /// The port of the local HTTP listener that routes by `Host`.
     pub const OUTBOUND_HTTP_PORT: u16 = 15080;
+    /// All ports that are the proxy's own on its machine, with what is still to come: nobody's application
+    /// listens there, and what is sent to the first of them changes the proxy itself.
+    pub const OWN_PORTS: [u16; 8] = [
+        Self::ADMIN_PORT,
+        15001,
+        Self::MESH_PORT,
+        15006,
+        15010,
+        15021,
+        15053,
+        Self::OUTBOUND_HTTP_PORT,
+    ];
     /// What the cluster of the control plane is called in its bootstrap. What it is told refers to it.
     pub const CONTROL_PLANE_CLUSTER: &'static str = "ironmesh-control-plane";
 

@@ -125,6 +125,7 @@ fn an_entry_of_no_use_is_told_and_what_its_instance_was_stays() {
     let bad = [
         ("is no IP address", with(entry("a", "", 80), "/Service/Address", json!("db.example.com"))),
         ("its port is 0", entry("a", "10.0.0.7", 0)),
+        ("its port 15000 is one of the proxy's own", entry("a", "10.0.0.7", 15000)),
         ("its port is 70000", with(entry("a", "10.0.0.7", 0), "/Service/Port", json!(70_000))),
         ("its port is 0", with(entry("a", "10.0.0.7", 0), "/Service/Port", json!(null))),
         ("cannot be read", with(entry("a", "10.0.0.7", 0), "/Service/Port", json!("http"))),
