@@ -35,6 +35,8 @@ pub struct Sightings {
     /// Since when and why there is no answer about services of which there has been none yet: their question
     /// is refused, say. Of the others that is in [`Sighting::stale`].
     pub troubles: OrdMap<ServiceName, Stale>,
+    /// Whether it knows of whom to tell: where instances join by themselves, it has heard which do.
+    pub knows_whom: bool,
     /// Whether it has had an answer to all that it was told to follow: what is not in `services` now is
     /// not asked for, or nobody has said anything about it.
     pub is_complete: bool,

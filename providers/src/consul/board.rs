@@ -130,7 +130,9 @@ impl Board {
     pub(super) fn news(&mut self) -> Option<Sightings> {
         let is_complete = self.is_all_asked && self.sightings.services.len() == self.asked.len();
         self.is_new |= is_complete != self.sightings.is_complete;
+        self.is_new |= self.is_all_asked != self.sightings.knows_whom;
         self.sightings.is_complete = is_complete;
+        self.sightings.knows_whom = self.is_all_asked;
         std::mem::take(&mut self.is_new).then(|| self.sightings.clone())
     }
 

@@ -177,6 +177,10 @@ impl Endpoints {
         for (provider, service) in self.guards.unheard() {
             unheard.entry(provider).or_default().push(service);
         }
+        for (provider, _) in self.guards.sightings().filter(|(_, one)| !one.knows_whom) {
+            // Any service may have instances that joined by themselves.
+            unheard.entry(provider).or_default();
+        }
         unheard.retain(|provider, _| !self.without.contains(provider));
         if self.is_late {
             unheard.retain(|provider, services| {
@@ -191,6 +195,7 @@ impl Endpoints {
     fn are_refused(&self, provider: Provider, services: &[ServiceName]) -> bool {
         self.guards.sightings().any(|(of, sightings)| {
             of == provider
+                && sightings.knows_whom
                 && sightings.stale.is_none()
                 && sightings.services.len() >= services.len()
                 && services.iter().all(|service| sightings.troubles.contains_key(service))
@@ -257,6 +262,9 @@ impl Endpoints {
     fn waiting_for(&self) -> Vec<String> {
         let words = |(provider, services): (Provider, Vec<ServiceName>)| {
             let mut names: Vec<_> = services.iter().take(3).map(ToString::to_string).collect();
+            if names.is_empty() {
+                names.push("whatever joined by itself".to_owned());
+            }
             if services.len() > names.len() {
                 names.push(format!("{} others", services.len() - names.len()));
             }

@@ -66,7 +66,7 @@ impl ByHand {
         };
         self.sightings.send_modify(|sightings| {
             sightings.services.insert("store".parse().unwrap(), Arc::new(sighting));
-            sightings.is_complete = true;
+            (sightings.is_complete, sightings.knows_whom) = (true, true);
         });
     }
 }
@@ -279,4 +279,17 @@ async fn a_question_that_is_refused_keeps_nobody_from_being_served_for_long() {
     advance(Duration::from_secs(3600)).await;
     place.pass();
     assert!(!place.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_joins_by_itself_is_waited_for_too() {
+    let policy = POLICY.replace("[service.endpoints.consul]", "");
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::open_with(&policy, options(&provider));
+    place.pass();
+    assert!(!place.is_ready());
+    assert!(place.waits_for().contains("joined by itself"), "{}", place.waits_for());
+    provider.sightings.send_modify(|sightings| sightings.knows_whom = true);
+    place.pass();
+    assert!(place.is_ready());
 }
