@@ -32,13 +32,20 @@ impl Store {
         keep().map_err(|e| StoreError::new(format!("keep the endpoints of {count} services"), e))
     }
 
-    /// All endpoints that are kept.
-    pub fn kept_endpoints(&self) -> Result<Vec<KeptEndpoints>, StoreError> {
-        let read = || -> Result<_, Failure> {
-            let all = self.all(ENDPOINTS)?;
-            all.iter().map(|(_, json)| Ok(serde_json::from_slice(json)?)).collect()
-        };
-        read().map_err(|e| StoreError::new("read the endpoints that are kept", e))
+    /// All endpoints that are kept; and of which provider and service (`consul/shop/store`) there is
+    /// something that this version cannot read: a newer one may have kept it, and nobody is to be kept from
+    /// starting for what can be asked for anew.
+    pub fn kept_endpoints(&self) -> Result<(Vec<KeptEndpoints>, Vec<String>), StoreError> {
+        let all = self.all(ENDPOINTS);
+        let all = all.map_err(|e| StoreError::new("read the endpoints that are kept", e))?;
+        let (mut kept, mut unreadable) = (Vec::new(), Vec::new());
+        for (key, json) in all {
+            match serde_json::from_slice(&json) {
+                Ok(one) => kept.push(one),
+                Err(_) => unreadable.push(key),
+            }
+        }
+        Ok((kept, unreadable))
     }
 }
 

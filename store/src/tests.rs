@@ -358,16 +358,19 @@ fn the_endpoints_of_services_are_kept_and_dropped_and_an_older_state_has_none() 
     {
         let store = state.open().unwrap();
         store.keep_endpoints(&[one.clone(), other.clone()], &[]).unwrap();
-        assert_eq!(store.kept_endpoints().unwrap(), [one, other]);
+        assert_eq!(store.kept_endpoints().unwrap().0, [one, other]);
     }
     {
         let store = state.open().unwrap();
         let newer = kept(3, "shop/a");
         let gone = (Provider::Consul, "shop/b".parse().unwrap());
         store.keep_endpoints(std::slice::from_ref(&newer), &[gone]).unwrap();
-        assert_eq!(store.kept_endpoints().unwrap(), [newer]);
+        assert_eq!(store.kept_endpoints().unwrap().0, [newer]);
+        store.put(database::ENDPOINTS, "azure/shop/c", br#"{"provider":"azure"}"#).unwrap();
+        let (kept, unreadable) = store.kept_endpoints().unwrap();
+        assert_eq!((kept.len(), unreadable), (1, vec!["azure/shop/c".to_owned()]));
         store.drop_table(database::ENDPOINTS);
     }
     let store = state.open().unwrap();
-    assert_eq!(store.kept_endpoints().unwrap(), []);
+    assert_eq!(store.kept_endpoints().unwrap(), (vec![], vec![]));
 }

@@ -44,7 +44,8 @@ impl RunningControlPlane {
     /// Believes what the providers of a service tell, though it is doubted.
     pub(super) fn accept(&self, service: &ServiceName) -> Result<Accepted, Refusal> {
         let snapshot = self.snapshot()?;
-        let service = known(&snapshot, service)?.name.clone();
+        // What is held back of a part is held back of the whole.
+        let service = known(&snapshot, service)?.served_as().clone();
         self.acceptances.ask(service.clone())?;
         tracing::warn!(%service, "what its providers tell was accepted");
         Ok(Accepted { service })

@@ -112,7 +112,11 @@ impl Endpoints {
             (provider, sightings)
         };
         let providers = options.providers.into_iter().map(attach).collect();
-        let kept = store.kept_endpoints()?;
+        let (kept, unreadable) = store.kept_endpoints()?;
+        for what in unreadable {
+            // Of a newer version, perhaps. It is asked for anew.
+            tracing::warn!(what, "endpoints that were kept cannot be read, and are passed over");
+        }
         Ok(Self {
             kept_of: kept.iter().map(|one| one.provider).collect(),
             guards: Guards::new(options.rule, kept),
