@@ -345,6 +345,20 @@ pub struct ConsulQuery {
     pub tagged_address: Option<Arc<str>>,
 }
 
+impl ConsulQuery {
+    /// All instances of the service of this name, where the settings say.
+    pub fn of(service: impl Into<Arc<str>>) -> Self {
+        Self {
+            service: service.into(),
+            datacenter: None,
+            namespace: None,
+            partition: None,
+            filter: None,
+            tagged_address: None,
+        }
+    }
+}
+
 impl fmt::Display for ConsulQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "those of `{}` in Consul", self.service)?;

@@ -10,7 +10,7 @@ use ironmesh_catalog::codes::{
 use ironmesh_catalog::{Endpoint, Finding, Provider, ServiceName};
 
 use crate::combine::Conflict;
-use crate::guards::{Belief, Guards, Held, Source};
+use crate::guards::{Belief, Guards, Held, QUIET, Source};
 
 /// So many endpoints of a service that cannot be used are told one by one.
 const FEW: usize = 3;
@@ -91,7 +91,8 @@ fn of_service(
     findings.extend(belief.flapping.iter().map(|(address, port)| {
         let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
         let message = format!(
-            "endpoint {address}{port} of service `{service}` flaps in {provider}: it gets no traffic until it has been quiet for 30 s"
+            "endpoint {address}{port} of service `{service}` flaps in {provider}: it gets no traffic until it has been quiet for {} s",
+            QUIET.as_secs()
         );
         let help = "see why its health check fails and passes in turn";
         Finding::warning(ENDPOINT_FLAPS, None, message).help(help)

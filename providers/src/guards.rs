@@ -5,6 +5,7 @@
 //! believed comes out, with what is to be kept on disk and when to look again.
 
 mod flaps;
+mod guarded;
 mod shrink;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +21,10 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::provider::{Sighting, Sightings};
-use flaps::Flaps;
+pub(crate) use flaps::QUIET;
+use guarded::{Guarded, How};
 pub use shrink::ShrinkRule;
-use shrink::{Recent, healthy, is_lossy, leaving, without_loss};
+use shrink::healthy;
 
 /// What a provider says of a service: which provider, of which service.
 pub type Source = (Provider, ServiceName);
@@ -107,44 +109,6 @@ pub struct Guards {
     believed: Believed,
     beliefs: OrdMap<Source, Arc<Belief>>,
     unkept: BTreeSet<Source>,
-}
-
-/// One provider's endpoints of one service.
-#[derive(Debug, Clone, Default)]
-struct Guarded {
-    /// The last good set, which is kept.
-    #[expect(clippy::rc_buffer, reason = "in the form in which it is told, and shared with that")]
-    good: Arc<Vec<Endpoint>>,
-    learned_at: Timestamp,
-    /// Where it follows from what was told, and not from what was kept.
-    told: Option<Arc<Sighting>>,
-    held: Option<Doubt>,
-    recent: Recent,
-    flaps: Flaps,
-    since: OrdMap<EndpointPlace, Timestamp>,
-    due: Option<Instant>,
-}
-
-#[derive(Debug, Clone)]
-struct Doubt {
-    since: Timestamp,
-    before: usize,
-    /// What was believed when it began.
-    #[expect(clippy::rc_buffer, reason = "as in `Guarded::good`")]
-    base: Arc<Vec<Endpoint>>,
-    /// Since when its provider vouches for it.
-    confirmed: Option<Now>,
-}
-
-/// How what was told is to be taken.
-#[derive(Clone, Copy)]
-struct How<'a> {
-    /// Nothing was known before.
-    is_new: bool,
-    /// An operator says that it is so.
-    is_accepted: bool,
-    service: &'a Service,
-    rule: ShrinkRule,
 }
 
 impl Guards {
@@ -283,11 +247,6 @@ impl Guards {
         })
     }
 
-    /// Whether something of this provider was kept, or it has told something.
-    pub fn has_of(&self, provider: Provider) -> bool {
-        self.guarded.keys().any(|(of, _)| *of == provider)
-    }
-
     /// Whether there is something that is to be kept, or to be kept no more.
     pub fn has_unkept(&self) -> bool {
         !self.unkept.is_empty()
@@ -399,73 +358,6 @@ impl Guards {
             self.beliefs.insert(source.clone(), Arc::new(belief));
         }
         self.guarded.insert(source.clone(), guarded);
-    }
-}
-
-impl Guarded {
-    /// Takes what was told last, or doubts it. `is_confirmed`: its provider vouches for it now.
-    fn take(&mut self, told: &Arc<Sighting>, is_confirmed: bool, how: How<'_>, now: Now) {
-        let How { is_new, is_accepted, service, rule } = how;
-        self.told = Some(Arc::clone(told));
-        let size = healthy(&self.good).count();
-        let leaving = leaving(&self.good, &told.endpoints);
-        let left = healthy(&told.endpoints).count();
-        let before = self.recent.before(size, leaving, rule.grace, now.instant);
-        if let Some(held) = &mut self.held {
-            held.before = held.before.saturating_sub(leaving);
-        }
-        let before = self.held.as_ref().map_or(before, |held| held.before);
-        // What nobody vouches for takes nobody away, however few they are.
-        let base = self.held.as_ref().map_or(&self.good, |held| &held.base);
-        let is_lossy = rule.doubts(before, left)
-            || rule.keep_share > 0.0 && !is_confirmed && is_lossy(base, &told.endpoints);
-        let is_doubted = is_lossy && !is_new && !is_accepted && !service.drained;
-        if is_doubted {
-            let held = self.held.get_or_insert_with(|| Doubt {
-                since: now.timestamp,
-                before,
-                base: Arc::clone(&self.good),
-                confirmed: None,
-            });
-            held.confirmed = is_confirmed.then(|| held.confirmed.unwrap_or(now));
-            let is_over = |since: Now| now.instant >= since.instant + rule.grace;
-            if !held.confirmed.is_some_and(is_over) {
-                // Compared with what was believed when the doubt began: who came and went meanwhile is gone.
-                let merged = without_loss(&held.base, &told.endpoints);
-                if *self.good != merged {
-                    self.good = Arc::new(merged);
-                }
-                return self.date(now.timestamp);
-            }
-        }
-        self.held = None;
-        if !is_new {
-            self.flaps.note(&self.good, &told.endpoints, now.instant);
-        }
-        if is_lossy {
-            self.recent.forget();
-        } else {
-            self.recent.take(size.saturating_sub(leaving), now.instant);
-        }
-        self.recent.take(left, now.instant);
-        self.learned_at = told.learned_at;
-        if self.good != told.endpoints {
-            self.good = Arc::clone(&told.endpoints);
-        }
-        self.date(now.timestamp);
-    }
-
-    /// Dates who is new.
-    fn date(&mut self, now: Timestamp) {
-        let places: BTreeSet<_> = self.good.iter().map(Endpoint::place).collect();
-        let gone: Vec<_> =
-            self.since.keys().filter(|place| !places.contains(place)).copied().collect();
-        for place in gone {
-            self.since.remove(&place);
-        }
-        for place in places {
-            self.since.entry(place).or_insert(now);
-        }
     }
 }
 

@@ -86,14 +86,7 @@ impl Watching {
 
 /// All instances of a Consul service.
 pub(crate) fn query(service: &str) -> ConsulQuery {
-    ConsulQuery {
-        service: service.into(),
-        datacenter: None,
-        namespace: None,
-        partition: None,
-        filter: None,
-        tagged_address: None,
-    }
+    ConsulQuery::of(service)
 }
 
 /// Policy that defines these services.

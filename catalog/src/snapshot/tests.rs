@@ -22,14 +22,7 @@ const WEB: u16 = 14001;
 
 /// Endpoints of a list, which is empty, and of Consul.
 fn asks_consul() -> EndpointSource {
-    let query = ConsulQuery {
-        service: "store".into(),
-        datacenter: None,
-        namespace: None,
-        partition: None,
-        filter: None,
-        tagged_address: None,
-    };
+    let query = ConsulQuery::of("store");
     EndpointSource::Providers(Providers { consul: Some(query), ..Providers::default() })
 }
 

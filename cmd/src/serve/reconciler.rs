@@ -219,13 +219,6 @@ impl Reconciler {
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
     }
 
-    /// Believes what is held back of a service, and answers.
-    fn accept(&mut self, acceptance: Acceptance) {
-        let done = self.endpoints.accept(&acceptance.service, moment(Timestamp::now()));
-        // Whoever asked may be gone; it is done all the same.
-        let _ = acceptance.answer.send(done);
-    }
-
     fn reconcile(&mut self, now: Timestamp) {
         // By the clock and not by what woke us: a client that answers without end wakes us first.
         let is_tick = Instant::now() >= self.next_tick;
@@ -288,42 +281,6 @@ impl Reconciler {
         if is_ready && !*self.ready.borrow() {
             self.suspicion.begin(&self.register.records(), Instant::now());
             self.ready.send_replace(true);
-        }
-    }
-
-    /// Takes note of who is connected and who is not.
-    fn note_presence(&mut self, news: &[(ClientKey, ClientNews)]) {
-        let mut back = Vec::new();
-        for (client, news) in news {
-            let Ok(id) = client.parse::<ProxyId>() else { continue };
-            if news.streams == 0 {
-                self.suspicion.lost(id, Instant::now());
-                continue;
-            }
-            self.suspicion.connected(id);
-            let record = self.register.get(id);
-            if record.is_some_and(|record| record.suspect_since.is_some()) {
-                tracing::info!(proxy = %id, "the proxy is back: it is suspected to be dead no more");
-                back.push(id);
-            }
-        }
-        if let Err(error) = self.register.suspect(&back, None) {
-            tracing::error!(error = chain(&error), "cannot keep who is suspected no more");
-        }
-    }
-
-    /// Suspects those who have been lost for long.
-    fn suspect(&mut self, now: Timestamp) {
-        let suspects = self.suspicion.due(&self.register.records(), Instant::now());
-        if suspects.is_empty() {
-            return;
-        }
-        for proxy in &suspects {
-            tracing::warn!(%proxy, "the proxy has been away for a minute: it is suspected to be dead");
-        }
-        if let Err(error) = self.register.suspect(&suspects, Some(now)) {
-            tracing::error!(error = chain(&error), "cannot keep who is suspected to be dead");
-            self.suspicion.put_back(suspects, Instant::now());
         }
     }
 

@@ -17,7 +17,7 @@ const CHANGES: usize = 6;
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// How long one that flapped must be quiet to get traffic again.
-const QUIET: Duration = Duration::from_secs(30);
+pub(crate) const QUIET: Duration = Duration::from_secs(30);
 
 /// How often the endpoints of one service have changed between healthy and not.
 #[derive(Debug, Clone, Default)]

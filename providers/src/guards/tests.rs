@@ -33,14 +33,7 @@ pub(crate) fn set(last: &[u8]) -> Vec<Endpoint> {
 }
 
 pub(crate) fn service(consul: bool, drained: bool) -> Service {
-    let query = ConsulQuery {
-        service: "store".into(),
-        datacenter: None,
-        namespace: None,
-        partition: None,
-        filter: None,
-        tagged_address: None,
-    };
+    let query = ConsulQuery::of("store");
     let asked =
         Providers { registered: !consul, consul: consul.then_some(query), ..Providers::default() };
     Service {
@@ -208,7 +201,6 @@ fn what_was_kept_is_believed_until_the_provider_tells_and_is_doubted_as_before()
     assert_eq!(place.kept(), [], "kept once");
 
     let mut place = Place::new(kept);
-    assert!(place.guards.has_of(Provider::Consul));
     place.advance();
     assert_eq!(place.believed(), [1, 2, 3]);
     assert_eq!(place.guards.unheard().collect::<Vec<_>>(), [source()]);

@@ -20,6 +20,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::Reconciler;
 use crate::exit::chain;
 
 /// How long news wait to be kept with what follows: a disk is slow, and endpoints may come and go.
@@ -308,6 +309,15 @@ impl Acceptances {
         self.0.blocking_send(Acceptance { service, answer }).map_err(|_| ended())?;
         let done = answered.blocking_recv().map_err(|_| ended())?;
         done.map_err(|error| Refusal::Request(error.to_string()))
+    }
+}
+
+impl Reconciler {
+    /// Believes what is held back of a service, and answers.
+    pub(super) fn accept(&mut self, acceptance: Acceptance) {
+        let done = self.endpoints.accept(&acceptance.service, moment(Timestamp::now()));
+        // Whoever asked may be gone; it is done all the same.
+        let _ = acceptance.answer.send(done);
     }
 }
 

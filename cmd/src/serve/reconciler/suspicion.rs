@@ -5,7 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ironmesh_catalog::{ProxyId, Records};
+use ironmesh_xds_server::{ClientKey, ClientNews};
+use jiff::Timestamp;
 use tokio::time::Instant;
+
+use super::Reconciler;
+use crate::exit::chain;
 
 /// How long a stream is lost before its proxy is suspected.
 pub(super) const LOST_FOR: Duration = Duration::from_secs(60);
@@ -77,6 +82,44 @@ impl Suspicion {
     /// When somebody is to be suspected next, if all goes on as it is.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.lost.values().filter(|_| !self.is_mass).min().map(|since| *since + LOST_FOR)
+    }
+}
+
+impl Reconciler {
+    /// Takes note of who is connected and who is not.
+    pub(super) fn note_presence(&mut self, news: &[(ClientKey, ClientNews)]) {
+        let mut back = Vec::new();
+        for (client, news) in news {
+            let Ok(id) = client.parse::<ProxyId>() else { continue };
+            if news.streams == 0 {
+                self.suspicion.lost(id, Instant::now());
+                continue;
+            }
+            self.suspicion.connected(id);
+            let record = self.register.get(id);
+            if record.is_some_and(|record| record.suspect_since.is_some()) {
+                tracing::info!(proxy = %id, "the proxy is back: it is suspected to be dead no more");
+                back.push(id);
+            }
+        }
+        if let Err(error) = self.register.suspect(&back, None) {
+            tracing::error!(error = chain(&error), "cannot keep who is suspected no more");
+        }
+    }
+
+    /// Suspects those who have been lost for long.
+    pub(super) fn suspect(&mut self, now: Timestamp) {
+        let suspects = self.suspicion.due(&self.register.records(), Instant::now());
+        if suspects.is_empty() {
+            return;
+        }
+        for proxy in &suspects {
+            tracing::warn!(%proxy, "the proxy has been away for a minute: it is suspected to be dead");
+        }
+        if let Err(error) = self.register.suspect(&suspects, Some(now)) {
+            tracing::error!(error = chain(&error), "cannot keep who is suspected to be dead");
+            self.suspicion.put_back(suspects, Instant::now());
+        }
     }
 }
 

@@ -19,17 +19,6 @@ fn asked(keys: &str) -> Providers {
 }
 
 /// A question to Consul that says nothing but the name.
-fn query(service: &str) -> ConsulQuery {
-    ConsulQuery {
-        service: service.into(),
-        datacenter: None,
-        namespace: None,
-        partition: None,
-        filter: None,
-        tagged_address: None,
-    }
-}
-
 #[test]
 fn static_endpoints_are_listed_in_either_form() {
     let inline =
@@ -90,7 +79,7 @@ fn endpoints_without_a_port_to_call_them_on_are_a_warning() {
 #[test]
 fn consul_is_asked_for_the_name_of_the_service_unless_policy_says_another() {
     for own_name in ["endpoints = { consul = {} }", "[service.endpoints.consul]"] {
-        let expected = Providers { consul: Some(query("a")), ..Providers::default() };
+        let expected = Providers { consul: Some(ConsulQuery::of("a")), ..Providers::default() };
         assert_eq!(asked(own_name), expected, "{own_name}");
     }
     let all = "[service.endpoints.consul]\nservice = \"Book Store\"\ndatacenter = \"dc1\"\n\
@@ -112,7 +101,10 @@ fn consul_is_asked_for_the_name_of_the_service_unless_policy_says_another() {
 fn several_providers_are_asked_together() {
     let list = "static = [{ address = \"10.0.0.1\" }]";
     let both = asked(&format!("endpoints = {{ {list}, consul = {{}}, registered = true }}"));
-    assert_eq!((both.fixed.len(), both.consul, both.registered), (1, Some(query("a")), true));
+    assert_eq!(
+        (both.fixed.len(), both.consul, both.registered),
+        (1, Some(ConsulQuery::of("a")), true)
+    );
     let listed = asked(&format!("endpoints = {{ {list}, registered = false }}"));
     assert_eq!((listed.fixed.len(), listed.consul, listed.registered), (1, None, false));
     // Said or left out, it is the same.

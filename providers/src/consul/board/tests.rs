@@ -5,17 +5,6 @@ use ironmesh_catalog::{Endpoint, Health, Provider};
 use super::*;
 use crate::Problem;
 
-fn question(service: &str) -> ConsulQuery {
-    ConsulQuery {
-        service: service.into(),
-        datacenter: None,
-        namespace: None,
-        partition: None,
-        filter: None,
-        tagged_address: None,
-    }
-}
-
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
@@ -35,8 +24,8 @@ fn found(hosts: &[u8], index: u64) -> News {
 }
 
 fn asked(service: &str, own: Option<&str>, tagged: &[&str]) -> (ServiceName, Asked) {
-    let tagged = tagged.iter().map(|&name| question(name)).collect();
-    (service.parse().unwrap(), Asked { own: own.map(question), tagged, is_all_tagged: true })
+    let tagged = tagged.iter().map(|&name| ConsulQuery::of(name)).collect();
+    (service.parse().unwrap(), Asked { own: own.map(ConsulQuery::of), tagged, is_all_tagged: true })
 }
 
 fn sighting(board: &Board, service: &str) -> Option<Arc<Sighting>> {
@@ -49,7 +38,7 @@ fn hosts(board: &Board, service: &str) -> Vec<String> {
 }
 
 fn take(board: &mut Board, service: &str, news: News, second: i64) {
-    board.take(&Arc::new(question(service)), news, at(second));
+    board.take(&Arc::new(ConsulQuery::of(service)), news, at(second));
 }
 
 #[test]
@@ -166,7 +155,7 @@ fn why_a_question_that_was_never_answered_is_not_is_told() {
     let mut board = Board::default();
     board.ask([asked("web", Some("web"), &[])].into(), true, at(1));
     for now in [at(2), at(3)] {
-        let question = Arc::new(question("web"));
+        let question = Arc::new(ConsulQuery::of("web"));
         board.take(&question, News::Trouble("the filter is refused".to_owned()), now);
     }
     let told = board.news().unwrap();
