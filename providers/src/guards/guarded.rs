@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::Now;
 use super::flaps::Flaps;
-use super::shrink::{Recent, ShrinkRule, healthy, is_lossy, leaving, without_loss};
+use super::shrink::{Recent, ShrinkRule, healthy, is_lossy, leaving, with_drained, without_loss};
 use crate::provider::Sighting;
 
 /// One provider's endpoints of one service.
@@ -70,6 +70,9 @@ impl Guarded {
         let before = self.recent.before(size, leaving, rule.grace, now.instant);
         if let Some(held) = &mut self.held {
             held.before = held.before.saturating_sub(leaving);
+            if leaving > 0 {
+                held.base = Arc::new(with_drained(&held.base, &told.endpoints));
+            }
         }
         let before = self.held.as_ref().map_or(before, |held| held.before);
         // What nobody vouches for takes nobody away, however few they are.

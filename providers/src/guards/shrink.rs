@@ -105,6 +105,13 @@ fn is_less(left: usize, share: f64, before: usize) -> bool {
     left == 0 || (left as f64) < share * before as f64
 }
 
+/// `good`, in which those are drained that are told to leave: when they are gone they are not called again.
+pub(super) fn with_drained(good: &[Endpoint], told: &[Endpoint]) -> Vec<Endpoint> {
+    let draining = told.iter().filter(|one| one.health == Health::Draining);
+    let draining: BTreeMap<_, _> = draining.map(|one| (one.place(), one)).collect();
+    good.iter().map(|one| draining.get(&one.place()).map_or(one, |told| told)).cloned().collect()
+}
+
 /// The endpoints that take traffic.
 pub(super) fn healthy(endpoints: &[Endpoint]) -> impl Iterator<Item = &Endpoint> {
     endpoints.iter().filter(|one| one.health == Health::Healthy)

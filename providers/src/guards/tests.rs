@@ -368,3 +368,16 @@ fn nobody_is_nothing_to_begin_with_unless_somebody_vouches_for_it() {
     place.sees(set(&[]), true);
     assert_eq!(place.guards.believed().0.len(), 1);
 }
+
+#[test]
+fn who_is_told_to_leave_during_a_doubt_is_not_called_again() {
+    let mut place = Place::new([]);
+    place.sees(set(&[1, 2, 3]), true);
+    place.sees(set(&[1]), false);
+    let mut draining = set(&[1]);
+    draining[0].health = Health::Draining;
+    place.sees(draining, false);
+    assert_eq!((place.believed(), place.held().unwrap().before), (vec![2, 3], 2));
+    place.sees(set(&[]), false);
+    assert_eq!(place.believed(), [2, 3]);
+}
