@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod finding;
 pub mod grants;
 pub mod hosts;
+pub mod http_routes;
 pub mod identity;
 pub mod name;
 pub mod policy;
@@ -40,8 +41,9 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, Namespace, PathRegex,
-    RouteRule, SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
+    BoundIdentity, CallSettings, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Method,
+    Namespace, PathRegex, Reach, Retries, Retry, RetryDestination, RouteRule, SplitBackend,
+    SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

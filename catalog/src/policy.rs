@@ -1,6 +1,8 @@
 //! Policy objects, in SMI's words. Each remembers where it was written; two that say the same are equal,
 //! wherever that is, so that a line more at the top of a file changes nothing.
 
+mod http_route;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use crate::finding::Spot;
 use crate::identity::SpiffeId;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::service::Mode;
+pub use http_route::{CallSettings, HttpRoute, Reach, Retries, Retry, RetryDestination};
 
 /// A namespace, as far as policy says something of it. One that it says nothing of is there all the same.
 #[derive(Debug, Clone, Eq)]

@@ -59,8 +59,13 @@ pub const REFUSED_BY_ENVOY: Code = Code(310);
 /// A namespace of which policy says something, and that no service is in.
 pub const EMPTY_NAMESPACE: Code = Code(313);
 
+/// Two objects that say the same of the same calls.
+pub const SAID_TWICE: Code = Code(601);
+/// What is said of calls and has no effect on any.
+pub const IDLE_ROUTE: Code = Code(602);
+
 /// All of them, in order.
-pub const ALL: [Code; 26] = [
+pub const ALL: [Code; 28] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -87,4 +92,6 @@ pub const ALL: [Code; 26] = [
     NOTHING_TO_CALL,
     REFUSED_BY_ENVOY,
     EMPTY_NAMESPACE,
+    SAID_TWICE,
+    IDLE_ROUTE,
 ];

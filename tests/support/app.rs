@@ -20,6 +20,9 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// An application: it answers 200 to everything, with what it was asked as JSON and its name in
 /// the header `x-app`. It ends when this is dropped.
+///
+/// A request says by a header if it is to be answered otherwise: `x-answer: 503` with another status, and
+/// `x-answer: never` not at all.
 #[derive(Debug)]
 pub struct App {
     address: SocketAddr,
@@ -116,6 +119,12 @@ async fn answer(
 ) -> Result<Response<BoxBody<Bytes, hyper::Error>>, Infallible> {
     seen.requests.fetch_add(1, Ordering::Relaxed);
     let (head, body) = request.into_parts();
+    let wanted = head.headers.get("x-answer").and_then(|value| value.to_str().ok());
+    if wanted == Some("never") {
+        // Until the client has enough of it, which drops this.
+        std::future::pending::<()>().await;
+    }
+    let status = wanted.and_then(|status| status.parse().ok()).unwrap_or(200);
     let body = if matches!(protocol, Protocol::Http2) && head.uri.path() == "/echo" {
         body.boxed()
     } else {
@@ -135,6 +144,7 @@ async fn answer(
         Full::from(answer.to_string()).map_err(|never| match never {}).boxed()
     };
     let response = Response::builder()
+        .status(status)
         .header("x-app", &seen.name)
         .header("content-type", "application/json")
         .body(body);
