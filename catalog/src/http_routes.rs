@@ -6,8 +6,6 @@
 //! mesh.
 
 mod crossing;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
