@@ -24,12 +24,19 @@ use crate::way::Cited;
 /// the same of the same the first by name decides.
 #[derive(Debug, Default)]
 pub struct HttpRoutes {
-    /// The routes about some requests to a service, by name, with what these match.
-    of_requests: BTreeMap<ServiceName, Vec<(Arc<HttpRoute>, Vec<HttpMatch>)>>,
+    /// The routes about some requests to a service, by name.
+    of_requests: BTreeMap<ServiceName, Vec<Conditional>>,
     retries: BTreeMap<(ServiceAccount, ServiceName), Vec<Arc<Retry>>>,
     of_services: BTreeMap<ServiceName, Vec<Arc<HttpRoute>>>,
     of_namespaces: BTreeMap<Name, Vec<Arc<HttpRoute>>>,
     of_mesh: Vec<Arc<HttpRoute>>,
+}
+
+/// A route about some requests, with the matches of which any must hold.
+#[derive(Debug)]
+struct Conditional {
+    route: Arc<HttpRoute>,
+    matches: Vec<HttpMatch>,
 }
 
 /// How requests are treated that a condition is about.
@@ -85,7 +92,10 @@ impl HttpRoutes {
                         all.filter(is_named).cloned().collect::<Vec<_>>()
                     };
                     let matches = named.iter().flat_map(matches).collect();
-                    all.of_requests.entry(service.clone()).or_default().push((kept, matches));
+                    all.of_requests
+                        .entry(service.clone())
+                        .or_default()
+                        .push(Conditional { route: kept, matches });
                 }
             }
         }
@@ -134,7 +144,7 @@ impl HttpRoutes {
             .chain(routes.map(|route| Layer::Route(route)))
             .collect();
         let mut treatments = Vec::new();
-        for (route, matches) in self.of_requests.get(service).into_iter().flatten() {
+        for Conditional { route, matches } in self.of_requests.get(service).into_iter().flatten() {
             if !is_of(&route) {
                 continue;
             }

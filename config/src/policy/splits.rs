@@ -42,7 +42,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             }
             Err(_) => {}
             Ok(ways) => {
-                inseparable.extend(ways.iter().filter_map(|way| two_large_paths(&way.conditions)))
+                inseparable.extend(ways.iter().filter_map(|way| two_large_paths(&way.conditions)));
             }
         }
     }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use ironmesh_catalog::http_routes::HttpRoutes;
+use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
 use ironmesh_catalog::{HttpRoute, Reach, Retries};
 
 use super::*;
@@ -42,7 +42,7 @@ fn a_route_is_about_as_much_as_it_says() {
     // Each setting by itself is the nearest's, and 0 is a word too.
     let all = HttpRoutes::of_specification(&specification);
     let treatments = all.treatments(&"buyer".parse().unwrap(), &"a".parse().unwrap());
-    let times: Vec<_> = treatments.iter().map(|one| one.timeout()).collect();
+    let times: Vec<_> = treatments.iter().map(Treatment::timeout).collect();
     assert_eq!(times, [Some(Duration::from_millis(1500)), None]);
     assert!(treatments.iter().all(|one| one.retries().count == 0));
     let others = all.treatments(&"a".parse().unwrap(), &"a".parse().unwrap());
