@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::{Name, ServiceName};
 use crate::policy::{
     HttpRouteGroup, IdentityBinding, Namespace, TcpRoute, TrafficSplit, TrafficTarget,
+    UpstreamTrafficSetting,
 };
 use crate::service::{Mode, Service};
 
@@ -35,6 +36,8 @@ pub struct MeshSpecification {
     pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
     /// Splits, by namespace and name. Of each service one at most is about all calls.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
+    /// How services are spared, by namespace and name. Of each level one at most says a setting.
+    pub upstream_traffic_settings: OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
 }
 
 impl MeshSpecification {
@@ -61,6 +64,7 @@ impl MeshSpecification {
             && self.tcp_routes == other.tcp_routes
             && self.identity_bindings == other.identity_bindings
             && self.traffic_splits == other.traffic_splits
+            && self.upstream_traffic_settings == other.upstream_traffic_settings
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod instance;
 mod large;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,6 +25,7 @@ use uuid::Uuid;
 
 use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
+use settings::SettingShape;
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
 /// matches in each group. What is named beyond that is not there.
@@ -35,7 +37,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u16 = 13;
+const PARTS: u16 = 14;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -61,6 +63,7 @@ pub(super) struct Shape {
     routes: BTreeMap<(usize, usize), Option<Vec<usize>>>,
     targets: Vec<TargetShape>,
     splits: Vec<SplitShape>,
+    settings: Vec<SettingShape>,
     /// Whether bindings of one account are those of the next.
     has_other_bindings: bool,
     proxies: Vec<ProxyShape>,
@@ -225,7 +228,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         vec(0..MATCHES, 0..=MATCHES),
         0..=NAMESPACES * GROUPS,
     );
-    let splits = vec(split, 0..5);
+    let splits = (vec(split, 0..5), vec(settings::setting(), 0..4));
     let routes = btree_map(
         (0..NAMESPACES, 0..ROUTES),
         option::of(vec(0..PORTS.len(), 1..3)),
@@ -234,7 +237,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let ways = (groups, routes);
     let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>());
     (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
-        |(modes, services, (groups, routes), targets, splits, proxies)| {
+        |(modes, services, (groups, routes), targets, (splits, settings), proxies)| {
             let (mode, namespaces, has_other_bindings) = modes;
             Shape {
                 mode: mode.unwrap_or(Mode::Strict),
@@ -244,6 +247,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
                 routes,
                 targets,
                 splits,
+                settings,
                 has_other_bindings,
                 proxies,
             }
@@ -296,6 +300,7 @@ impl Shape {
                 rules: vec![RuleShape::Http(0, None)],
             }],
             splits: Vec::new(),
+            settings: Vec::new(),
             has_other_bindings: false,
             proxies: [proxy(0, participates)]
                 .into_iter()
@@ -381,6 +386,9 @@ impl Shape {
             each_of(&mut next.services, &other.services, only, |service, other| {
                 service.is_drained = other.is_drained;
             });
+        }
+        if takes(13) {
+            take_over(&mut next.settings, &other.settings, only);
         }
         next
     }
@@ -488,6 +496,7 @@ impl Shape {
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
+            upstream_traffic_settings: order.of(self.settings()).into_iter().collect(),
         }
     }
 
