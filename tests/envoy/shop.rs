@@ -112,7 +112,7 @@ impl Shop {
 
     /// The application of a service.
     pub(crate) fn app(&self, service: &str) -> &App {
-        &self.apps[service]
+        self.apps.get(service).unwrap()
     }
 
     /// A kept connection of the buyer to the store.

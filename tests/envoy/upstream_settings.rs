@@ -4,6 +4,8 @@ mod outliers;
 
 use ironmesh_tests::{Envoy, Http1Connection, Response, TcpConnection, eventually, get_once};
 
+use serde_json::Value;
+
 use crate::bookstore::expect;
 use crate::shop::Shop;
 
@@ -22,12 +24,14 @@ const OF_ALL: [&str; 2] = [
 async fn wait_for_limit(buyer: &Envoy, cluster: &str, what: &str, limit: u32) {
     eventually(&format!("{what} = {limit} of {cluster}"), async || {
         let dump = buyer.config_dump().await;
-        let configs = dump["configs"].as_array().into_iter().flatten();
-        let clusters = configs.filter_map(|one| one["dynamic_active_clusters"].as_array());
-        let cluster = clusters.flatten().find(|one| one["cluster"]["name"] == cluster);
-        let cluster = cluster.ok_or_else(|| anyhow::anyhow!("not there"))?;
-        let limits = &cluster["cluster"]["circuit_breakers"]["thresholds"][0];
-        anyhow::ensure!(limits[what] == limit, "{limits}");
+        let lists = |one: &Value| one.get("dynamic_active_clusters")?.as_array().cloned();
+        let configs = dump.get("configs").and_then(Value::as_array).into_iter().flatten();
+        let clusters = configs.filter_map(lists).flatten();
+        let mut clusters = clusters.filter_map(|one| one.get("cluster").cloned());
+        let found = clusters.find(|one| one.get("name").is_some_and(|name| name == cluster));
+        let found = found.ok_or_else(|| anyhow::anyhow!("not there"))?;
+        let limits = found.pointer("/circuit_breakers/thresholds/0").and_then(|one| one.get(what));
+        anyhow::ensure!(limits.is_some_and(|number| *number == limit), "{found}");
         Ok(())
     })
     .await;

@@ -10,7 +10,7 @@ use crate::shop::services;
 
 /// A store of several machines, and a buyer.
 struct Stores {
-    mesh: Mesh,
+    _mesh: Mesh,
     buyer: Envoy,
     apps: Vec<App>,
     _servers: Vec<Envoy>,
@@ -32,7 +32,7 @@ impl Stores {
         }
         let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store:14001=14001");
         let buyer = mesh.envoy(&buyer).await;
-        let stores = Self { mesh, buyer, apps, _servers: servers };
+        let stores = Self { _mesh: mesh, buyer, apps, _servers: servers };
         stores.wait_for(&MACHINES).await;
         Some(stores)
     }

@@ -59,7 +59,7 @@ fn connections(value: Value<'_>) -> Result<Made<'_>, Told> {
     let mut table = value.table("`connectionSettings`")?;
     let tcp = table.optional("tcp", |value| {
         let keys = [("maxConnections", "max_connections"), ("connectTimeout", "connect_timeout")];
-        made.put_table("tcp", value, |value| renamed(value.table("`tcp`")?, &keys))
+        made.put_table("tcp", value, |value| Ok(renamed(value.table("`tcp`")?, &keys)))
     });
     let http = table.optional("http", |value| {
         let keys = [
@@ -68,21 +68,18 @@ fn connections(value: Value<'_>) -> Result<Made<'_>, Told> {
             ("maxPendingRequests", "max_pending_requests"),
             ("maxRetries", "max_retries"),
         ];
-        made.put_table("http", value, |value| renamed(value.table("`http`")?, &keys))
+        made.put_table("http", value, |value| Ok(renamed(value.table("`http`")?, &keys)))
     });
     table.finish();
     tcp.and(http).map(|_| made)
 }
 
 /// A table of which each key is called otherwise here.
-fn renamed<'a>(
-    mut table: Table<'a>,
-    keys: &[(&'static str, &'static str)],
-) -> Result<Made<'a>, Told> {
+fn renamed<'a>(mut table: Table<'a>, keys: &[(&'static str, &'static str)]) -> Made<'a> {
     let mut made = Made::default();
     for (theirs, ours) in keys {
         made.copy(&mut table, theirs, ours);
     }
     table.finish();
-    Ok(made)
+    made
 }

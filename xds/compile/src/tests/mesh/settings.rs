@@ -41,15 +41,14 @@ impl Shape {
     /// The settings. Of each level one at most: the loader refuses others.
     pub(super) fn settings(&self) -> impl Iterator<Item = Built> {
         let mut levels = Vec::new();
-        let settings = self.settings.iter().enumerate().filter_map(move |(n, shape)| {
+        self.settings.iter().enumerate().filter_map(move |(n, shape)| {
             let setting = self.setting(n, shape);
             if levels.contains(&setting.level) {
                 return None;
             }
             levels.push(setting.level.clone());
             Some(((setting.namespace.clone(), setting.name.clone()), Arc::new(setting)))
-        });
-        settings
+        })
     }
 
     fn setting(&self, n: usize, shape: &SettingShape) -> UpstreamTrafficSetting {
