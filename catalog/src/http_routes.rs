@@ -16,6 +16,7 @@ pub use crossing::{Crossing, cross};
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::policy::{HttpMatch, HttpRoute, HttpRouteGroup, Reach, Retries, Retry, SplitMatch};
 use crate::specification::MeshSpecification;
+use crate::upstream_settings::Said;
 use crate::way::Cited;
 
 /// All HTTP routes and retries of a mesh, by what they are about.
@@ -177,13 +178,13 @@ impl Treatment<'_> {
         said.cloned().unwrap_or_default()
     }
 
-    /// All that is said: the key of each setting, its value in words, and who decides it.
-    pub fn settings(&self) -> Vec<(&'static str, String, Cited)> {
-        let mut settings: Vec<(&'static str, String, Cited)> = Vec::new();
+    /// All that is said, in words, and who decides it.
+    pub fn settings(&self) -> Vec<Said> {
+        let mut settings: Vec<Said> = Vec::new();
         for layer in &self.layers {
-            for (key, words) in layer.in_words() {
-                if !settings.iter().any(|(known, _, _)| *known == key) {
-                    settings.push((key, words, layer.cited()));
+            for (key, value) in layer.in_words() {
+                if !settings.iter().any(|known| known.key == key) {
+                    settings.push(Said { key: key.to_owned(), value, by: layer.cited() });
                 }
             }
         }

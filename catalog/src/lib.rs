@@ -26,6 +26,7 @@ pub mod service;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
+pub mod upstream_settings;
 pub mod verdict;
 pub mod way;
 
@@ -41,9 +42,10 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, CallSettings, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Method,
-    Namespace, PathRegex, Reach, Retries, Retry, RetryDestination, RouteRule, SplitBackend,
-    SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
+    BoundIdentity, CallSettings, HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup,
+    IdentityBinding, Level, Method, Namespace, OutlierDetection, PathRegex, Reach, Retries, Retry,
+    RetryDestination, RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections,
+    TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{
@@ -56,5 +58,6 @@ pub use service::{
 };
 pub use snapshot::{Absence, Inputs, Mesh, Records, Snapshot, Standing, State, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};
+pub use upstream_settings::{Said, UpstreamSettings};
 pub use verdict::{Question, Request, Verdict};
 pub use way::{Cited, Way};

@@ -2,6 +2,8 @@
 //! wherever that is, so that a line more at the top of a file changes nothing.
 
 mod http_route;
+mod level;
+mod upstream_traffic_setting;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +15,11 @@ use crate::identity::SpiffeId;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::service::Mode;
 pub use http_route::{CallSettings, HttpRoute, Reach, Retries, Retry, RetryDestination};
+
+pub use level::Level;
+pub use upstream_traffic_setting::{
+    HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
+};
 
 /// A namespace, as far as policy says something of it. One that it says nothing of is there all the same.
 #[derive(Debug, Clone, Eq)]

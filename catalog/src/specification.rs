@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::{Name, ServiceName};
 use crate::policy::{
     HttpRoute, HttpRouteGroup, IdentityBinding, Namespace, Retry, TcpRoute, TrafficSplit,
-    TrafficTarget,
+    TrafficTarget, UpstreamTrafficSetting,
 };
 use crate::service::{Mode, Service};
 
@@ -40,6 +40,8 @@ pub struct MeshSpecification {
     pub http_routes: OrdMap<(Name, Name), Arc<HttpRoute>>,
     /// What is tried again, by namespace and name.
     pub retries: OrdMap<(Name, Name), Arc<Retry>>,
+    /// How services are spared, by namespace and name. Of each level one at most says a setting.
+    pub upstream_traffic_settings: OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
 }
 
 impl MeshSpecification {
@@ -68,6 +70,7 @@ impl MeshSpecification {
             && self.traffic_splits == other.traffic_splits
             && self.http_routes == other.http_routes
             && self.retries == other.retries
+            && self.upstream_traffic_settings == other.upstream_traffic_settings
     }
 }
 

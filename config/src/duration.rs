@@ -8,8 +8,7 @@ use jiff::{Span, SpanRelativeTo};
 use crate::codes;
 use crate::table::{Told, Value};
 
-/// Reads a duration within `range`, whose bounds are whole days, minutes or seconds, or
-/// milliseconds.
+/// Reads a duration within `range`, whose bounds are whole days, minutes, seconds or milliseconds.
 pub(crate) fn read(value: Value<'_>, range: &RangeInclusive<Duration>) -> Result<Duration, Told> {
     let text = value.string()?;
     let Some(duration) = parse(text) else {

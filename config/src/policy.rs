@@ -14,6 +14,7 @@ mod http_route;
 mod http_route_group;
 mod identity_binding;
 mod labels;
+mod level;
 mod loader;
 mod namespace;
 mod nothing_to_call;
@@ -33,6 +34,8 @@ mod traffic_split;
 mod traffic_target;
 mod treatments;
 mod unreachable;
+mod upstream_settings;
+mod upstream_traffic_setting;
 
 use std::sync::Arc;
 
@@ -40,6 +43,7 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
 use xxhash_rust::xxh3::Xxh3;
 
 pub use crate::document::Document;
+pub(crate) use level::SCOPES;
 pub use loader::Loader;
 
 /// What one state of the documents says.

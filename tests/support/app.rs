@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -16,9 +16,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// An application: it answers 200 to everything, with what it was asked as JSON and its name in
+/// An application: it answers 200 to everything, unless it is told otherwise, with what it was asked as JSON and its name in
 /// the header `x-app`. It ends when this is dropped.
 ///
 /// A request says by a header if it is to be answered otherwise: `x-answer: 503` with another status, and
@@ -62,6 +63,16 @@ impl App {
         self.seen.requests.load(Ordering::Relaxed)
     }
 
+    /// From now on it answers with this status.
+    pub fn answer_with(&self, status: StatusCode) {
+        self.seen.status.store(status.as_u16(), Ordering::Relaxed);
+    }
+
+    /// It answers nothing until what this returns is dropped.
+    pub async fn hold(&self) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.seen.gate).write_owned().await
+    }
+
     /// How many connections have reached it.
     pub fn connections(&self) -> u64 {
         self.seen.connections.load(Ordering::Relaxed)
@@ -83,6 +94,10 @@ enum Protocol {
 #[derive(Debug, Default)]
 struct Seen {
     name: String,
+    /// With what it answers; 0 is 200.
+    status: AtomicU16,
+    /// Taken for writing while it is to answer nothing.
+    gate: Arc<RwLock<()>>,
     requests: AtomicU64,
     connections: AtomicU64,
 }
@@ -124,7 +139,7 @@ async fn answer(
         // Until the client has enough of it, which drops this.
         std::future::pending::<()>().await;
     }
-    let status = wanted.and_then(|status| status.parse().ok()).unwrap_or(200);
+    let wanted = wanted.and_then(|status| status.parse().ok());
     let body = if matches!(protocol, Protocol::Http2) && head.uri.path() == "/echo" {
         body.boxed()
     } else {
@@ -143,6 +158,9 @@ async fn answer(
         });
         Full::from(answer.to_string()).map_err(|never| match never {}).boxed()
     };
+    drop(seen.gate.read().await);
+    let status = wanted.unwrap_or_else(|| seen.status.load(Ordering::Relaxed));
+    let status = StatusCode::from_u16(status).unwrap_or_default();
     let response = Response::builder()
         .status(status)
         .header("x-app", &seen.name)

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use super::Treated;
 use super::matching::mismatches;
 use super::request::Arrival;
-use super::{Setting, Treated};
 use crate::http_routes::{HttpRoutes, Treatment};
 use crate::name::{ServiceAccount, ServiceName, ServicePort};
 use crate::policy::HttpMatch;
 use crate::routing::{Branch, Condition, Routing};
 use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
-use crate::way::{Cited, allowances};
+use crate::way::allowances;
 
 /// The branches that calls of `asked` may take; of one request, as it arrives at the caller's sidecar, the
 /// one that it takes.
@@ -52,15 +52,7 @@ pub(super) fn treatments(
 }
 
 fn treated(treatment: &Treatment<'_>) -> Treated {
-    let setting = |(setting, value, by): (&str, String, Cited)| Setting {
-        setting: setting.to_owned(),
-        value,
-        by,
-    };
-    Treated {
-        condition: treatment.condition.map(Condition::from),
-        settings: treatment.settings().into_iter().map(setting).collect(),
-    }
+    Treated { condition: treatment.condition.map(Condition::from), settings: treatment.settings() }
 }
 
 /// Takes those out of `branches` of whom `caller` may not know: they have no share of its calls. Returns

@@ -7,7 +7,7 @@ use imbl::OrdMap;
 use ironmesh_catalog::{
     Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace,
     PolicyRevision, Retry, Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute,
-    TrafficSplit, TrafficTarget,
+    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 
 use super::part::{Definition, Definitions, Key, Part, Reference};
@@ -30,6 +30,7 @@ pub(super) struct Draft<'a> {
     pub(super) identity_bindings: Objects<'a, IdentityBinding>,
     pub(super) http_routes: Objects<'a, HttpRoute>,
     pub(super) retries: Objects<'a, Retry>,
+    pub(super) upstream_traffic_settings: Objects<'a, UpstreamTrafficSetting>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<&'a ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -55,6 +56,11 @@ impl<'a> Draft<'a> {
         self.identity_bindings.add("identity binding", &part.identity_bindings, findings);
         self.http_routes.add("HTTP route", &part.http_routes, findings);
         self.retries.add("retry", &part.retries, findings);
+        self.upstream_traffic_settings.add(
+            "upstream traffic setting",
+            &part.upstream_traffic_settings,
+            findings,
+        );
         self.accounts.extend(&part.accounts);
         self.references.extend(&part.references);
         self.may_be_defined.extend(part.may_be_defined.iter().map(String::as_str));
@@ -98,6 +104,9 @@ impl<'a> Draft<'a> {
             identity_bindings: self.identity_bindings.onto(&before.identity_bindings, Key::clone),
             http_routes: self.http_routes.onto(&before.http_routes, Key::clone),
             retries: self.retries.onto(&before.retries, Key::clone),
+            upstream_traffic_settings: self
+                .upstream_traffic_settings
+                .onto(&before.upstream_traffic_settings, Key::clone),
         }
     }
 }

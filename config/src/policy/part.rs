@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{
     Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Namespace, Retry,
     Service, ServiceAccount, ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
+    UpstreamTrafficSetting,
 };
 
 use super::damage::Damage;
@@ -30,6 +31,7 @@ pub(super) struct Part {
     pub(super) identity_bindings: Definitions<IdentityBinding>,
     pub(super) http_routes: Definitions<HttpRoute>,
     pub(super) retries: Definitions<Retry>,
+    pub(super) upstream_traffic_settings: Definitions<UpstreamTrafficSetting>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -52,6 +54,7 @@ impl Part {
         self.identity_bindings.damaged(damage);
         self.http_routes.damaged(damage);
         self.retries.damaged(damage);
+        self.upstream_traffic_settings.damaged(damage);
     }
 }
 
@@ -70,6 +73,9 @@ impl Part {
             && self.identity_bindings.are_same(&before.identity_bindings, PartialEq::eq)
             && self.http_routes.are_same(&before.http_routes, PartialEq::eq)
             && self.retries.are_same(&before.retries, PartialEq::eq)
+            && self
+                .upstream_traffic_settings
+                .are_same(&before.upstream_traffic_settings, PartialEq::eq)
     }
 
     /// Puts what it defines into `specification`, in place of what has the same names there.
@@ -87,6 +93,7 @@ impl Part {
         specification.identity_bindings.extend(self.identity_bindings.valid());
         specification.http_routes.extend(self.http_routes.valid());
         specification.retries.extend(self.retries.valid());
+        specification.upstream_traffic_settings.extend(self.upstream_traffic_settings.valid());
     }
 }
 

@@ -94,7 +94,7 @@ fn retried_twice(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
 }
 
 fn told(message: &str, second: &Spot, first: &Spot) -> Finding {
-    Finding::error(codes::SAID_TWICE, Some(second.clone()), message)
+    Finding::error(codes::TREATED_TWICE, Some(second.clone()), message)
         .label("the second")
         .related(first.clone(), "the first")
         .help("say it once, or of other callers or requests")

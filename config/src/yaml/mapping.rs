@@ -9,6 +9,7 @@ mod routes;
 mod service;
 mod traffic_split;
 mod traffic_target;
+mod upstream_traffic_setting;
 mod workload;
 
 use std::cell::RefCell;
@@ -189,9 +190,9 @@ struct Api {
     read: for<'m, 'a> fn(&mut Made<'a>, &Resource<'a>, bool, &Context<'m, 'a>) -> Result<(), Told>,
 }
 
-/// What the SMI specification has at version 0.6.0, the services that its splits are about, and what Open
-/// Service Mesh has besides.
-const APIS: [Api; 8] = [
+/// What the SMI specification has at version 0.6.0, the services that its splits are about, and what
+/// Open Service Mesh added.
+const APIS: [Api; 9] = [
     Api {
         group: "access.smi-spec.io",
         kind: "TrafficTarget",
@@ -271,14 +272,22 @@ const APIS: [Api; 8] = [
         what: "a Retry",
         read: retry::read,
     },
+    Api {
+        group: OSM_POLICY,
+        kind: "UpstreamTrafficSetting",
+        versions: &[("v1alpha1", true)],
+        table: "upstream_traffic_setting",
+        what: "an UpstreamTrafficSetting",
+        read: upstream_traffic_setting::read,
+    },
 ];
 
 const SPECS: &str = "specs.smi-spec.io";
 
+const OSM_POLICY: &str = "policy.openservicemesh.io";
+
 /// Groups of Open Service Mesh.
 const OSM: [&str; 2] = [OSM_POLICY, "config.openservicemesh.io"];
-
-const OSM_POLICY: &str = "policy.openservicemesh.io";
 
 fn is_of_mesh(group: &str) -> bool {
     OSM.contains(&group) || APIS.iter().any(|api| api.group == group && !group.is_empty())

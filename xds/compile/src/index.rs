@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
 use ironmesh_catalog::{
     Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service, ServiceAccount,
-    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
+    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget, UpstreamSettings,
 };
 
 use crate::destination::Destination;
@@ -20,6 +20,7 @@ pub(crate) struct PolicyIndex {
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
     splits: SplitIndex,
     http_routes: HttpRoutes,
+    upstream_settings: UpstreamSettings,
     /// The ports of services that let all in.
     permissive: BTreeSet<ServicePort>,
 }
@@ -41,6 +42,7 @@ impl PolicyIndex {
             services: BTreeMap::new(),
             splits: SplitIndex::new(specification),
             http_routes: HttpRoutes::of_specification(specification),
+            upstream_settings: UpstreamSettings::of(specification),
             permissive: BTreeSet::new(),
         };
         for service in specification.services.values() {
@@ -77,6 +79,11 @@ impl PolicyIndex {
         services: impl IntoIterator<Item = &'a ServiceName>,
     ) -> BTreeSet<&'a ServiceName> {
         self.splits.linked(services)
+    }
+
+    /// What upstream traffic settings say.
+    pub(crate) fn upstream_settings(&self) -> &UpstreamSettings {
+        &self.upstream_settings
     }
 
     /// Where calls of a service port go.

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Cited, Grant, HttpRoute, Name, Proxy, Reach, RouteRule, Service, ServiceAccount, ServiceName,
-    ServicePort, Snapshot, Spot, TrafficSplit, TrafficTarget,
+    Cited, Grant, HttpRoute, Name, Proxy, Reach, RouteRule, Said, Service, ServiceAccount,
+    ServiceName, ServicePort, Snapshot, Spot, TrafficSplit, TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -54,6 +54,9 @@ pub fn origins(
         trace.splits(&port.service);
         if resource_type == ResourceType::Route && !is_authorization {
             trace.treated(service);
+        }
+        if resource_type == ResourceType::Cluster {
+            trace.upstream_settings(service);
         }
         trace.service(service);
     } else {
@@ -110,6 +113,13 @@ impl Trace<'_> {
 
     fn service(&mut self, service: &Service) {
         self.add(false, format!("service `{}`", service.name), &service.spot);
+    }
+
+    fn upstream_settings(&mut self, service: &Service) {
+        let settings = UpstreamSettings::of(&self.snapshot.specification);
+        for Said { by, .. } in settings.said(service) {
+            self.add(false, by.object, &by.spot);
+        }
     }
 
     fn account(&mut self, account: &ServiceAccount) {

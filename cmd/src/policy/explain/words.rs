@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use ironmesh_catalog::routing::Branch;
 use ironmesh_catalog::verdict::{
     Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
-    Outside, Permit, Setting, Treated,
+    Outside, Permit, Treated,
 };
-use ironmesh_catalog::{Health, MeshEndpoint, Name, Request, Resolution, Transport, Verdict};
+use ironmesh_catalog::{Health, MeshEndpoint, Name, Request, Resolution, Said, Transport, Verdict};
 
 /// How many endpoints are told of each destination.
 const ENDPOINTS: usize = 5;
@@ -113,9 +113,9 @@ fn treatments(verdict: &Verdict) -> Vec<String> {
             lines.push(format!("{indent}nothing is said of them"));
         }
         lines.extend(
-            settings.iter().map(|Setting { setting, value, by }| {
-                format!("{indent}{setting}: {value}, by {by}")
-            }),
+            settings
+                .iter()
+                .map(|Said { key, value, by }| format!("{indent}{key}: {value}, by {by}")),
         );
     }
     lines
@@ -203,6 +203,9 @@ fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
         }
     }
     line(format!("the caller gets {}", gets(verdict, one)));
+    for Said { key, value, by } in &one.settings {
+        line(format!("{key} is {value}, by {by}"));
+    }
     for words in endpoints(one) {
         line(words);
     }

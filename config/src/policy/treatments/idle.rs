@@ -62,8 +62,8 @@ fn endless_try(treatment: &Treatment<'_>) -> Option<([Spot; 2], Finding)> {
     let (timeout, retries) = (treatment.timeout()?, treatment.retries());
     let per_try = retries.per_try_timeout.filter(|per_try| *per_try >= timeout)?;
     let settings = treatment.settings();
-    let of = |key: &str| settings.iter().find(|(known, _, _)| *known == key);
-    let ((_, _, whole), (_, _, tries)) = (of("timeout")?, of("retries")?);
+    let of = |key: &str| settings.iter().find(|said| said.key == key);
+    let (whole, tries) = (&of("timeout")?.by, &of("retries")?.by);
     if whole.spot == tries.spot {
         return None;
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{
-    HttpRoute, MeshSpecification, Name, Reach, RouteRule, Service, ServiceAccount, ServiceName,
-    Snapshot, SplitMatch, TrafficSplit, TrafficTarget, Visibility, hosts,
+    HttpRoute, Level, MeshSpecification, Name, Reach, RouteRule, Service, ServiceAccount,
+    ServiceName, Snapshot, SplitMatch, TrafficSplit, TrafficTarget, Visibility, hosts,
 };
 
 use crate::index::PolicyIndex;
@@ -219,6 +219,7 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
         services.extend(called_so.map(|service| service.name.clone()));
     }
     services.append(&mut come_or_gone);
+    services.extend(services_with_settings(old, new));
     // A part is called in plaintext where the whole may be.
     let subsets = |name| {
         let known = [old.service(name), new.service(name)].into_iter().flatten();
@@ -241,6 +242,22 @@ fn treated(before: &MeshSpecification, after: &MeshSpecification) -> BTreeSet<Re
     let retries = retries.flat_map(|item| sides(&item)).flatten();
     let retried = retries.flat_map(|retry| &retry.destinations);
     routes.chain(retried.map(|one| Reached::Service(one.service.clone()))).collect()
+}
+
+/// The services that upstream traffic settings are about which say something else.
+fn services_with_settings(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
+    let (before, after) = (&old.specification, &new.specification);
+    let differ = before.upstream_traffic_settings.diff(&after.upstream_traffic_settings);
+    let mut services = BTreeSet::new();
+    for setting in differ.flat_map(|item| sides(&item)).flatten() {
+        let of_these = |name: &&ServiceName| match &setting.level {
+            Level::Service(service) => *name == service,
+            Level::Namespace(namespace) => name.namespace == *namespace,
+            Level::Mesh => true,
+        };
+        services.extend(after.services.keys().filter(of_these).cloned());
+    }
+    services
 }
 
 fn has(keys: &BTreeSet<Key>, namespace: &Name, name: &Name) -> bool {

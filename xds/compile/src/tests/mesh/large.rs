@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ironmesh_catalog::{EscapedSlashes, Mode, Resolution};
 
+use super::settings::{About, SettingShape};
 use super::treated::{ReachShape, TreatedShape};
 use super::{ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, Way};
 
@@ -80,6 +81,12 @@ pub(in crate::tests) enum Edit {
     TimeOfRequests,
     /// What the client tries again.
     Retry,
+    /// Callers of the server ask less of it at once.
+    Setting,
+    /// Callers of all services of the namespace.
+    NamespaceSetting,
+    /// Callers of all services of the mesh.
+    MeshSetting,
 }
 
 impl Shape {
@@ -135,6 +142,7 @@ impl Shape {
             targets: (0..number).map(target).collect(),
             splits: (0..number).map(split).collect(),
             treated: Vec::new(),
+            settings: Vec::new(),
             has_other_bindings: false,
         }
     }
@@ -193,6 +201,9 @@ impl Shape {
                 self.treated.push(time(ReachShape::Requests(SERVER, vec![(0, None)])));
             }
             Edit::Retry => self.treated.push(TreatedShape::Retry((0, CLIENT), SERVER, 7)),
+            Edit::Setting => self.settings.push(less(About::Service(SERVER))),
+            Edit::NamespaceSetting => self.settings.push(less(About::Namespace(0))),
+            Edit::MeshSetting => self.settings.push(less(About::Mesh)),
         }
         self
     }
@@ -201,6 +212,11 @@ impl Shape {
 /// A time limit.
 fn time(reach: ReachShape) -> TreatedShape {
     TreatedShape::Route(reach, None, 5)
+}
+
+/// A setting of all limits.
+fn less(about: About) -> SettingShape {
+    SettingShape { about, much: (3, 1) }
 }
 
 /// A split of all calls.
