@@ -14,7 +14,9 @@ use std::time::Duration;
 pub use crossing::{Crossing, cross};
 
 use crate::name::{Name, ServiceAccount, ServiceName};
-use crate::policy::{HttpMatch, HttpRoute, HttpRouteGroup, Reach, Retries, Retry, SplitMatch};
+use crate::policy::{
+    Fault, HttpMatch, HttpRoute, HttpRouteGroup, Reach, Retries, Retry, SplitMatch,
+};
 use crate::specification::MeshSpecification;
 use crate::upstream_settings::Said;
 use crate::way::Cited;
@@ -176,6 +178,11 @@ impl Treatment<'_> {
             Layer::Retry(retry) => Some(&retry.retries),
         });
         said.cloned().unwrap_or_default()
+    }
+
+    /// What becomes of some requests on purpose.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.routes().find_map(|route| route.settings.fault.as_ref())
     }
 
     /// All that is said, in words, and who decides it.

@@ -42,10 +42,11 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, CallSettings, HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup,
-    IdentityBinding, Level, Method, Namespace, OutlierDetection, PathRegex, Reach, Retries, Retry,
-    RetryDestination, RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections,
-    TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    Abort, AbortWith, BoundIdentity, CallSettings, Delay, Fault, HttpConnections, HttpMatch,
+    HttpRoute, HttpRouteGroup, IdentityBinding, Level, Method, Namespace, OutlierDetection,
+    PathRegex, Percent, Reach, Retries, Retry, RetryDestination, RetryLimit, RouteRule,
+    SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget,
+    UpstreamTrafficSetting,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

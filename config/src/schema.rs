@@ -112,6 +112,8 @@ pub enum Form {
     },
     /// A whole number.
     Integer(RangeInclusive<u32>),
+    /// A number from 0 to 100, with at most four decimals.
+    Percent,
     /// `true` or `false`.
     Boolean,
     /// A list.

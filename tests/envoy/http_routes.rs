@@ -1,7 +1,8 @@
 //! How calls are treated on their way: timeouts and retries, by the nearest object that says them.
 
 use http::Method;
-use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
+use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually, tls};
 
 use crate::bookstore::expect;
 use crate::shop::Shop;
@@ -230,4 +231,112 @@ async fn under_load_settings_change_and_no_request_fails() {
         expect(&ask("200").await.unwrap(), 200).unwrap();
     }
     shop.assert_nothing_broke(load).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_is_made_of_the_requests_and_callers_that_it_is_about_and_of_no_others() {
+    let fault = |keys: &str| {
+        format!(
+            "[[http_route]]\nname = \"search\"\nservice = \"store\"\nsources = [{{ name = \"buyer\" }}]\n\
+             matches = [{{ kind = \"HTTPRouteGroup\", name = \"store\", matches = [\"search\"] }}]\n{keys}\n"
+        )
+    };
+    // It is nearer than its retries, which do not come to it: a request that is aborted goes nowhere.
+    let aborts = fault(
+        "fault = { abort = { status = 418, percent = 100 } }\n\
+         retries = { retry_on = [\"418\"], num_retries = 3 }",
+    );
+    let Some(market) = Market::open(&aborts).await else { return };
+    assert_eq!(market.tries(&market.buyer, "/search", "200").await, (0, 418));
+    assert_eq!(market.tries(&market.buyer, "/", "200").await, (1, 200));
+    assert_eq!(market.tries(&market.auditor, "/search", "200").await, (1, 200));
+    // As a delay: the request comes to the application all the same, and has all of its time then.
+    let delays =
+        fault("fault = { delay = { duration = \"200ms\", percent = 100 } }\ntimeout = \"150ms\"");
+    market.mesh.write_policy("treatments.toml", &delays);
+    eventually("no more aborts", async || {
+        match market.tries(&market.buyer, "/search", "200").await {
+            (1, 200) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let injected =
+        async |what: &str| market.buyer.sum(&format!(r"^http\..*\.fault\.{what}_injected$")).await;
+    let before = injected("delays").await;
+    assert_eq!(market.tries(&market.buyer, "/search", "200").await, (1, 200));
+    assert_eq!(market.tries(&market.buyer, "/", "200").await, (1, 200));
+    assert_eq!(injected("delays").await, before + 1);
+    // Of some: neither all nor none.
+    let some = fault("fault = { abort = { status = 418, percent = 50.0 } }");
+    market.mesh.write_policy("treatments.toml", &some);
+    wait_for(&market.buyer, "\"numerator\":500000", true).await;
+    let mut aborted = 0;
+    for _ in 0..100 {
+        let (_, status) = market.tries(&market.buyer, "/search", "200").await;
+        aborted += u32::from(status == 418);
+    }
+    assert!((5..=95).contains(&aborted), "{aborted} of 100");
+    market.assert_calm().await;
+}
+
+/// Whatever a caller says to Envoy, on either side: it is given what policy gives it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_switches_a_sidecar_by_what_he_sends() {
+    let of_service = "[[http_route]]\nname = \"store\"\nservice = \"store\"\n\
+                      timeout = \"1m\"\nretries = { num_retries = 0 }\n";
+    let Some(market) = Market::open(of_service).await else { return };
+    let words = [
+        ("x-envoy-max-retries", "3"),
+        ("x-envoy-retry-on", "5xx"),
+        ("x-envoy-retry-grpc-on", "unavailable"),
+        ("x-envoy-retriable-status-codes", "503"),
+        ("x-envoy-upstream-rq-timeout-alt-response", "1"),
+        ("x-envoy-upstream-rq-timeout-ms", "1"),
+        ("x-envoy-upstream-rq-per-try-timeout-ms", "1"),
+        ("x-envoy-upstream-stream-duration-ms", "1"),
+        ("x-envoy-expected-rq-timeout-ms", "1"),
+        ("x-envoy-hedge-on-per-try-timeout", "true"),
+        ("x-envoy-upstream-alt-stat-name", "mine"),
+        ("x-envoy-decorator-operation", "mine"),
+        ("x-envoy-force-trace", "true"),
+        ("x-envoy-ip-tags", "mine"),
+        ("x-envoy-original-path", "/mine"),
+        ("x-envoy-internal", "true"),
+        ("x-envoy-fault-abort-request", "418"),
+        ("x-envoy-fault-delay-request", "1"),
+        ("X-Envoy-Whatever", "mine"),
+    ];
+    // As if it were from inside, which some Envoys believe.
+    for from in [&[][..], &[("x-forwarded-for", "127.0.0.1")], &[("x-forwarded-for", "10.0.0.1")]] {
+        let headers = [&[("host", "store"), ("x-answer", "503")], &words[..], from].concat();
+        let before = market.app.requests();
+        let mut connection = Http1Connection::connect(market.buyer.socket(14001)).await.unwrap();
+        let response = connection.request(Method::GET, "/", &headers).await.unwrap();
+        expect(&response, 503).unwrap();
+        assert_eq!(market.app.requests() - before, 1, "tried again");
+        let arrived = response.json()["headers"].as_object().unwrap().clone();
+        let to_envoy: Vec<_> =
+            arrived.iter().filter(|(name, _)| name.starts_with("x-envoy-")).collect();
+        assert!(to_envoy.is_empty(), "{to_envoy:?}");
+        // It is held for as long as policy says, which is longer than a caller may wish for.
+        let headers = [&[("host", "store")], &words[..], from].concat();
+        expect(&connection.request(Method::GET, "/", &headers).await.unwrap(), 200).unwrap();
+    }
+    let named = market.buyer.sum(r"^cluster\..*\.mine\.").await;
+    assert_eq!(named, 0);
+    // Not by a peer either, who speaks to the server's sidecar itself.
+    let folder = market.mesh.bootstrap(&ProxyOptions::new("default/buyer", 13)).await;
+    let peer = Imposter::connect(&folder, market.mesh.xds()).await.unwrap();
+    let (chain, key) = peer.service_certificate("default/buyer").await.unwrap();
+    let (port, sni) = (market.server.socket(15003), "14001.store.default.mesh.internal");
+    let stream = tls::connect_mesh(port, sni, &["ironmesh"], &chain, &key, &peer.roots).await;
+    let mut connection = Http1Connection::over(stream.unwrap()).await.unwrap();
+    let headers = [&[("host", "store"), ("x-answer", "503")], &words[..]].concat();
+    let before = market.app.requests();
+    let response = connection.request(Method::GET, "/", &headers).await.unwrap();
+    expect(&response, 503).unwrap();
+    assert_eq!(market.app.requests() - before, 1, "tried again");
+    assert!(!response.text().contains("x-envoy-"), "{}", response.text());
+    market.assert_calm().await;
 }

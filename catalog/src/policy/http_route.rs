@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::SplitMatch;
+use super::{Fault, SplitMatch};
 use crate::finding::Spot;
 use crate::name::{Name, ServiceAccount, ServiceName};
 
@@ -70,15 +70,18 @@ pub struct CallSettings {
     pub timeout: Option<Duration>,
     /// What is tried again.
     pub retries: Option<Retries>,
+    /// What becomes of some of them on purpose.
+    pub fault: Option<Fault>,
 }
 
 impl CallSettings {
     /// What it says, in words: the key and the value of each setting.
     pub fn in_words(&self) -> Vec<(&'static str, String)> {
-        let Self { timeout, retries } = self;
+        let Self { timeout, retries, fault } = self;
         let timeout = timeout.map(|timeout| ("timeout", time_limit(timeout)));
         let retries = retries.as_ref().map(|retries| ("retries", retries.to_string()));
-        timeout.into_iter().chain(retries).collect()
+        let fault = fault.as_ref().map(|fault| ("fault", fault.to_string()));
+        timeout.into_iter().chain(retries).chain(fault).collect()
     }
 }
 

@@ -36,6 +36,10 @@ impl Request {
     /// The header in which the server's sidecar tells the application who calls. It takes none from callers.
     pub const CLIENT_CERTIFICATE: &str = "x-forwarded-client-cert";
 
+    /// How headers begin in which Envoys tell each other what to do. Sidecars take them off requests of whoever
+    /// sends them.
+    pub const TO_ENVOY: &str = "x-envoy-";
+
     /// The most headers that it may have: Envoy answers one with more by 431.
     pub const MOST_HEADERS: usize = 100;
 
@@ -158,6 +162,7 @@ impl Arrival {
             values.push(value.trim().to_owned());
         }
         headers.remove("host");
+        headers.retain(|name, _| !name.starts_with(Request::TO_ENVOY));
         let host = request.host().unwrap_or(host_of_service).to_owned();
         let (method, headers) = (request.method.clone(), Arc::new(headers));
         let has_escaped_slash = path::has_escaped_slash(&path);

@@ -1,5 +1,6 @@
 //! `[[http_route]]`: how HTTP calls are treated on their way.
 
+mod fault;
 mod retries;
 
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub(super) use retries::{Keys, read_retries};
 const MOST_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The settings of which one must be given, between two backquotes.
-const SETTINGS: &str = "timeout` or `retries";
+const SETTINGS: &str = "timeout` or `retries` or `fault";
 
 /// Reads one HTTP route into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -143,10 +144,11 @@ fn read_settings(table: &mut Table<'_>) -> Result<CallSettings, Told> {
         table.finish();
         retries
     });
-    if table.get("timeout").is_none() && table.get("retries").is_none() {
+    let fault = table.optional("fault", fault::read_fault);
+    if ["timeout", "retries", "fault"].into_iter().all(|key| table.get(key).is_none()) {
         return Err(table.missing(SETTINGS));
     }
-    let settings = CallSettings { timeout: timeout?, retries: retries? };
+    let settings = CallSettings { timeout: timeout?, retries: retries?, fault: fault? };
     contradiction(table, &settings)?;
     Ok(settings)
 }

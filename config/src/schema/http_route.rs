@@ -46,9 +46,73 @@ pub(super) const KIND: Kind = Kind {
                 form: Form::Table(&RETRIES),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
+            Key {
+                name: "fault",
+                about: "what becomes of some requests on purpose, before they go on their way",
+                form: Form::Table(&FAULT),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
         ],
     },
     example: include_str!("examples/http_route.toml"),
+};
+
+const FAULT: Shape = Shape {
+    what: "a fault",
+    keys: &[
+        Key {
+            name: "delay",
+            about: "they wait, which is no part of their timeout",
+            form: Form::Table(&DELAY),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "abort",
+            about: "they are answered by the caller's sidecar",
+            form: Form::Table(&ABORT),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+    ],
+};
+
+const DELAY: Shape = Shape {
+    what: "a delay",
+    keys: &[
+        Key {
+            name: "duration",
+            about: "for how long, from 1 ms to an hour",
+            form: DURATION,
+            left_out: LeftOut::Refused,
+        },
+        PERCENT,
+    ],
+};
+
+const ABORT: Shape = Shape {
+    what: "an abort",
+    keys: &[
+        Key {
+            name: "status",
+            about: "the status of HTTP",
+            form: Form::Integer(200..=599),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "grpc_status",
+            about: "the status of gRPC, in place of one of HTTP",
+            form: Form::Integer(1..=16),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        PERCENT,
+    ],
+};
+
+/// How many.
+const PERCENT: Key = Key {
+    name: "percent",
+    about: "of how many, with at most four decimals",
+    form: Form::Percent,
+    left_out: LeftOut::Refused,
 };
 
 /// A duration.

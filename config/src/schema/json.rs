@@ -76,6 +76,7 @@ fn form(form: &Form) -> Value {
         Form::Integer(range) => {
             json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
         }
+        Form::Percent => json!({ "type": "number", "minimum": 0, "maximum": 100 }),
         Form::Boolean => json!({ "type": "boolean" }),
         Form::List(item) => json!({ "type": "array", "items": self::form(item) }),
         Form::AtLeastOne(item) => {

@@ -100,10 +100,11 @@ impl Destination {
         let conditions: Vec<Vec<&HttpMatch>> =
             self.0.iter().map(|way| way.conditions.iter().collect()).collect();
         let route = |Crossing { conditions, treatment, way }: Crossing<'_>| {
-            let (treatment, way) = (treatments.get(treatment)?, self.0.get(way)?);
+            let (treated, way) = (treatments.get(treatment)?, self.0.get(way)?);
             Some(Route {
                 r#match: Some(route_match(&conditions)),
-                action: Some(action(&way.backends, asked, host, treatment)),
+                action: Some(action(&way.backends, asked, host, treated)),
+                typed_per_filter_config: treatment::per_filter(treated.fault()),
                 ..Route::default()
             })
         };

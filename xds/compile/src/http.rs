@@ -3,11 +3,14 @@
 
 use std::collections::HashMap;
 
-use ironmesh_catalog::{EscapedSlashes, Protocol};
+use ironmesh_catalog::{EscapedSlashes, Protocol, Request};
 use ironmesh_xds_wire::any;
+use ironmesh_xds_wire::pb::envoy::config::common::mutation_rules::v3::{
+    HeaderMutation as MutationRule, header_mutation::{Action, RemoveOnMatch},
+};
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
     DataSource, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions,
-    data_source::Specifier,
+    TypedExtensionConfig, data_source::Specifier,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
@@ -22,6 +25,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, http_filter,
 };
+use ironmesh_xds_wire::pb::envoy::extensions::http::early_header_mutation::header_mutation::v3::HeaderMutation as EarlyHeaderMutation;
 use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::http_protocol_options::{
     ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
@@ -29,8 +33,8 @@ use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::http_protocol
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::RegexMatcher;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
-use crate::shape::{NO_TIMEOUT, ads, network_filter, no, yes};
-use crate::told;
+use crate::shape::{NO_TIMEOUT, ads, network_filter, no, prefix, yes};
+use crate::{told, treatment};
 
 /// Which side of a connection between proxies a listener is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,16 +57,23 @@ pub(crate) fn connection_manager(
     filters: Vec<HttpFilter>,
 ) -> Filter {
     let router = http_filter("envoy.filters.http.router", any(&Router::default()));
+    // What it does is in routes, so that a change of that touches no listener.
+    let fault = (side == Side::Outbound).then(treatment::no_fault);
     let manager = HttpConnectionManager {
         codec_type: CodecType::Auto.into(),
         stat_prefix,
-        http_filters: filters.into_iter().chain([router]).collect(),
+        http_filters: fault.into_iter().chain(filters).chain([router]).collect(),
         http2_protocol_options: Some(http2()),
         route_specifier: Some(RouteSpecifier::Rds(Rds {
             config_source: ads(),
             route_config_name: route_configuration,
         })),
         use_remote_address: no(),
+        // What only Envoy says to Envoy is taken off before anything is read of it: by `x-envoy-max-retries`,
+        // `x-envoy-upstream-rq-timeout-ms` and the like callers would switch sidecars past policy. (Envoy
+        // itself takes off some of them, unless `x-forwarded-for` names an address that it trusts. It trusts
+        // none where no `internal_address_config` is given, and all private ones where that is empty.)
+        early_header_mutation_extensions: vec![without_words_to_envoy()],
         normalize_path: yes(),
         merge_slashes: true,
         path_with_escaped_slashes_action: match escaped_slashes {
@@ -94,6 +105,16 @@ pub(crate) fn connection_manager(
         },
     };
     network_filter("envoy.filters.network.http_connection_manager", any(&manager))
+}
+
+/// Takes the headers `x-envoy-…` off requests as they come.
+fn without_words_to_envoy() -> TypedExtensionConfig {
+    let matches = RemoveOnMatch { key_matcher: Some(prefix(Request::TO_ENVOY.to_owned())) };
+    let mutation = MutationRule { action: Some(Action::RemoveOnMatch(matches)) };
+    TypedExtensionConfig {
+        name: "envoy.http.early_header_mutation.header_mutation".to_owned(),
+        typed_config: Some(any(&EarlyHeaderMutation { mutations: vec![mutation] })),
+    }
 }
 
 pub(crate) fn http_filter(name: &str, config: Any) -> HttpFilter {

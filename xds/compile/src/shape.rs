@@ -62,7 +62,7 @@ pub(crate) fn namespace_prefix(trust_domain: &TrustDomain, namespace: &Name) -> 
     prefix(trust_domain.namespace_prefix(namespace))
 }
 
-fn prefix(text: String) -> StringMatcher {
+pub(crate) fn prefix(text: String) -> StringMatcher {
     StringMatcher { match_pattern: Some(MatchPattern::Prefix(text)), ..StringMatcher::default() }
 }
 

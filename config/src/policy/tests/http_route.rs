@@ -203,3 +203,43 @@ fn more_routes_than_a_sidecar_is_to_look_at_are_told() {
         "{told}"
     );
 }
+
+#[test]
+fn a_fault_says_of_what_and_of_how_many() {
+    let text = route(
+        "r",
+        "fault = { delay = { duration = \"2s\", percent = 0.0125 }, abort = { grpc_status = 14, percent = 100 } }",
+    );
+    let specification = specification(&with_services(&text));
+    let route: &HttpRoute = specification.http_routes.values().next().unwrap();
+    let fault = route.settings.fault.as_ref().unwrap();
+    assert_eq!(fault.to_string(), "0.0125 % wait 2s; 100 % get the gRPC status 14");
+    for (fault, expected) in [
+        ("{}", "error[IM0103]: a fault needs `delay` or `abort`"),
+        ("{ delay = { duration = \"1s\" } }", "error[IM0103]: a delay needs `percent`"),
+        (
+            "{ delay = { duration = \"2h\", percent = 1 } }",
+            "error[IM0105]: `duration` must be from 1ms to 60m: `2h`",
+        ),
+        (
+            "{ abort = { status = 503, percent = 100.1 } }",
+            "error[IM0105]: `percent` must be from 0 to 100, with at most four decimals: `100.1`",
+        ),
+        (
+            "{ abort = { status = 503, percent = 0.00001 } }",
+            "error[IM0105]: `percent` must be from 0 to 100, with at most four decimals: `0.00001`",
+        ),
+        ("{ abort = { status = 503, percent = -1 } }", "error[IM0105]: `percent` must be from 0"),
+        ("{ abort = { status = 503, percent = 1e1 } }", "error[IM0105]: `percent` must be from 0"),
+        ("{ abort = { status = 503, percent = nan } }", "error[IM0105]: `percent` must be from 0"),
+        ("{ abort = { status = 99, percent = 1 } }", "error[IM0105]: `status` must be from 200"),
+        ("{ abort = { percent = 1 } }", "error[IM0103]: an abort needs `status` or `grpc_status`"),
+        (
+            "{ abort = { status = 503, grpc_status = 14, percent = 1 } }",
+            "error[IM0105]: an abort has `status` or `grpc_status`, not both",
+        ),
+    ] {
+        let told = finding(&with_services(&self::route("r", &format!("fault = {fault}"))));
+        assert!(told.starts_with(expected), "{fault}: {told}");
+    }
+}

@@ -11,7 +11,7 @@ use crate::schema::{KINDS, Shape};
 use crate::{Document, load_documents};
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 23] = [
+const LOADER_ALONE: [(&str, &str); 25] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -32,6 +32,8 @@ const LOADER_ALONE: [(&str, &str); 23] = [
     ("http_route.service", "required with `matches`"),
     ("http_route.matches", "with a service alone"),
     ("http_route.scope", "without a service alone"),
+    ("http_route.fault.abort.status", "one of both"),
+    ("http_route.fault.abort.grpc_status", "one of both"),
     ("retry.retry_policy.retry_on", "a condition that there is not"),
     ("upstream_traffic_setting.connection_settings.http.max_retries", "not with a budget"),
     ("upstream_traffic_setting.connection_settings.http.retry_budget", "not with `max_retries`"),

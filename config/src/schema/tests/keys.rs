@@ -92,6 +92,7 @@ pub(super) fn below(form: &'static Form) -> Option<&'static Shape> {
         | Form::Text { .. }
         | Form::Integer(_)
         | Form::Boolean
+        | Form::Percent
         | Form::Map { .. } => None,
     }
 }

@@ -1,0 +1,69 @@
+//! Faults that are made on purpose.
+
+use std::time::Duration;
+
+use ironmesh_catalog::{Abort, AbortWith, Delay, Fault};
+
+use super::in_milliseconds;
+use crate::codes;
+use crate::duration;
+use crate::table::{Told, Value};
+
+/// How long a call may be made to wait.
+const TIMES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(60 * 60);
+
+/// Reads what becomes of some calls.
+pub(super) fn read_fault(value: Value<'_>) -> Result<Fault, Told> {
+    let mut table = value.table("a fault")?;
+    let delay = table.optional("delay", read_delay);
+    let abort = table.optional("abort", read_abort);
+    let one = match (table.get("delay"), table.get("abort")) {
+        (None, None) => Err(table.missing("delay` or `abort")),
+        _ => Ok(()),
+    };
+    table.finish();
+    one?;
+    Ok(Fault { delay: delay?, abort: abort? })
+}
+
+fn read_delay(value: Value<'_>) -> Result<Delay, Told> {
+    let mut table = value.table("a delay")?;
+    let duration = table.required("duration", |value| {
+        let time = duration::read(value, &TIMES)?;
+        in_milliseconds(value, time)
+    });
+    let percent = table.required("percent", Value::percent);
+    table.finish();
+    Ok(Delay { duration: duration?, percent: percent? })
+}
+
+fn read_abort(value: Value<'_>) -> Result<Abort, Told> {
+    let mut table = value.table("an abort")?;
+    let status = table.optional("status", |value| small(value, 200..=599));
+    let grpc_status = table.optional("grpc_status", |value| small(value, 1..=16));
+    let percent = table.required("percent", Value::percent);
+    let both = match (table.get("status"), table.get("grpc_status")) {
+        (Some(status), Some(grpc)) => {
+            let message = "an abort has `status` or `grpc_status`, not both";
+            let finding = grpc.error(codes::INVALID_VALUE, message).label("one too many");
+            Err(value
+                .tell(finding.related(status.spot(), "the status of HTTP").help("take one out")))
+        }
+        (None, None) => Err(table.missing("status` or `grpc_status")),
+        _ => Ok(()),
+    };
+    table.finish();
+    both?;
+    let with = match (status?, grpc_status?) {
+        (Some(status), _) => AbortWith::Status(status),
+        (None, Some(status)) => AbortWith::GrpcStatus(status),
+        (None, None) => return Err(Told),
+    };
+    Ok(Abort { with, percent: percent? })
+}
+
+fn small(value: Value<'_>, range: std::ops::RangeInclusive<u32>) -> Result<u16, Told> {
+    let number = value.integer(codes::INVALID_VALUE, range)?;
+    u16::try_from(number).map_err(|_| Told)
+}
