@@ -61,12 +61,12 @@ impl fmt::Display for Fault {
         }
         if let Some(Abort { with, percent }) = abort {
             f.write_str(if delay.is_some() { "; " } else { "" })?;
-            match with {
-                AbortWith::Status(status) => write!(f, "{percent} get {status}")?,
+            return match with {
+                AbortWith::Status(status) => write!(f, "{percent} get {status}"),
                 AbortWith::GrpcStatus(status) => {
-                    write!(f, "{percent} get the gRPC status {status}")?
+                    write!(f, "{percent} get the gRPC status {status}")
                 }
-            }
+            };
         }
         Ok(())
     }
