@@ -4,6 +4,7 @@
 mod access;
 mod services;
 mod splits;
+mod telemetries;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use crate::snapshot::Snapshot;
 pub use access::{AccessChange, Turn, Who};
 pub use services::ServiceChange;
 pub use splits::SplitChange;
+pub use telemetries::TelemetryChange;
 
 /// What differs between two moments of a mesh, in order of names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +25,8 @@ pub struct Difference {
     pub access: Vec<AccessChange>,
     /// Service ports whose calls are split otherwise.
     pub splits: Vec<SplitChange>,
+    /// Telemetry that comes, goes or is another.
+    pub telemetries: Vec<TelemetryChange>,
 }
 
 /// How something changes.
@@ -55,12 +59,13 @@ impl Difference {
             services: services::changes(before, after),
             access: access::changes(before, after),
             splits: splits::changes(&before.specification, &after.specification),
+            telemetries: telemetries::changes(&before.specification, &after.specification),
         }
     }
 
     /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
-        let Self { services, access, splits } = self;
-        services.is_empty() && access.is_empty() && splits.is_empty()
+        let Self { services, access, splits, telemetries } = self;
+        services.is_empty() && access.is_empty() && splits.is_empty() && telemetries.is_empty()
     }
 }

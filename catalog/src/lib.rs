@@ -25,6 +25,7 @@ pub mod service;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
+pub mod telemetries;
 pub mod verdict;
 pub mod way;
 
@@ -39,6 +40,10 @@ pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
+pub use policy::telemetry::{
+    About, AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry,
+    Tracing,
+};
 pub use policy::{
     BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, Namespace, PathRegex,
     RouteRule, SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,

@@ -1,6 +1,8 @@
 //! Policy objects, in SMI's words. Each remembers where it was written; two that say the same are equal,
 //! wherever that is, so that a line more at the top of a file changes nothing.
 
+pub mod telemetry;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use imbl::ordmap::DiffItem;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, ServiceName};
+use crate::policy::telemetry::Telemetry;
 use crate::policy::{
     HttpRouteGroup, IdentityBinding, Namespace, TcpRoute, TrafficSplit, TrafficTarget,
 };
@@ -35,6 +36,9 @@ pub struct MeshSpecification {
     pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
     /// Splits, by namespace and name. Of each service one at most is about all calls.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
+    /// What sidecars tell of calls, by namespace and name. Of each service and setting one at most is of the
+    /// same distance.
+    pub telemetries: OrdMap<(Name, Name), Arc<Telemetry>>,
 }
 
 impl MeshSpecification {
@@ -61,6 +65,7 @@ impl MeshSpecification {
             && self.tcp_routes == other.tcp_routes
             && self.identity_bindings == other.identity_bindings
             && self.traffic_splits == other.traffic_splits
+            && self.telemetries == other.telemetries
     }
 }
 

@@ -13,6 +13,7 @@ mod request;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,7 @@ use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
 use crate::routing::{Branch, Routing};
 use crate::service::{EndpointSource, External, Port, Service};
 use crate::snapshot::Snapshot;
+use crate::telemetries::{Telemetries, Told};
 use crate::way::Cited;
 use destination::{branches, is_known, leave_out};
 pub use host::{AtUpstream, ComparedHost};
@@ -79,6 +81,8 @@ pub struct Verdict {
     pub left_out: BTreeSet<ServiceName>,
     /// Who answers on these branches, each once.
     pub destinations: Vec<Destination>,
+    /// What the sidecars of the caller's services tell of such calls, and those of the destinations.
+    pub telemetry: Vec<Told>,
 }
 
 /// Whether policy lets a call through.
@@ -196,6 +200,7 @@ pub fn verdict(
         branches: Vec::new(),
         left_out: BTreeSet::new(),
         destinations: Vec::new(),
+        telemetry: Vec::new(),
         asked,
     };
     let host = format!("{}:{}", snapshot.mesh.domain.hostname(&service.name), port.number);
@@ -247,6 +252,7 @@ pub fn verdict(
         let judged = Judged { service, port, judgement, known: verdict.known };
         verdict.destinations.push(judged.destination(snapshot, sight));
     }
+    verdict.telemetry = verdict.told(snapshot);
     let allowed = verdict.destinations.iter().filter(|one| one.judgement.allowed).count();
     verdict.answer = verdict.answered(allowed);
     let has_compared = |one: &&Arrival| one.has_compared_host();
@@ -261,6 +267,18 @@ pub fn verdict(
 }
 
 impl Verdict {
+    /// What sidecars tell of the calls, on both sides. Nobody's is in front of an external service.
+    fn told(&self, snapshot: &Snapshot) -> Vec<Told> {
+        let telemetries = Telemetries::of(&snapshot.specification);
+        let is_callers = |service: &&Arc<Service>| service.account == self.caller;
+        let callers = snapshot.specification.services.values().filter(is_callers);
+        let own = callers.filter(|service| !service.is_subset()).map(|service| &service.name);
+        let of_mesh = self.destinations.iter().filter(|one| one.outside.is_none());
+        let answering = of_mesh.map(|one| one.part_of.as_ref().unwrap_or(&one.port.service));
+        let services: BTreeSet<_> = own.chain(answering).collect();
+        services.into_iter().flat_map(|service| telemetries.told_of(service)).collect()
+    }
+
     /// The answer, where destinations are known, and this many of them let the call through.
     fn answered(&self, allowed: usize) -> Answer {
         let ends_nowhere = self.branches.iter().any(|branch| branch.shares.is_empty());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Spot;
+use crate::policy::telemetry::Telemetry;
 use crate::policy::{HttpMatch, HttpRouteGroup, RouteRule, TcpRoute, TrafficTarget};
 use crate::service::Port;
 use crate::specification::MeshSpecification;
@@ -156,6 +157,13 @@ impl Cited {
     pub fn target(target: &TrafficTarget) -> Self {
         let object = format!("traffic target `{}/{}`", target.namespace, target.name);
         Self { object, spot: target.spot.clone() }
+    }
+}
+
+impl From<&Telemetry> for Cited {
+    fn from(telemetry: &Telemetry) -> Self {
+        let object = format!("telemetry `{}/{}`", telemetry.namespace, telemetry.name);
+        Self { object, spot: telemetry.spot.clone() }
     }
 }
 

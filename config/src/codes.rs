@@ -58,9 +58,15 @@ pub const NOTHING_TO_CALL: Code = Code(309);
 pub const REFUSED_BY_ENVOY: Code = Code(310);
 /// A namespace of which policy says something, and that no service is in.
 pub const EMPTY_NAMESPACE: Code = Code(313);
+/// Two telemetries that say the same setting of the same services.
+pub const TELEMETRY_TWICE: Code = Code(641);
+/// A format of an access log that Envoy would refuse.
+pub const LOG_FORMAT: Code = Code(642);
+/// A telemetry of a service that no sidecar is in front of.
+pub const TELEMETRY_OF_NOBODY: Code = Code(643);
 
 /// All of them, in order.
-pub const ALL: [Code; 26] = [
+pub const ALL: [Code; 29] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -87,4 +93,7 @@ pub const ALL: [Code; 26] = [
     NOTHING_TO_CALL,
     REFUSED_BY_ENVOY,
     EMPTY_NAMESPACE,
+    TELEMETRY_TWICE,
+    LOG_FORMAT,
+    TELEMETRY_OF_NOBODY,
 ];

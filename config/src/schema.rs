@@ -12,6 +12,7 @@ mod markdown;
 mod namespace;
 mod service;
 mod tcp_route;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod traffic_split;
@@ -23,7 +24,7 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 7] = [
+pub const KINDS: [&Kind; 8] = [
     &service::KIND,
     &namespace::KIND,
     &http_route_group::KIND,
@@ -31,6 +32,7 @@ pub const KINDS: [&Kind; 7] = [
     &traffic_target::KIND,
     &identity_binding::KIND,
     &traffic_split::KIND,
+    &telemetry::KIND,
 ];
 
 /// A kind of object: an array of tables at the top of a document.
@@ -106,6 +108,8 @@ pub enum Form {
     },
     /// A whole number.
     Integer(RangeInclusive<u32>),
+    /// A number from 0 to 100, with 4 decimals at most.
+    Percent,
     /// `true` or `false`.
     Boolean,
     /// A list.
@@ -125,6 +129,8 @@ pub enum Form {
     },
     /// A form, or a list of at least one of it.
     OneOrMore(&'static Self),
+    /// One of a few words, or a table.
+    WordOrTable(fn() -> Vec<&'static str>, &'static Shape),
 }
 
 /// `name`, which all kinds have.

@@ -2,7 +2,6 @@
 //! is left out has the defaults of docs/reference/settings.md.
 
 mod consul;
-mod duration;
 mod endpoints;
 mod policy;
 mod servers;
@@ -18,8 +17,8 @@ use toml::de::DeTable;
 
 use crate::codes;
 use crate::document::Document;
-use crate::mode;
 use crate::table::{Reader, Table, Told, Value};
+use crate::{duration, mode};
 
 pub use consul::{ConsulSettings, LocalityKeys};
 pub use endpoints::EndpointsSettings;

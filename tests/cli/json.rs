@@ -47,6 +47,10 @@ name = "books"
 service = "store"
 matches = [{ kind = "HTTPRouteGroup", name = "store" }]
 backends = [{ service = "store", weight = 1 }]
+
+[[telemetry]]
+name = "log"
+access_log = {}
 "#;
 
 /// The words in backquotes on the page.
@@ -81,6 +85,7 @@ fn every_key_of_a_verdict_and_a_plan_is_documented_and_there() {
     let after = BEFORE
         .replace("x-tier = \"gold\"", "x-tier = \"lead\"")
         .replace("weight = 1 }", "weight = 1 }, { service = \"store-v2\", weight = 1 }")
+        .replace("access_log = {}", "access_log = { filter = { status_at_least = 500 } }")
         .replacen("[[service]]", "[[service]]\nvisibility = \"private\"", 1);
     let after = format!(
         "{after}\n[[service]]\nname = \"store-v2\"\nports = [{{ name = \"web\", port = 80, protocol = \"http\" }}]\n"

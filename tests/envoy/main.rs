@@ -34,4 +34,5 @@ mod sotw;
 mod split_flips;
 mod splits;
 mod tcp;
+mod telemetry;
 mod websocket;

@@ -13,6 +13,7 @@ mod needless;
 mod service;
 mod syntax;
 mod tcp_route;
+mod telemetry;
 mod traffic_split;
 mod traffic_target;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use ironmesh_catalog::Finding;
 
+use super::read_path;
 use super::servers::{Servers, Tls};
-use super::{duration, read_path};
-use crate::codes;
 use crate::limits::CONSUL_NAME;
 use crate::table::{Table, Told, Value};
+use crate::{codes, duration};
 
 const CONSUL: Servers = Servers {
     who: "Consul",

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
     Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service, ServiceAccount,
     ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
@@ -20,6 +21,7 @@ pub(crate) struct PolicyIndex {
     splits: SplitIndex,
     /// The ports of services that let all in.
     permissive: BTreeSet<ServicePort>,
+    telemetries: Arc<Telemetries>,
 }
 
 /// What a caller may ask.
@@ -39,6 +41,7 @@ impl PolicyIndex {
             services: BTreeMap::new(),
             splits: SplitIndex::new(specification),
             permissive: BTreeSet::new(),
+            telemetries: Arc::new(Telemetries::of(specification)),
         };
         for service in specification.services.values() {
             let names = index.services.entry(service.account.clone()).or_default();
@@ -58,6 +61,11 @@ impl PolicyIndex {
     /// What is granted on `account`.
     pub(crate) fn grants_on(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
         self.grants.on(account)
+    }
+
+    /// What sidecars tell.
+    pub(crate) fn telemetries(&self) -> &Arc<Telemetries> {
+        &self.telemetries
     }
 
     /// The services that run as `account`.

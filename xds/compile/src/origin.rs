@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Grant, Name, Proxy, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, Snapshot,
-    Spot, TrafficSplit, TrafficTarget,
+    Cited, Grant, LogSink, Name, Proxy, RouteRule, Service, ServiceAccount, ServiceName,
+    ServicePort, Snapshot, Spot, Telemetry, TrafficSplit, TrafficTarget,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -51,9 +52,18 @@ pub fn origins(
         if has_rules && resource_type != ResourceType::Listener {
             trace.callers(service);
         }
+        if resource_type == ResourceType::Listener {
+            // A declared upstream tells what the proxy's own calls are to be told.
+            trace.telemetry(proxy.record.services.first());
+        }
         trace.splits(&port.service);
         trace.service(service);
+    } else if let Some(collector) = name.strip_prefix("telemetry|") {
+        trace.collector(collector);
     } else {
+        if resource_type == ResourceType::Listener {
+            trace.telemetry(&proxy.record.services);
+        }
         // The listener for the mesh, or the table by host: of all that the proxy serves, or calls.
         for service in proxy.record.services.iter().filter_map(|name| snapshot.service(name)) {
             if resource_type == ResourceType::Route {
@@ -167,6 +177,37 @@ impl Trace<'_> {
                 services.extend(split.backends.iter().map(|backend| backend.service.clone()));
             }
         }
+    }
+
+    /// What is told of the calls of these services. Envoy quotes the file that it cannot write.
+    fn telemetry<'a>(&mut self, services: impl IntoIterator<Item = &'a ServiceName>) {
+        let telemetries = Telemetries::of(&self.snapshot.specification);
+        for service in services {
+            if let Some((log, by)) = telemetries.access_log(service) {
+                let is_quoted = match &log.sink {
+                    LogSink::File(path) => self.words.contains(&**path),
+                    LogSink::Stdout | LogSink::OpenTelemetry { .. } => false,
+                };
+                self.add_cited(is_quoted, by);
+            }
+            if let Some((_, by)) = telemetries.tracing(service) {
+                self.add_cited(false, by);
+            }
+        }
+    }
+
+    /// Who is to tell a collector.
+    fn collector(&mut self, collector: &str) {
+        for one in self.snapshot.specification.telemetries.clone().values() {
+            if one.collectors().any(|known| known.to_string() == collector) {
+                self.add_cited(false, one);
+            }
+        }
+    }
+
+    fn add_cited(&mut self, is_quoted: bool, telemetry: &Telemetry) {
+        let Cited { object, spot } = Cited::from(telemetry);
+        self.add(is_quoted, object, &spot);
     }
 
     fn split(&mut self, split: &TrafficSplit) {

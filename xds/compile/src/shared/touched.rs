@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
+use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
     Name, RouteRule, Service, ServiceAccount, ServiceName, Snapshot, TrafficSplit, TrafficTarget,
     Visibility, hosts,
@@ -30,6 +31,8 @@ pub(super) struct Differences {
     tcp_routes: BTreeSet<Key>,
     /// The services whose splits differ.
     split: BTreeSet<ServiceName>,
+    /// The services whose sidecars tell something else.
+    telling: BTreeSet<ServiceName>,
 }
 
 /// What may be compiled to something else.
@@ -40,6 +43,9 @@ pub(super) struct Touched {
     pub(super) services: BTreeSet<ServiceName>,
     /// Whose inbound routes.
     pub(super) served: BTreeSet<ServiceName>,
+    /// Services whose proxies tell something else of calls. That is in listeners, which are a proxy's own, and
+    /// so nothing that is shared is another.
+    pub(super) telling: BTreeSet<ServiceName>,
     callers: BTreeSet<ServiceAccount>,
     /// All callers of these namespaces.
     namespaces: BTreeSet<Name>,
@@ -57,6 +63,7 @@ impl Differences {
             groups: keys(&before.http_route_groups, &after.http_route_groups),
             tcp_routes: keys(&before.tcp_routes, &after.tcp_routes),
             split: splits.map(|split| split.service.clone()).collect(),
+            telling: telling(old, new),
         }
     }
 
@@ -67,7 +74,11 @@ impl Differences {
 
     /// What that touches, given both moments with their indexes.
     pub(super) fn touch(self, moments: [(&Snapshot, &PolicyIndex); 2]) -> Touched {
-        let mut touched = Touched { served: self.services.clone(), ..Touched::default() };
+        let mut touched = Touched {
+            served: self.services.clone(),
+            telling: self.telling.clone(),
+            ..Touched::default()
+        };
         for (snapshot, index) in moments {
             self.touch_by_targets(snapshot, index, &mut touched);
             self.touch_by_services(snapshot, index, &mut touched);
@@ -187,6 +198,17 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
     let parts: Vec<_> = services.iter().flat_map(subsets).cloned().collect();
     services.extend(parts);
     services
+}
+
+/// The services whose sidecars tell something else of calls.
+fn telling(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
+    let (before, after) = (&old.specification, &new.specification);
+    if before.telemetries == after.telemetries {
+        return BTreeSet::new();
+    }
+    let (before, after_it) = (Telemetries::of(before), Telemetries::of(after));
+    let names = after.services.keys();
+    names.filter(|name| !before.are_same_for(&after_it, name)).cloned().collect()
 }
 
 fn has(keys: &BTreeSet<Key>, namespace: &Name, name: &Name) -> bool {

@@ -2,6 +2,7 @@
 
 mod instance;
 mod large;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,6 +25,7 @@ use uuid::Uuid;
 
 use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
+use telemetry::{TelemetryShape, telemetry};
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
 /// matches in each group. What is named beyond that is not there.
@@ -35,7 +37,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u16 = 13;
+const PARTS: u16 = 14;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -63,6 +65,7 @@ pub(super) struct Shape {
     splits: Vec<SplitShape>,
     /// Whether bindings of one account are those of the next.
     has_other_bindings: bool,
+    telemetry: TelemetryShape,
     proxies: Vec<ProxyShape>,
 }
 
@@ -231,10 +234,10 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         option::of(vec(0..PORTS.len(), 1..3)),
         0..=NAMESPACES * ROUTES,
     );
-    let ways = (groups, routes);
+    let ways = (groups, routes, telemetry());
     let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>());
     (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
-        |(modes, services, (groups, routes), targets, splits, proxies)| {
+        |(modes, services, (groups, routes, telemetry), targets, splits, proxies)| {
             let (mode, namespaces, has_other_bindings) = modes;
             Shape {
                 mode: mode.unwrap_or(Mode::Strict),
@@ -245,6 +248,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
                 targets,
                 splits,
                 has_other_bindings,
+                telemetry,
                 proxies,
             }
         },
@@ -297,6 +301,7 @@ impl Shape {
             }],
             splits: Vec::new(),
             has_other_bindings: false,
+            telemetry: TelemetryShape::new(),
             proxies: [proxy(0, participates)]
                 .into_iter()
                 .chain(others(1))
@@ -381,6 +386,9 @@ impl Shape {
             each_of(&mut next.services, &other.services, only, |service, other| {
                 service.is_drained = other.is_drained;
             });
+        }
+        if takes(13) {
+            next.telemetry.clone_from(&other.telemetry);
         }
         next
     }
@@ -487,6 +495,7 @@ impl Shape {
             http_route_groups: groups.collect(),
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
+            telemetries: telemetry::build(&self.telemetry, |n| self.service_name(n)),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
         }
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use ironmesh_catalog::{EscapedSlashes, Mode, Resolution};
 
-use super::{ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, Way};
+use super::{
+    ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, TelemetryShape, Way,
+};
 
 /// Ports, by their places in the list of all.
 const HTTP: usize = 0;
@@ -71,6 +73,10 @@ pub(in crate::tests) enum Edit {
     Circle,
     /// Another leads there as well, which comes first.
     IntoCircle,
+    /// The server's sidecars tell of calls.
+    Told,
+    /// All sidecars of the mesh do.
+    AllTold,
 }
 
 impl Shape {
@@ -126,6 +132,7 @@ impl Shape {
             targets: (0..number).map(target).collect(),
             splits: (0..number).map(split).collect(),
             has_other_bindings: false,
+            telemetry: TelemetryShape::new(),
         }
     }
 
@@ -176,6 +183,8 @@ impl Shape {
                 self.splits[1].backends.extend([(SECOND_VERSION, 1)]);
             }
             Edit::IntoCircle => self.splits.push(leads(SERVER, &[CLIENT])),
+            Edit::Told => self.telemetry.extend([(SERVER + 2, 1)]),
+            Edit::AllTold => self.telemetry.extend([(0, 2)]),
         }
         self
     }

@@ -52,6 +52,9 @@ fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
         (Edit::Part, (14, 21, 2)),
         (Edit::NewService, (0, 0, 0)),
         (Edit::Gone, (2, 4, 3)),
+        // Nothing that is shared: the collector's cluster, and the listeners of the one who tells. (The client
+        // that has the server as an upstream is looked at, too.)
+        (Edit::Told, (0, 7, 1)),
     ];
     for teams in [2, 20] {
         for (edit, cost) in expected {
@@ -97,6 +100,8 @@ fn whatever_one_edit_touches_is_as_from_nothing() {
         (&[Edit::NoTarget], Edit::Anywhere),
         // Where the circle is cut is another place for all who come there.
         (&[Edit::Circle], Edit::IntoCircle),
+        (&[], Edit::Told),
+        (&[Edit::Told], Edit::AllTold),
     ];
     for (before, edit) in edits {
         let (_, _, reached) = make(2, before, edit);
