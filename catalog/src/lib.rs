@@ -26,6 +26,7 @@ pub mod snapshot;
 pub mod specification;
 pub mod splits;
 pub mod telemetries;
+pub mod upstream_settings;
 pub mod verdict;
 pub mod way;
 
@@ -41,12 +42,12 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::telemetry::{
-    About, AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry,
-    Tracing,
+    AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,
 };
 pub use policy::{
-    BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, Namespace, PathRegex,
-    RouteRule, SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
+    BoundIdentity, HttpConnections, HttpMatch, HttpRouteGroup, IdentityBinding, Level, Method,
+    Namespace, OutlierDetection, PathRegex, RetryLimit, RouteRule, SplitBackend, SplitMatch,
+    Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{
@@ -59,5 +60,6 @@ pub use service::{
 };
 pub use snapshot::{Absence, Inputs, Mesh, Records, Snapshot, Standing, State, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};
+pub use upstream_settings::{Said, UpstreamSettings};
 pub use verdict::{Question, Request, Verdict};
 pub use way::{Cited, Way};

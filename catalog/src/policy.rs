@@ -1,7 +1,9 @@
 //! Policy objects, in SMI's words. Each remembers where it was written; two that say the same are equal,
 //! wherever that is, so that a line more at the top of a file changes nothing.
 
+mod level;
 pub mod telemetry;
+mod upstream_traffic_setting;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,6 +14,11 @@ use crate::finding::Spot;
 use crate::identity::SpiffeId;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::service::Mode;
+
+pub use level::Level;
+pub use upstream_traffic_setting::{
+    HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
+};
 
 /// A namespace, as far as policy says something of it. One that it says nothing of is there all the same.
 #[derive(Debug, Clone, Eq)]

@@ -11,6 +11,7 @@ use crate::name::{Name, ServiceName};
 use crate::policy::telemetry::Telemetry;
 use crate::policy::{
     HttpRouteGroup, IdentityBinding, Namespace, TcpRoute, TrafficSplit, TrafficTarget,
+    UpstreamTrafficSetting,
 };
 use crate::service::{Mode, Service};
 
@@ -36,6 +37,8 @@ pub struct MeshSpecification {
     pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
     /// Splits, by namespace and name. Of each service one at most is about all calls.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
+    /// How services are spared, by namespace and name. Of each level one at most says a setting.
+    pub upstream_traffic_settings: OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
     /// What sidecars tell of calls, by namespace and name. Of each service and setting one at most is of the
     /// same distance.
     pub telemetries: OrdMap<(Name, Name), Arc<Telemetry>>,
@@ -65,6 +68,7 @@ impl MeshSpecification {
             && self.tcp_routes == other.tcp_routes
             && self.identity_bindings == other.identity_bindings
             && self.traffic_splits == other.traffic_splits
+            && self.upstream_traffic_settings == other.upstream_traffic_settings
             && self.telemetries == other.telemetries
     }
 }

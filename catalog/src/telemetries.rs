@@ -7,13 +7,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::name::ServiceName;
-use crate::policy::telemetry::{About, AccessLog, Collector, Telemetry, Tracing};
+use crate::policy::Level;
+use crate::policy::telemetry::{AccessLog, Collector, Telemetry, Tracing};
 use crate::specification::MeshSpecification;
 use crate::way::Cited;
 
 /// The telemetry of a mesh, by whom it is about.
 #[derive(Debug, Clone, Default)]
-pub struct Telemetries(BTreeMap<About, Vec<Arc<Telemetry>>>);
+pub struct Telemetries(BTreeMap<Level, Vec<Arc<Telemetry>>>);
 
 /// Something that the sidecars of a service tell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +30,11 @@ pub struct Told {
 impl Telemetries {
     /// That of a specification.
     pub fn of(specification: &MeshSpecification) -> Self {
-        let mut by_about = BTreeMap::<_, Vec<_>>::new();
+        let mut by_level = BTreeMap::<_, Vec<_>>::new();
         for telemetry in specification.telemetries.values() {
-            by_about.entry(telemetry.about.clone()).or_default().push(Arc::clone(telemetry));
+            by_level.entry(telemetry.level.clone()).or_default().push(Arc::clone(telemetry));
         }
-        Self(by_about)
+        Self(by_level)
     }
 
     /// The access log of a service, with who says it.
@@ -82,11 +83,11 @@ impl Telemetries {
         setting: impl Fn(&'a Telemetry) -> Option<&'a T>,
     ) -> Option<(&'a T, &'a Telemetry)> {
         let levels = [
-            About::Service(service.clone()),
-            About::Namespace(service.namespace.clone()),
-            About::Mesh,
+            Level::Service(service.clone()),
+            Level::Namespace(service.namespace.clone()),
+            Level::Mesh,
         ];
-        let mut all = levels.iter().filter_map(|about| self.0.get(about)).flatten();
+        let mut all = levels.iter().filter_map(|level| self.0.get(level)).flatten();
         all.find_map(|one| Some((setting(one)?, &**one)))
     }
 }
@@ -98,11 +99,11 @@ mod tests {
     use crate::name::Name;
     use crate::policy::telemetry::{LogSink, Sampling};
 
-    fn telemetry(name: &str, about: About) -> Telemetry {
+    fn telemetry(name: &str, level: Level) -> Telemetry {
         Telemetry {
             namespace: Name::default_namespace(),
             name: Name::new(name).unwrap(),
-            about,
+            level,
             access_log: None,
             tracing: None,
             spot: Spot::new(&"p.toml".into(), "", 0..0),
@@ -127,15 +128,15 @@ mod tests {
             Telemetry {
                 access_log: Some(log(LogSink::File("/mesh".into()))),
                 tracing: Some(tracing),
-                ..telemetry("mesh", About::Mesh)
+                ..telemetry("mesh", Level::Mesh)
             },
             Telemetry {
                 access_log: Some(log(LogSink::Stdout)),
-                ..telemetry("all", About::Namespace(default))
+                ..telemetry("all", Level::Namespace(default))
             },
             Telemetry {
                 access_log: Some(log(LogSink::File("/store".into()))),
-                ..telemetry("store", About::Service(store.clone()))
+                ..telemetry("store", Level::Service(store.clone()))
             },
         ];
         let of = |all: &[Telemetry]| {

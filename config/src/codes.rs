@@ -58,6 +58,11 @@ pub const NOTHING_TO_CALL: Code = Code(309);
 pub const REFUSED_BY_ENVOY: Code = Code(310);
 /// A namespace of which policy says something, and that no service is in.
 pub const EMPTY_NAMESPACE: Code = Code(313);
+/// Two upstream traffic settings that say the same setting of the same services.
+pub const SAID_TWICE: Code = Code(611);
+/// An upstream traffic setting that can do nothing of what it says.
+pub const IDLE_SETTING: Code = Code(612);
+
 /// Two telemetries that say the same setting of the same services.
 pub const TELEMETRY_TWICE: Code = Code(641);
 /// A format of an access log that Envoy would refuse.
@@ -66,7 +71,7 @@ pub const LOG_FORMAT: Code = Code(642);
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
 
 /// All of them, in order.
-pub const ALL: [Code; 29] = [
+pub const ALL: [Code; 31] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -93,6 +98,8 @@ pub const ALL: [Code; 29] = [
     NOTHING_TO_CALL,
     REFUSED_BY_ENVOY,
     EMPTY_NAMESPACE,
+    SAID_TWICE,
+    IDLE_SETTING,
     TELEMETRY_TWICE,
     LOG_FORMAT,
     TELEMETRY_OF_NOBODY,

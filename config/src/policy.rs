@@ -13,6 +13,7 @@ mod endpoints;
 mod http_route_group;
 mod identity_binding;
 mod labels;
+mod level;
 mod loader;
 mod namespace;
 mod nothing_to_call;
@@ -31,6 +32,8 @@ mod tests;
 mod traffic_split;
 mod traffic_target;
 mod unreachable;
+mod upstream_settings;
+mod upstream_traffic_setting;
 
 use std::sync::Arc;
 
@@ -38,6 +41,7 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
 use xxhash_rust::xxh3::Xxh3;
 
 pub use crate::document::Document;
+pub(crate) use level::SCOPES;
 pub use loader::Loader;
 pub use telemetry::log_operators;
 

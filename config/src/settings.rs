@@ -17,8 +17,9 @@ use toml::de::DeTable;
 
 use crate::codes;
 use crate::document::Document;
+use crate::duration;
+use crate::mode;
 use crate::table::{Reader, Table, Told, Value};
-use crate::{duration, mode};
 
 pub use consul::{ConsulSettings, LocalityKeys};
 pub use endpoints::EndpointsSettings;

@@ -35,4 +35,5 @@ mod split_flips;
 mod splits;
 mod tcp;
 mod telemetry;
+mod upstream_settings;
 mod websocket;

@@ -42,7 +42,7 @@ pub(super) fn changes(
 
 fn outline(one: &Telemetry) -> Vec<String> {
     let settings = [
-        Some(format!("of {}", one.about)),
+        Some(format!("of {}", one.level)),
         one.access_log.as_ref().map(ToString::to_string),
         one.tracing.as_ref().map(ToString::to_string),
     ];
@@ -51,7 +51,7 @@ fn outline(one: &Telemetry) -> Vec<String> {
 
 fn details(old: &Telemetry, new: &Telemetry) -> Vec<String> {
     let settings = [
-        setting(Some(&old.about), Some(&new.about), "of whom"),
+        setting(Some(&old.level), Some(&new.level), "of whom"),
         setting(old.access_log.as_ref(), new.access_log.as_ref(), "access log"),
         setting(old.tracing.as_ref(), new.tracing.as_ref(), "traces"),
     ];

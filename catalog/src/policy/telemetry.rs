@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::Level;
 use crate::finding::Spot;
-use crate::name::{Name, ServiceName};
+use crate::name::Name;
 
 /// OSM's `Telemetry`, and tracing: what the sidecars of some services tell, of the calls that come to these
 /// and of those that they make.
@@ -18,7 +19,7 @@ pub struct Telemetry {
     /// Its name, unique in the namespace.
     pub name: Name,
     /// Whose sidecars it is about.
-    pub about: About,
+    pub level: Level,
     /// What is told of each call, and where to.
     pub access_log: Option<AccessLog>,
     /// Which calls are traced, and where to.
@@ -38,33 +39,12 @@ impl Telemetry {
 impl PartialEq for Telemetry {
     fn eq(&self, other: &Self) -> bool {
         // Taken apart, so that no field is forgotten.
-        let Self { namespace, name, about, access_log, tracing, spot: _ } = self;
+        let Self { namespace, name, level, access_log, tracing, spot: _ } = self;
         *namespace == other.namespace
             && *name == other.name
-            && *about == other.about
+            && *level == other.level
             && *access_log == other.access_log
             && *tracing == other.tracing
-    }
-}
-
-/// Which services an object is about. What is nearer wins: the service before its namespace before the mesh.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum About {
-    /// One service.
-    Service(ServiceName),
-    /// All services of a namespace.
-    Namespace(Name),
-    /// All services of the mesh.
-    Mesh,
-}
-
-impl fmt::Display for About {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Service(service) => write!(f, "service {service}"),
-            Self::Namespace(namespace) => write!(f, "namespace {namespace}"),
-            Self::Mesh => f.write_str("the mesh"),
-        }
     }
 }
 

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    About, AccessLog, Finding, LogFilter, LogFormat, LogSink, Name, Sampling, ServiceName, Spot,
-    Telemetry, Tracing,
+    AccessLog, Finding, Level, LogFilter, LogFormat, LogSink, Name, Sampling, Spot, Telemetry,
+    Tracing,
 };
 
 use super::draft::Draft;
-use super::part::{Id, Part, Reference, Wanted};
+use super::level;
+use super::part::{Id, Part};
 use crate::table::{Table, Told, Value};
 use crate::{codes, duration};
 
@@ -32,34 +33,20 @@ pub fn log_operators() -> impl Iterator<Item = String> {
 /// Reads one telemetry into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let id = Id::read(&mut table, part);
-    let service = table.optional("service", |value| Ok((value.name()?, value.spot())));
-    let is_of_mesh = table.optional("scope", |value| {
-        let is_of_mesh = value.word("scope", &[("namespace", false), ("mesh", true)])?;
-        Ok((is_of_mesh, value))
-    });
+    let level = level::read(&mut table);
     let access_log = table.optional("access_log", read_access_log);
     let tracing = table.optional("tracing", read_tracing);
-    let about = match (&id, service, is_of_mesh) {
-        (Ok(_), Ok(Some(_)), Ok(Some((_, scope)))) => Err(of_one_service(scope)),
-        (Ok(id), Ok(Some((name, spot))), Ok(None)) => {
-            let service = ServiceName::new(id.namespace.clone(), name);
-            part.references.push(Reference { wanted: Wanted::Service(service.clone()), spot });
-            Ok(About::Service(service))
-        }
-        (Ok(_), Ok(None), Ok(Some((true, _)))) => Ok(About::Mesh),
-        (Ok(id), Ok(None), Ok(_)) => Ok(About::Namespace(id.namespace.clone())),
-        _ => Err(Told),
-    };
     let says_something = match (&access_log, &tracing) {
         (Ok(None), Ok(None)) => Err(says_nothing(&table)),
         _ => Ok(()),
     };
     if let Ok(id) = id {
-        let telemetry = match (about, access_log, tracing, says_something) {
-            (Ok(about), Ok(access_log), Ok(tracing), Ok(())) => Ok(Telemetry {
+        let level = level.level(&id, part);
+        let telemetry = match (level, access_log, tracing, says_something) {
+            (Ok(level), Ok(access_log), Ok(tracing), Ok(())) => Ok(Telemetry {
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),
-                about,
+                level,
                 access_log,
                 tracing,
                 spot: id.spot.clone(),
@@ -69,12 +56,6 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         part.telemetries.push(&id, telemetry);
     }
     table.finish();
-}
-
-fn of_one_service(scope: Value<'_>) -> Told {
-    let message = "a telemetry of one service has no `scope`";
-    let finding = scope.error(codes::INVALID_VALUE, message).label("of one service");
-    scope.tell(finding.help("take `scope` out, or `service`"))
 }
 
 fn says_nothing(table: &Table<'_>) -> Told {
@@ -136,7 +117,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             one.tracing.as_ref().map(|_| "tracing"),
         ];
         for setting in settings.into_iter().flatten() {
-            let first = *said.entry((&one.about, setting)).or_insert(one);
+            let first = *said.entry((&one.level, setting)).or_insert(one);
             if !std::ptr::eq(first, one) {
                 findings.push(said_twice(one, first, setting));
             }
@@ -147,8 +128,8 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 }
 
 fn said_twice(one: &Telemetry, first: &Telemetry, setting: &str) -> Finding {
-    let Telemetry { about, spot, .. } = one;
-    let message = format!("two telemetries say `{setting}` for {about}");
+    let Telemetry { level, spot, .. } = one;
+    let message = format!("two telemetries say `{setting}` for {level}");
     Finding::error(codes::TELEMETRY_TWICE, Some(spot.clone()), message)
         .label("says it again")
         .related(first.spot.clone(), "says it first")
@@ -157,7 +138,7 @@ fn said_twice(one: &Telemetry, first: &Telemetry, setting: &str) -> Finding {
 
 /// A part of a service has the sidecars of the whole; nobody's is in front of an external one.
 fn has_no_sidecar(draft: &Draft<'_>, one: &Telemetry) -> Option<Finding> {
-    let About::Service(name) = &one.about else { return None };
+    let Level::Service(name) = &one.level else { return None };
     let key: (Name, Name) = (name.namespace.clone(), name.name.clone());
     let service = draft.services.get(&key)?;
     let why = if service.external.is_some() {

@@ -16,6 +16,7 @@ mod tcp_route;
 mod telemetry;
 mod traffic_split;
 mod traffic_target;
+mod upstream_traffic_setting;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! `[[telemetry]]`. It is read in `policy/telemetry.rs`.
 
-use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use super::{DURATION, Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, SCOPE, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "telemetry",
@@ -14,14 +14,9 @@ pub(super) const KIND: Kind = Kind {
                 name: "service",
                 about: "the service that it is about",
                 form: Form::Name,
-                left_out: LeftOut::Means("all of the namespace, or what `scope` says"),
+                left_out: LeftOut::Means("all services of `scope`"),
             },
-            Key {
-                name: "scope",
-                about: "all services of what it is about; none together with `service`",
-                form: Form::Word(|| vec!["namespace", "mesh"]),
-                left_out: LeftOut::Text("namespace"),
-            },
+            SCOPE,
             Key {
                 name: "access_log",
                 about: "an entry for each request, and for each TCP connection at its end",
@@ -103,7 +98,7 @@ const FILTER: Shape = Shape {
         Key {
             name: "slower_than",
             about: "requests and connections that take longer than this; at most `24h`",
-            form: Form::Text { what: "a duration, as in `500ms`", pattern: "" },
+            form: DURATION,
             left_out: LeftOut::RefusedWithTheOthers,
         },
     ],

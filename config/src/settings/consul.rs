@@ -7,9 +7,10 @@ use ironmesh_catalog::Finding;
 
 use super::read_path;
 use super::servers::{Servers, Tls};
+use crate::codes;
+use crate::duration;
 use crate::limits::CONSUL_NAME;
 use crate::table::{Table, Told, Value};
-use crate::{codes, duration};
 
 const CONSUL: Servers = Servers {
     who: "Consul",

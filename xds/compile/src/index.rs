@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
     Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service, ServiceAccount,
-    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
+    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget, UpstreamSettings,
 };
 
 use crate::destination::Destination;
@@ -19,6 +19,7 @@ pub(crate) struct PolicyIndex {
     grants: Grants,
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
     splits: SplitIndex,
+    upstream_settings: UpstreamSettings,
     /// The ports of services that let all in.
     permissive: BTreeSet<ServicePort>,
     telemetries: Arc<Telemetries>,
@@ -40,6 +41,7 @@ impl PolicyIndex {
             grants: snapshot.grants.clone(),
             services: BTreeMap::new(),
             splits: SplitIndex::new(specification),
+            upstream_settings: UpstreamSettings::of(specification),
             permissive: BTreeSet::new(),
             telemetries: Arc::new(Telemetries::of(specification)),
         };
@@ -82,6 +84,11 @@ impl PolicyIndex {
         services: impl IntoIterator<Item = &'a ServiceName>,
     ) -> BTreeSet<&'a ServiceName> {
         self.splits.linked(services)
+    }
+
+    /// What upstream traffic settings say.
+    pub(crate) fn upstream_settings(&self) -> &UpstreamSettings {
+        &self.upstream_settings
     }
 
     /// Where calls of a service port go.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Cited, Grant, LogSink, Name, Proxy, RouteRule, Service, ServiceAccount, ServiceName,
-    ServicePort, Snapshot, Spot, Telemetry, TrafficSplit, TrafficTarget,
+    Cited, Grant, LogSink, Name, Proxy, RouteRule, Said, Service, ServiceAccount, ServiceName,
+    ServicePort, Snapshot, Spot, Telemetry, TrafficSplit, TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -57,6 +57,9 @@ pub fn origins(
             trace.telemetry(proxy.record.services.first());
         }
         trace.splits(&port.service);
+        if resource_type == ResourceType::Cluster {
+            trace.upstream_settings(service);
+        }
         trace.service(service);
     } else if let Some(collector) = name.strip_prefix("telemetry|") {
         trace.collector(collector);
@@ -111,6 +114,13 @@ impl Trace<'_> {
 
     fn service(&mut self, service: &Service) {
         self.add(false, format!("service `{}`", service.name), &service.spot);
+    }
+
+    fn upstream_settings(&mut self, service: &Service) {
+        let settings = UpstreamSettings::of(&self.snapshot.specification);
+        for Said { by, .. } in settings.said(service) {
+            self.add(false, by.object, &by.spot);
+        }
     }
 
     fn account(&mut self, account: &ServiceAccount) {

@@ -1,6 +1,6 @@
 //! `[[telemetry]]`.
 
-use ironmesh_catalog::{About, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling};
+use ironmesh_catalog::{Collector, Level, LogFilter, LogFormat, LogSink, LogValue, Sampling};
 
 use super::*;
 
@@ -16,15 +16,15 @@ fn read(rest: &str) -> Arc<ironmesh_catalog::Telemetry> {
 
 #[test]
 fn it_is_about_a_service_a_namespace_or_the_mesh() {
-    let about = |rest: &str| read(&format!("{rest}\naccess_log = {{}}")).about.clone();
-    assert_eq!(about("service = \"store\""), About::Service("store".parse().unwrap()));
-    assert_eq!(about(""), About::Namespace("default".parse().unwrap()));
-    assert_eq!(about("scope = \"namespace\""), About::Namespace("default".parse().unwrap()));
-    assert_eq!(about("scope = \"mesh\""), About::Mesh);
+    let about = |rest: &str| read(&format!("{rest}\naccess_log = {{}}")).level.clone();
+    assert_eq!(about("service = \"store\""), Level::Service("store".parse().unwrap()));
+    assert_eq!(about(""), Level::Namespace("default".parse().unwrap()));
+    assert_eq!(about("scope = \"namespace\""), Level::Namespace("default".parse().unwrap()));
+    assert_eq!(about("scope = \"mesh\""), Level::Mesh);
     for (rest, told) in [
         (
             "service = \"store\"\nscope = \"mesh\"",
-            "error[IM0105]: a telemetry of one service has no `scope` (p.toml:4:9) / take `scope` out, or `service`",
+            "error[IM0105]: `scope` is said of an object that is about one service (p.toml:4:9) / leave one of the two out",
         ),
         (
             "service = \"stor\"",
@@ -220,7 +220,7 @@ fn two_of_one_level_may_not_say_the_same() {
     let two = "[[telemetry]]\nname = \"a\"\naccess_log = {}\n[[telemetry]]\nname = \"b\"\naccess_log = {}\n";
     assert_eq!(
         finding(two),
-        "error[IM0641]: two telemetries say `access_log` for namespace default (p.toml:5:8) / take it out of one of them"
+        "error[IM0641]: two telemetries say `access_log` for namespace `default` (p.toml:5:8) / take it out of one of them"
     );
     let tracing = "tracing = { open_telemetry = { host = \"a\" }, sampling_percent = 1 }";
     // Other settings, and other levels, are no matter.

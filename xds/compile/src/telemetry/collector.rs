@@ -51,7 +51,7 @@ pub(crate) fn cluster(collector: &Collector) -> Cluster {
             thresholds: vec![bounds],
             ..CircuitBreakers::default()
         }),
-        typed_extension_protocol_options: protocol_options(Protocol::Grpc),
+        typed_extension_protocol_options: protocol_options(Protocol::Grpc, None),
         load_assignment: Some(ClusterLoadAssignment {
             cluster_name: name,
             endpoints: vec![LocalityLbEndpoints {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ironmesh_catalog::{EscapedSlashes, Mode, Resolution};
 
+use super::settings::{About, SettingShape};
 use super::{
     ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, TelemetryShape, Way,
 };
@@ -73,6 +74,12 @@ pub(in crate::tests) enum Edit {
     Circle,
     /// Another leads there as well, which comes first.
     IntoCircle,
+    /// Callers of the server ask less of it at once.
+    Setting,
+    /// Callers of all services of the namespace.
+    NamespaceSetting,
+    /// Callers of all services of the mesh.
+    MeshSetting,
     /// The server's sidecars tell of calls.
     Told,
     /// All sidecars of the mesh do.
@@ -131,6 +138,7 @@ impl Shape {
             routes: (0..number).map(|team| ((team, 0), Some(vec![TCP]))).collect(),
             targets: (0..number).map(target).collect(),
             splits: (0..number).map(split).collect(),
+            settings: Vec::new(),
             has_other_bindings: false,
             telemetry: TelemetryShape::new(),
         }
@@ -183,11 +191,19 @@ impl Shape {
                 self.splits[1].backends.extend([(SECOND_VERSION, 1)]);
             }
             Edit::IntoCircle => self.splits.push(leads(SERVER, &[CLIENT])),
+            Edit::Setting => self.settings.push(less(About::Service(SERVER))),
+            Edit::NamespaceSetting => self.settings.push(less(About::Namespace(0))),
+            Edit::MeshSetting => self.settings.push(less(About::Mesh)),
             Edit::Told => self.telemetry.extend([(SERVER + 2, 1)]),
             Edit::AllTold => self.telemetry.extend([(0, 2)]),
         }
         self
     }
+}
+
+/// A setting of all limits.
+fn less(about: About) -> SettingShape {
+    SettingShape { about, much: (3, 1) }
 }
 
 /// A split of all calls.

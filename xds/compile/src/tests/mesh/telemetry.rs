@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    About, AccessLog, Collector, LogFilter, LogFormat, LogSink, Name, Sampling, ServiceName,
+    AccessLog, Collector, Level, LogFilter, LogFormat, LogSink, Name, Sampling, ServiceName,
     Telemetry, Tracing,
 };
 use proptest::collection::btree_map;
@@ -30,10 +30,10 @@ pub(super) fn build(
 ) -> OrdMap<(Name, Name), Arc<Telemetry>> {
     let one = |(about, kind): (&usize, &usize)| {
         let namespace = name("n", 0);
-        let about_whom = match about {
-            0 => About::Mesh,
-            1 => About::Namespace(namespace.clone()),
-            _ => About::Service(service(about - 2)),
+        let level = match about {
+            0 => Level::Mesh,
+            1 => Level::Namespace(namespace.clone()),
+            _ => Level::Service(service(about - 2)),
         };
         let collector = Collector { host: format!("otel-{kind}").into(), port: Collector::PORT };
         let log = |sink| AccessLog {
@@ -52,7 +52,7 @@ pub(super) fn build(
         let telemetry = Telemetry {
             namespace: namespace.clone(),
             name: name("t", *about),
-            about: about_whom,
+            level,
             access_log: sink.map(log),
             tracing: (*kind > 1).then_some(tracing),
             spot: spot(),
