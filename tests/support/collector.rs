@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -167,8 +168,8 @@ impl Told {
                 self.spans.lock().push(Span {
                     service: service.clone(),
                     trace: hexadecimal(&span.trace_id),
-                    id: hexadecimal(&span.span_id),
-                    parent: hexadecimal(&span.parent_span_id),
+                    id: hexadecimal(&span.id),
+                    parent: hexadecimal(&span.parent),
                     kind: span.kind,
                 });
             }
@@ -198,7 +199,10 @@ fn json(value: AnyValue) -> Value {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
 }
 
 /// The messages of OTLP 1.0, as far as they are looked at.
@@ -264,9 +268,9 @@ mod otlp {
         #[prost(bytes = "vec", tag = "1")]
         pub(super) trace_id: Vec<u8>,
         #[prost(bytes = "vec", tag = "2")]
-        pub(super) span_id: Vec<u8>,
+        pub(super) id: Vec<u8>,
         #[prost(bytes = "vec", tag = "4")]
-        pub(super) parent_span_id: Vec<u8>,
+        pub(super) parent: Vec<u8>,
         #[prost(int32, tag = "6")]
         pub(super) kind: i32,
     }
