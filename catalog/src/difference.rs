@@ -1,5 +1,5 @@
-//! What differs between two moments of a mesh, in the words of policy: services, who may call whom, and
-//! how calls are split. It is data; how proxies are told of it is for the compiler to say.
+//! What differs between two moments of a mesh, in the words of policy: services, who may call whom, how
+//! calls are split and how they are treated on their way. It is data; how proxies are told of it is for the compiler to say.
 
 mod access;
 mod services;
@@ -7,6 +7,7 @@ mod splits;
 mod telemetries;
 #[cfg(test)]
 mod tests;
+mod treatments;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ pub use access::{AccessChange, Turn, Who};
 pub use services::ServiceChange;
 pub use splits::SplitChange;
 pub use telemetries::TelemetryChange;
+pub use treatments::TreatmentChange;
 
 /// What differs between two moments of a mesh, in order of names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +27,8 @@ pub struct Difference {
     pub access: Vec<AccessChange>,
     /// Service ports whose calls are split otherwise.
     pub splits: Vec<SplitChange>,
+    /// Objects that come, go or say otherwise how calls are treated on their way.
+    pub treatments: Vec<TreatmentChange>,
     /// Telemetry that comes, goes or is another.
     pub telemetries: Vec<TelemetryChange>,
 }
@@ -59,13 +63,18 @@ impl Difference {
             services: services::changes(before, after),
             access: access::changes(before, after),
             splits: splits::changes(&before.specification, &after.specification),
+            treatments: treatments::changes(&before.specification, &after.specification),
             telemetries: telemetries::changes(&before.specification, &after.specification),
         }
     }
 
     /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
-        let Self { services, access, splits, telemetries } = self;
-        services.is_empty() && access.is_empty() && splits.is_empty() && telemetries.is_empty()
+        let Self { services, access, splits, treatments, telemetries } = self;
+        services.is_empty()
+            && access.is_empty()
+            && splits.is_empty()
+            && treatments.is_empty()
+            && telemetries.is_empty()
     }
 }

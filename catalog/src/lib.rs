@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod finding;
 pub mod grants;
 pub mod hosts;
+pub mod http_routes;
 pub mod identity;
 pub mod name;
 pub mod policy;
@@ -45,9 +46,10 @@ pub use policy::telemetry::{
     AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,
 };
 pub use policy::{
-    BoundIdentity, HttpConnections, HttpMatch, HttpRouteGroup, IdentityBinding, Level, Method,
-    Namespace, OutlierDetection, PathRegex, RetryLimit, RouteRule, SplitBackend, SplitMatch,
-    Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    BoundIdentity, CallSettings, HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup,
+    IdentityBinding, Level, Method, Namespace, OutlierDetection, PathRegex, Reach, Retries, Retry,
+    RetryDestination, RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections,
+    TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

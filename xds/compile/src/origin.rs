@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Cited, Grant, LogSink, Name, Proxy, RouteRule, Said, Service, ServiceAccount, ServiceName,
-    ServicePort, Snapshot, Spot, Telemetry, TrafficSplit, TrafficTarget, UpstreamSettings,
+    Cited, Grant, HttpRoute, LogSink, Name, Proxy, Reach, RouteRule, Said, Service, ServiceAccount,
+    ServiceName, ServicePort, Snapshot, Spot, Telemetry, TrafficSplit, TrafficTarget,
+    UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -57,6 +58,9 @@ pub fn origins(
             trace.telemetry(proxy.record.services.first());
         }
         trace.splits(&port.service);
+        if resource_type == ResourceType::Route && !is_authorization {
+            trace.treated(service);
+        }
         if resource_type == ResourceType::Cluster {
             trace.upstream_settings(service);
         }
@@ -77,6 +81,12 @@ pub fn origins(
         if resource_type == ResourceType::Route {
             for split in snapshot.specification.traffic_splits.values() {
                 trace.split(split);
+            }
+            for route in snapshot.specification.http_routes.values() {
+                trace.http_route(route);
+            }
+            for retry in snapshot.specification.retries.values() {
+                trace.cited(Cited::retry(retry));
             }
         }
     }
@@ -189,6 +199,37 @@ impl Trace<'_> {
         }
     }
 
+    /// What says how calls of a service are treated.
+    fn treated(&mut self, service: &Service) {
+        let snapshot = self.snapshot;
+        let is_about = |route: &&Arc<HttpRoute>| match &route.reach {
+            Reach::Mesh => true,
+            Reach::Namespace => route.namespace == service.name.namespace,
+            Reach::Service(name) | Reach::Requests(name, _) => *name == service.name,
+        };
+        for route in snapshot.specification.http_routes.values().filter(is_about) {
+            self.http_route(route);
+        }
+        for retry in snapshot.specification.retries.values() {
+            if retry.destinations.iter().any(|one| one.service == service.name) {
+                self.cited(Cited::retry(retry));
+            }
+        }
+    }
+
+    fn http_route(&mut self, route: &HttpRoute) {
+        self.cited(Cited::http_route(route));
+        if let Reach::Requests(_, matches) = &route.reach {
+            for named in matches {
+                self.group(&route.namespace, &named.group);
+            }
+        }
+    }
+
+    fn cited(&mut self, Cited { object, spot }: Cited) {
+        self.add(false, object, &spot);
+    }
+
     /// What is told of the calls of these services. Envoy quotes the file that it cannot write.
     fn telemetry<'a>(&mut self, services: impl IntoIterator<Item = &'a ServiceName>) {
         let telemetries = Telemetries::of(&self.snapshot.specification);
@@ -198,26 +239,22 @@ impl Trace<'_> {
                     LogSink::File(path) => self.words.contains(&**path),
                     LogSink::Stdout | LogSink::OpenTelemetry { .. } => false,
                 };
-                self.add_cited(is_quoted, by);
+                self.add(is_quoted, Cited::from(by).object, &by.spot);
             }
             if let Some((_, by)) = telemetries.tracing(service) {
-                self.add_cited(false, by);
+                self.cited(Cited::from(by));
             }
         }
     }
 
     /// Who is to tell a collector.
     fn collector(&mut self, collector: &str) {
-        for one in self.snapshot.specification.telemetries.clone().values() {
-            if one.collectors().any(|known| known.to_string() == collector) {
-                self.add_cited(false, one);
-            }
+        let snapshot = self.snapshot;
+        let is_told =
+            |one: &&Arc<Telemetry>| one.collectors().any(|known| known.to_string() == collector);
+        for one in snapshot.specification.telemetries.values().filter(is_told) {
+            self.cited(Cited::from(&**one));
         }
-    }
-
-    fn add_cited(&mut self, is_quoted: bool, telemetry: &Telemetry) {
-        let Cited { object, spot } = Cited::from(telemetry);
-        self.add(is_quoted, object, &spot);
     }
 
     fn split(&mut self, split: &TrafficSplit) {

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
 use ironmesh_catalog::ServicePort;
-use ironmesh_catalog::difference::{AccessChange, SplitChange, TelemetryChange, Turn};
+use ironmesh_catalog::difference::{
+    AccessChange, SplitChange, TelemetryChange, TreatmentChange, Turn,
+};
 use ironmesh_catalog::routing::Branch;
 
 /// How many proxies of a group are named.
@@ -25,6 +27,7 @@ pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     services(&mut text, plan);
     access(&mut text, &plan.difference.access);
     splits(&mut text, plan);
+    treatments(&mut text, plan);
     telemetries(&mut text, plan);
     findings(&mut text, "found wrong from then on", '+', &plan.findings_new);
     findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
@@ -105,6 +108,19 @@ fn telemetries(text: &mut String, plan: &Plan) {
     text.push_str("\ntelemetry\n");
     for TelemetryChange { telemetry, change, details } in &plan.difference.telemetries {
         let _ = writeln!(text, "  {} {telemetry}", change.sign());
+        for detail in details {
+            let _ = writeln!(text, "      {detail}");
+        }
+    }
+}
+
+fn treatments(text: &mut String, plan: &Plan) {
+    if plan.difference.treatments.is_empty() {
+        return;
+    }
+    text.push_str("\ntreatment of calls\n");
+    for TreatmentChange { by, change, details } in &plan.difference.treatments {
+        let _ = writeln!(text, "  {} {by}", change.sign());
         for detail in details {
             let _ = writeln!(text, "      {detail}");
         }
