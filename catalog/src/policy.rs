@@ -4,6 +4,7 @@
 mod fault;
 mod http_route;
 mod level;
+pub mod telemetry;
 mod upstream_traffic_setting;
 
 use std::collections::BTreeMap;

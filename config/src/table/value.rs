@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use ironmesh_catalog::{Code, Finding, Name, Percent, Spot};
+use ironmesh_catalog::{Code, Finding, Name, Spot};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -155,23 +155,23 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// A share in percent, with at most four decimals.
-    pub(crate) fn percent(self) -> Result<Percent, Told> {
+    /// A percentage from 0 to 100, in millionths of the whole.
+    pub(crate) fn percent(self) -> Result<u32, Told> {
         let written = match self.inner.get_ref() {
             DeValue::Float(float) => float.as_str(),
             DeValue::Integer(integer) => integer.as_str(),
             _ => return Err(self.wrong_type("a number")),
         };
-        let (whole, rest) = written.split_once('.').unwrap_or((written, ""));
-        let digits = format!("{whole}{rest:0<4}");
-        let is_number = rest.len() <= 4 && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let millionths = digits.parse().ok().filter(|number| is_number && *number <= 1_000_000);
-        millionths.map(Percent).ok_or_else(|| {
+        let plain = written.replace('_', "");
+        let (whole, part) = plain.split_once('.').unwrap_or((&plain, ""));
+        let digits = format!("{whole}{part:0<4}");
+        let millionths = (part.len() <= 4).then(|| digits.parse().ok()).flatten();
+        millionths.filter(|millionths| *millionths <= 1_000_000).ok_or_else(|| {
             let message = format!(
-                "`{}` must be from 0 to 100, with at most four decimals: `{written}`",
+                "`{}` must be from 0 to 100, with 4 decimals at most: `{written}`",
                 self.key
             );
-            self.tell(self.error(codes::INVALID_VALUE, message).label("no such share"))
+            self.tell(self.error(codes::INVALID_VALUE, message).label("out of range"))
         })
     }
 

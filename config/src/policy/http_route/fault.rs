@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironmesh_catalog::{Abort, AbortWith, Delay, Fault};
+use ironmesh_catalog::{Abort, AbortWith, Delay, Fault, Percent};
 
 use super::in_milliseconds;
 use crate::codes;
@@ -33,7 +33,7 @@ fn read_delay(value: Value<'_>) -> Result<Delay, Told> {
         let time = duration::read(value, &TIMES)?;
         in_milliseconds(value, time)
     });
-    let percent = table.required("percent", Value::percent);
+    let percent = table.required("percent", read_percent);
     table.finish();
     Ok(Delay { duration: duration?, percent: percent? })
 }
@@ -42,7 +42,7 @@ fn read_abort(value: Value<'_>) -> Result<Abort, Told> {
     let mut table = value.table("an abort")?;
     let status = table.optional("status", |value| small(value, 200..=599));
     let grpc_status = table.optional("grpc_status", |value| small(value, 1..=16));
-    let percent = table.required("percent", Value::percent);
+    let percent = table.required("percent", read_percent);
     let both = match (table.get("status"), table.get("grpc_status")) {
         (Some(status), Some(grpc)) => {
             let message = "an abort has `status` or `grpc_status`, not both";
@@ -61,6 +61,10 @@ fn read_abort(value: Value<'_>) -> Result<Abort, Told> {
         (None, None) => return Err(Told),
     };
     Ok(Abort { with, percent: percent? })
+}
+
+fn read_percent(value: Value<'_>) -> Result<Percent, Told> {
+    value.percent().map(Percent)
 }
 
 fn small(value: Value<'_>, range: std::ops::RangeInclusive<u32>) -> Result<u16, Told> {

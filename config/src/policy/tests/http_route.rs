@@ -223,11 +223,11 @@ fn a_fault_says_of_what_and_of_how_many() {
         ),
         (
             "{ abort = { status = 503, percent = 100.1 } }",
-            "error[IM0105]: `percent` must be from 0 to 100, with at most four decimals: `100.1`",
+            "error[IM0105]: `percent` must be from 0 to 100, with 4 decimals at most: `100.1`",
         ),
         (
             "{ abort = { status = 503, percent = 0.00001 } }",
-            "error[IM0105]: `percent` must be from 0 to 100, with at most four decimals: `0.00001`",
+            "error[IM0105]: `percent` must be from 0 to 100, with 4 decimals at most: `0.00001`",
         ),
         ("{ abort = { status = 503, percent = -1 } }", "error[IM0105]: `percent` must be from 0"),
         ("{ abort = { status = 503, percent = 1e1 } }", "error[IM0105]: `percent` must be from 0"),
