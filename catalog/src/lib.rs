@@ -41,9 +41,10 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, HttpConnections, HttpMatch, HttpRouteGroup, IdentityBinding, Level, Method,
-    Namespace, OutlierDetection, PathRegex, RetryLimit, RouteRule, SplitBackend, SplitMatch,
-    Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    BoundIdentity, HttpConnections, HttpMatch, HttpRouteGroup, IdentityBinding, Level,
+    LimitedRoute, LocalHttpLimit, Method, Namespace, OutlierDetection, PathRegex, Rate, RateUnit,
+    RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute,
+    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

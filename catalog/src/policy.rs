@@ -2,6 +2,7 @@
 //! wherever that is, so that a line more at the top of a file changes nothing.
 
 mod level;
+mod rate_limit;
 mod upstream_traffic_setting;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::service::Mode;
 
 pub use level::Level;
+pub use rate_limit::{LimitedRoute, LocalHttpLimit, Rate, RateUnit};
 pub use upstream_traffic_setting::{
     HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
 };

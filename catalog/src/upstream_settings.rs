@@ -7,9 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    HttpConnections, Level, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
+    HttpConnections, Level, LimitedRoute, LocalHttpLimit, OutlierDetection, Rate, RetryLimit,
+    TcpConnections, UpstreamTrafficSetting,
 };
-use crate::service::Service;
+use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
 use crate::way::Cited;
 
@@ -72,6 +73,21 @@ impl UpstreamSettings {
         self.decided(service, |object| object.outlier_detection.as_ref()).map(|(one, _)| one)
     }
 
+    /// `rate_limit.local.http` of requests to `service`.
+    pub fn local_http(&self, service: &Service) -> Option<&LocalHttpLimit> {
+        self.decided(service, |object| object.local_http.as_ref()).map(|(one, _)| one)
+    }
+
+    /// `rate_limit.local.tcp` of connections to `service`.
+    pub fn local_tcp(&self, service: &Service) -> Option<Rate> {
+        self.decided(service, |object| object.local_tcp.as_ref()).map(|(one, _)| *one)
+    }
+
+    /// `http_routes` of requests to `service`.
+    pub fn http_routes(&self, service: &Service) -> &[LimitedRoute] {
+        self.decided(service, |object| object.http_routes.as_ref()).map_or(&[], |(all, _)| all)
+    }
+
     /// All that is said of `service`, in the order of the reference.
     pub fn said(&self, service: &Service) -> Vec<Said> {
         let mut said = Vec::new();
@@ -87,7 +103,34 @@ impl UpstreamSettings {
         if let Some((one, by)) = self.decided(service, |object| object.outlier_detection.as_ref()) {
             tell(&mut said, by, "outlier_detection", outlier_words(one));
         }
+        // What is outside of the mesh has no sidecar that could count.
+        if service.external.is_none() {
+            self.tell_rates(service, &mut said);
+        }
         said
+    }
+
+    fn tell_rates(&self, service: &Service, said: &mut Vec<Said>) {
+        let is_http = |port: &Port| port.protocol.is_http();
+        let has_http = service.ports.iter().any(is_http);
+        if let Some((one, by)) = self.decided(service, |object| object.local_http.as_ref())
+            && has_http
+        {
+            tell(said, by, "rate_limit.local", vec![("http", local_http_words(one))]);
+        }
+        if let Some((rate, by)) = self.decided(service, |object| object.local_tcp.as_ref())
+            && !service.ports.iter().all(is_http)
+        {
+            tell(said, by, "rate_limit.local", vec![("tcp", rate.to_string())]);
+        }
+        if let Some((routes, by)) = self.decided(service, |object| object.http_routes.as_ref())
+            && has_http
+        {
+            for LimitedRoute { path, local_http } in routes {
+                let key = format!("http_routes `{}` rate_limit.local", path.text);
+                tell(said, by, &key, vec![("http", local_http_words(local_http))]);
+            }
+        }
     }
 }
 
@@ -158,4 +201,12 @@ fn outlier_words(detection: &OutlierDetection) -> Vec<Words> {
         ("max_ejection_percent", format!("{max_ejection_percent} %")),
     ];
     counts.into_iter().flatten().chain(others).collect()
+}
+
+fn local_http_words(limit: &LocalHttpLimit) -> String {
+    let LocalHttpLimit { rate, status, headers } = limit;
+    let headers: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    let headers =
+        if headers.is_empty() { String::new() } else { format!(" with {}", headers.join(", ")) };
+    format!("{rate}, else {status}{headers}")
 }

@@ -168,7 +168,8 @@ impl Compiler {
             return None;
         }
         compiled.needs(authorization);
-        Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access))
+        let rate = self.shared.upstream_settings().local_tcp(service);
+        Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access, rate))
     }
 
     /// The proxy's declared upstreams.

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{
-    Application, Health, Mode, Protocol, Proxy, Service, ServicePort, Snapshot, TcpAccess,
+    Application, Health, Mode, Protocol, Proxy, Rate, Service, ServicePort, Snapshot, TcpAccess,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
@@ -30,7 +30,7 @@ use crate::limits::unlimited;
 use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
 use crate::tls::{self, MESH_ALPN};
-use crate::{authorization, tcp};
+use crate::{authorization, rate_limit, tcp};
 
 /// The name of the listener for the mesh.
 pub const LISTENER: &str = "inbound";
@@ -70,6 +70,7 @@ pub(crate) fn http_filter_chain(
     if protocol == Protocol::GrpcWeb {
         filters.push(grpc_web());
     }
+    filters.push(rate_limit::local_filter());
     let manager = connection_manager(
         Side::Inbound,
         service.escaped_slashes,
@@ -88,6 +89,8 @@ pub(crate) fn http_filter_chain(
 /// The chain of one TCP service port: as [`http_filter_chain`], but a caller is judged in the handshake.
 /// Afterwards it would be too late where the server speaks first.
 ///
+/// At most as many connections as `rate` says are taken.
+///
 /// Envoy ends the connections of a chain that is no more the same, within its drain time: so the name
 /// counts the withdrawals.
 pub(crate) fn tcp_filter_chain(
@@ -95,13 +98,16 @@ pub(crate) fn tcp_filter_chain(
     service: &Service,
     port: &ServicePort,
     access: &TcpAccess,
+    rate: Option<Rate>,
 ) -> FilterChain {
     let peers = secret::authorization_name(port);
     let is_audited = snapshot.mode_of(service) == Mode::Audit;
+    let limit = rate.map(|rate| rate_limit::local_tcp(rate, stat_prefix(port)));
+    let proxy = tcp::to_application(stat_prefix(port), local_cluster_name(port), is_audited);
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),
-        filters: vec![tcp::to_application(stat_prefix(port), local_cluster_name(port), is_audited)],
+        filters: limit.into_iter().chain([proxy]).collect(),
         ..chain(snapshot, port)
     }
 }
@@ -133,14 +139,20 @@ pub(crate) fn route_configuration(
     port: &ServicePort,
 ) -> RouteConfiguration {
     let local = ClusterSpecifier::Cluster(local_cluster_name(port));
-    let action = RouteAction { cluster_specifier: Some(local), ..RouteAction::default() };
+    let action = forward(RouteAction { cluster_specifier: Some(local), ..RouteAction::default() });
+    let settings = index.upstream_settings();
+    // Authorization is said of the virtual host, and so of all of its routes.
+    let mut typed_per_filter_config = authorization::per_route(index, snapshot, service, port);
+    typed_per_filter_config.extend(rate_limit::local_http(settings.local_http(service)));
+    let mut routes = rate_limit::routes(settings.http_routes(service), &action);
+    routes.push(every_request(action));
     RouteConfiguration {
         name: route_name(port),
         virtual_hosts: vec![VirtualHost {
             name: "inbound".to_owned(),
             domains: vec!["*".to_owned()],
-            routes: vec![every_request(forward(action))],
-            typed_per_filter_config: authorization::per_route(index, snapshot, service, port),
+            routes,
+            typed_per_filter_config,
             ..VirtualHost::default()
         }],
         ..RouteConfiguration::default()

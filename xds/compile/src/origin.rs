@@ -52,7 +52,8 @@ pub fn origins(
             trace.callers(service);
         }
         trace.splits(&port.service);
-        if resource_type == ResourceType::Cluster {
+        let has_settings = [ResourceType::Cluster, ResourceType::Route].contains(&resource_type);
+        if has_settings {
             trace.upstream_settings(service);
         }
         trace.service(service);

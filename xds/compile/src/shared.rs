@@ -9,7 +9,9 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{EndpointSource, Service, ServiceAccount, ServicePort, Snapshot, TcpAccess};
+use ironmesh_catalog::{
+    EndpointSource, Service, ServiceAccount, ServicePort, Snapshot, TcpAccess, UpstreamSettings,
+};
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
 use crate::destination::Destination;
@@ -157,6 +159,10 @@ impl Shared {
         }
         resources.insert(self.trust_bundle());
         Scope { resources, callable, by_host }
+    }
+
+    pub(crate) fn upstream_settings(&self) -> &UpstreamSettings {
+        self.index.upstream_settings()
     }
 
     pub(crate) fn trust_bundle(&self) -> Arc<Resource> {

@@ -11,7 +11,7 @@ use crate::schema::{KINDS, Shape};
 use crate::{Document, load_documents};
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 19] = [
+const LOADER_ALONE: [(&str, &str); 25] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -31,6 +31,12 @@ const LOADER_ALONE: [(&str, &str); 19] = [
     ("identity_binding.endpoint_labels", "one of three keys, and two not together"),
     ("upstream_traffic_setting.connection_settings.http.max_retries", "not with a budget"),
     ("upstream_traffic_setting.connection_settings.http.retry_budget", "not with `max_retries`"),
+    ("upstream_traffic_setting.rate_limit.local.http.burst", "not too many with the others"),
+    ("upstream_traffic_setting.rate_limit.local.http.requests", "not too many with `burst`"),
+    ("upstream_traffic_setting.rate_limit.local.tcp.burst", "not too many with the others"),
+    ("upstream_traffic_setting.rate_limit.local.tcp.connections", "not too many with `burst`"),
+    ("upstream_traffic_setting.http_routes[].rate_limit.local.http.burst", "not too many"),
+    ("upstream_traffic_setting.http_routes[].path_regex", "what RE2 refuses"),
 ];
 
 #[test]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    HttpConnections, Level, Name, OutlierDetection, RetryLimit, TcpConnections,
-    UpstreamTrafficSetting,
+    HttpConnections, Level, LimitedRoute, LocalHttpLimit, Name, OutlierDetection, PathRegex, Rate,
+    RateUnit, RetryLimit, TcpConnections, UpstreamTrafficSetting,
 };
 use proptest::prelude::*;
 
@@ -85,7 +85,18 @@ impl Shape {
             tcp: (what != 0).then_some(tcp),
             http: (what != 1).then_some(http),
             outlier_detection: (what != 2).then_some(detection),
+            local_http: (what != 1).then(|| limit(much)),
+            local_tcp: (what != 0).then(|| limit(much).rate),
+            http_routes: (what != 2).then(|| {
+                let path = PathRegex { text: "/a".into(), before_query: None };
+                vec![LimitedRoute { path, local_http: limit(much) }]
+            }),
             spot: spot(),
         }
     }
+}
+
+fn limit(much: u32) -> LocalHttpLimit {
+    let rate = Rate { number: much, unit: RateUnit::Minute, burst: 0 };
+    LocalHttpLimit { rate, status: LocalHttpLimit::STATUS, headers: Vec::new() }
 }
