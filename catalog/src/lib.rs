@@ -41,10 +41,11 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, HttpConnections, HttpMatch, HttpRouteGroup, IdentityBinding, Level,
-    LimitedRoute, LocalHttpLimit, Method, Namespace, OutlierDetection, PathRegex, Rate, RateUnit,
-    RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute,
-    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    BoundIdentity, Descriptor, Entry, GlobalHttpLimit, HeaderCondition, HttpConnections, HttpMatch,
+    HttpRouteGroup, IdentityBinding, Level, LimitedRoute, LocalHttpLimit, Method, Namespace,
+    OutlierDetection, PathRegex, Rate, RateLimitService, RateUnit, RetryLimit, RouteRule,
+    SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget,
+    UpstreamTrafficSetting, Wanted,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

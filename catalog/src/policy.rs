@@ -16,7 +16,10 @@ use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::service::Mode;
 
 pub use level::Level;
-pub use rate_limit::{LimitedRoute, LocalHttpLimit, Rate, RateUnit};
+pub use rate_limit::{
+    Descriptor, Entry, GlobalHttpLimit, HeaderCondition, LimitedRoute, LocalHttpLimit, Rate,
+    RateLimitService, RateUnit, Wanted,
+};
 pub use upstream_traffic_setting::{
     HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
 };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    HttpConnections, Level, LimitedRoute, LocalHttpLimit, OutlierDetection, Rate, RetryLimit,
-    TcpConnections, UpstreamTrafficSetting,
+    Descriptor, Entry, GlobalHttpLimit, HttpConnections, Level, LimitedRoute, LocalHttpLimit,
+    OutlierDetection, Rate, RateLimitService, RetryLimit, TcpConnections, UpstreamTrafficSetting,
 };
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
@@ -83,6 +83,11 @@ impl UpstreamSettings {
         self.decided(service, |object| object.local_tcp.as_ref()).map(|(one, _)| *one)
     }
 
+    /// `rate_limit.global.http` of requests to `service`.
+    pub fn global_http(&self, service: &Service) -> Option<&GlobalHttpLimit> {
+        self.decided(service, |object| object.global_http.as_ref()).map(|(one, _)| one)
+    }
+
     /// `http_routes` of requests to `service`.
     pub fn http_routes(&self, service: &Service) -> &[LimitedRoute] {
         self.decided(service, |object| object.http_routes.as_ref()).map_or(&[], |(all, _)| all)
@@ -123,12 +128,21 @@ impl UpstreamSettings {
         {
             tell(said, by, "rate_limit.local", vec![("tcp", rate.to_string())]);
         }
+        let global = self.decided(service, |object| object.global_http.as_ref());
+        if let Some((one, by)) = global
+            && has_http
+        {
+            tell(said, by, "rate_limit.global", vec![("http", global_http_words(one))]);
+        }
         if let Some((routes, by)) = self.decided(service, |object| object.http_routes.as_ref())
             && has_http
         {
-            for LimitedRoute { path, local_http } in routes {
-                let key = format!("http_routes `{}` rate_limit.local", path.text);
-                tell(said, by, &key, vec![("http", local_http_words(local_http))]);
+            for LimitedRoute { path, local_http, descriptors } in routes {
+                let key = format!("http_routes `{}` rate_limit", path.text);
+                let local = local_http.as_ref().map(|one| ("local.http", local_http_words(one)));
+                let global = descriptors.as_ref().filter(|_| global.is_some());
+                let global = global.map(|all| ("global.descriptors", descriptors_words(all)));
+                tell(said, by, &key, local.into_iter().chain(global).collect());
             }
         }
     }
@@ -209,4 +223,32 @@ fn local_http_words(limit: &LocalHttpLimit) -> String {
     let headers =
         if headers.is_empty() { String::new() } else { format!(" with {}", headers.join(", ")) };
     format!("{rate}, else {status}{headers}")
+}
+
+fn global_http_words(limit: &GlobalHttpLimit) -> String {
+    let descriptors = descriptors_words(&limit.descriptors);
+    let asked = asked(&limit.service, &limit.domain, limit.fail_open);
+    format!("{asked}, of {descriptors}, else {}", limit.status)
+}
+
+/// Who is asked.
+fn asked(service: &RateLimitService, domain: &str, fail_open: bool) -> String {
+    let without = if fail_open { "passes" } else { "is refused" };
+    format!("what {service} says of `{domain}` (without an answer it {without})")
+}
+
+fn descriptors_words(all: &[Descriptor]) -> String {
+    let entry = |entry: &Entry| match entry {
+        Entry::GenericKey { key, value } => {
+            format!("{}={value}", key.as_deref().unwrap_or("generic_key"))
+        }
+        Entry::RemoteAddress => "remote_address".to_owned(),
+        Entry::RequestHeader { name, key } => format!("{key}=<{name}>"),
+        Entry::HeaderValueMatch { key, value, .. } => {
+            format!("{}={value}", key.as_deref().unwrap_or("header_match"))
+        }
+    };
+    let one = |one: &Descriptor| one.0.iter().map(entry).collect::<Vec<_>>().join(" ");
+    let all: Vec<_> = all.iter().map(|descriptor| format!("({})", one(descriptor))).collect();
+    all.join(", ")
 }

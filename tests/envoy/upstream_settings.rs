@@ -1,5 +1,6 @@
 //! Upstream traffic settings: callers ask no more at once than is said, and nothing of who answers badly.
 
+mod asked;
 mod outliers;
 mod rates;
 

@@ -1,8 +1,12 @@
 //! Rate limits: how often something may be asked of each sidecar of a service.
 
+mod global;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use global::{Descriptor, Entry, GlobalHttpLimit, HeaderCondition, RateLimitService, Wanted};
 
 use super::PathRegex;
 
@@ -77,5 +81,7 @@ pub struct LimitedRoute {
     /// Which paths.
     pub path: PathRegex,
     /// `rate_limit.local.http`.
-    pub local_http: LocalHttpLimit,
+    pub local_http: Option<LocalHttpLimit>,
+    /// `rate_limit.global.descriptors`: what the rate limit service is told of these instead. Never empty.
+    pub descriptors: Option<Vec<Descriptor>>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Level, LimitedRoute, LocalHttpLimit, Rate};
+use super::{GlobalHttpLimit, Level, LimitedRoute, LocalHttpLimit, Rate};
 use crate::finding::Spot;
 use crate::name::Name;
 
@@ -27,6 +27,8 @@ pub struct UpstreamTrafficSetting {
     pub local_http: Option<LocalHttpLimit>,
     /// `rate_limit.local.tcp`: of the connections to each sidecar of a service.
     pub local_tcp: Option<Rate>,
+    /// `rate_limit.global.http`: of the requests to all sidecars of all services together.
+    pub global_http: Option<GlobalHttpLimit>,
     /// `http_routes`, in the order of the file: the first of whose path a request is has it, instead of
     /// what is said of all requests. Never empty.
     pub http_routes: Option<Vec<LimitedRoute>>,
@@ -112,6 +114,7 @@ impl PartialEq for UpstreamTrafficSetting {
             outlier_detection,
             local_http,
             local_tcp,
+            global_http,
             http_routes,
             spot: _,
         } = self;
@@ -119,6 +122,7 @@ impl PartialEq for UpstreamTrafficSetting {
             && (tcp, http) == (&other.tcp, &other.http)
             && *outlier_detection == other.outlier_detection
             && (local_http, local_tcp) == (&other.local_http, &other.local_tcp)
+            && *global_http == other.global_http
             && *http_routes == other.http_routes
     }
 }

@@ -26,7 +26,8 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let level = level.level(&id, part);
         let setting = || {
             let (tcp, http) = connections?.unwrap_or_default();
-            let rate_limit::Limits { local_http, local_tcp } = rates?.unwrap_or_default();
+            let rate_limit::Limits { local_http, local_tcp, global_http } =
+                rates?.unwrap_or_default();
             says_nothing?;
             Ok(UpstreamTrafficSetting {
                 namespace: id.namespace.clone(),
@@ -37,6 +38,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 outlier_detection: outliers?,
                 local_http,
                 local_tcp,
+                global_http,
                 http_routes: routes?,
                 spot: id.spot.clone(),
             })

@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{
-    Application, Health, Mode, Protocol, Proxy, Rate, Service, ServicePort, Snapshot, TcpAccess,
+    Application, GlobalHttpLimit, Health, Mode, Protocol, Proxy, Service, ServicePort, Snapshot,
+    TcpAccess, UpstreamSettings,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
@@ -65,12 +66,14 @@ pub(crate) fn http_filter_chain(
     service: &Service,
     port: &ServicePort,
     protocol: Protocol,
+    global: Option<&GlobalHttpLimit>,
 ) -> FilterChain {
     let mut filters = vec![authorization::deny_all()];
     if protocol == Protocol::GrpcWeb {
         filters.push(grpc_web());
     }
     filters.push(rate_limit::local_filter());
+    filters.extend(global.map(rate_limit::global::http_filter_of));
     let manager = connection_manager(
         Side::Inbound,
         service.escaped_slashes,
@@ -89,7 +92,7 @@ pub(crate) fn http_filter_chain(
 /// The chain of one TCP service port: as [`http_filter_chain`], but a caller is judged in the handshake.
 /// Afterwards it would be too late where the server speaks first.
 ///
-/// At most as many connections as `rate` says are taken.
+/// At most as many connections as `settings` say are taken.
 ///
 /// Envoy ends the connections of a chain that is no more the same, within its drain time: so the name
 /// counts the withdrawals.
@@ -98,16 +101,17 @@ pub(crate) fn tcp_filter_chain(
     service: &Service,
     port: &ServicePort,
     access: &TcpAccess,
-    rate: Option<Rate>,
+    settings: &UpstreamSettings,
 ) -> FilterChain {
     let peers = secret::authorization_name(port);
     let is_audited = snapshot.mode_of(service) == Mode::Audit;
-    let limit = rate.map(|rate| rate_limit::local_tcp(rate, stat_prefix(port)));
+    let local = settings.local_tcp(service);
+    let local = local.map(|rate| rate_limit::local_tcp(rate, stat_prefix(port)));
     let proxy = tcp::to_application(stat_prefix(port), local_cluster_name(port), is_audited);
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),
-        filters: limit.into_iter().chain([proxy]).collect(),
+        filters: local.into_iter().chain([proxy]).collect(),
         ..chain(snapshot, port)
     }
 }
@@ -144,6 +148,9 @@ pub(crate) fn route_configuration(
     // Authorization is said of the virtual host, and so of all of its routes.
     let mut typed_per_filter_config = authorization::per_route(index, snapshot, service, port);
     typed_per_filter_config.extend(rate_limit::local_http(settings.local_http(service)));
+    let global = settings.global_http(service);
+    let rate_limits =
+        global.map(|limit| rate_limit::global::descriptors(&limit.descriptors)).unwrap_or_default();
     let mut routes = rate_limit::routes(settings.http_routes(service), &action);
     routes.push(every_request(action));
     RouteConfiguration {
@@ -153,6 +160,7 @@ pub(crate) fn route_configuration(
             domains: vec!["*".to_owned()],
             routes,
             typed_per_filter_config,
+            rate_limits,
             ..VirtualHost::default()
         }],
         ..RouteConfiguration::default()

@@ -1,8 +1,11 @@
-//! Rate limits of the server's sidecar: by HTTP in its routes, by TCP in the chain of the port.
+//! Rate limits of the server's sidecar: by HTTP in its routes, by TCP in the chain of the port. What a rate
+//! limit service counts is in [`global`].
 //!
 //! The HTTP filter stands in every inbound chain and does nothing by itself; a limit travels with the
 //! routes, as authorization does, so that its edit touches no connection. It stands behind authorization:
 //! who may not call uses nothing up.
+
+pub(crate) mod global;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,14 +50,19 @@ pub(crate) fn local_http(limit: Option<&LocalHttpLimit>) -> HashMap<String, Any>
 /// The routes of requests that have limits of their own, all of which go where the others go.
 pub(crate) fn routes(limited: &[LimitedRoute], action: &route::Action) -> Vec<Route> {
     let route = |one: &LimitedRoute| {
+        let mut action = action.clone();
+        // Where a route says nothing, what is said of all requests holds.
+        if let (route::Action::Route(action), Some(all)) = (&mut action, &one.descriptors) {
+            action.rate_limits = global::descriptors(all);
+        }
         let regex = RegexMatcher { regex: one.path.whole_path(), ..RegexMatcher::default() };
         Route {
             r#match: Some(RouteMatch {
                 path_specifier: Some(PathSpecifier::SafeRegex(regex)),
                 ..RouteMatch::default()
             }),
-            action: Some(action.clone()),
-            typed_per_filter_config: local_http(Some(&one.local_http)),
+            action: Some(action),
+            typed_per_filter_config: local_http(one.local_http.as_ref()),
             ..Route::default()
         }
     };

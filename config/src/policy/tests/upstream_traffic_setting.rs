@@ -159,7 +159,7 @@ fn rates_without_unit_or_beyond_their_bounds_are_told() {
         (with_header("name = \":status\", value = \"x\""), "`:status` is no header"),
         (with_header("name = \"Host\", value = \"x\""), "`host` is no header"),
         (with_header("name = \"a\", value = \"x\\r\\ny: z\""), "without control characters"),
-        ("rate_limit = {}".to_owned(), "error[IM0103]: `rate_limit` needs `local`"),
+        ("rate_limit = {}".to_owned(), "error[IM0103]: `rate_limit` is empty"),
         ("rate_limit.local = {}".to_owned(), "error[IM0103]: `local` is empty"),
         ("http_routes = []".to_owned(), "error[IM0304]: `http_routes` is empty"),
         (

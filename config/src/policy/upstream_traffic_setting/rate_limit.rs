@@ -1,9 +1,11 @@
 //! `rate_limit` and `http_routes`: how often something may be asked of each sidecar of a service.
 
+mod global;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ironmesh_catalog::{LimitedRoute, LocalHttpLimit, Rate, RateUnit};
+use ironmesh_catalog::{GlobalHttpLimit, LimitedRoute, LocalHttpLimit, Rate, RateUnit};
 
 use super::needs_one;
 use crate::codes;
@@ -22,11 +24,12 @@ const MOST_HEADERS: usize = 16;
 pub(super) struct Limits {
     pub(super) local_http: Option<LocalHttpLimit>,
     pub(super) local_tcp: Option<Rate>,
+    pub(super) global_http: Option<GlobalHttpLimit>,
 }
 
 pub(super) fn read(value: Value<'_>) -> Result<Limits, Told> {
     let mut table = value.table("`rate_limit`")?;
-    let local = table.required("local", |value| {
+    let local = table.optional("local", |value| {
         let mut table = value.table("`rate_limit.local`")?;
         let http = table.optional("http", read_http);
         let tcp = table.optional("tcp", |value| {
@@ -38,20 +41,24 @@ pub(super) fn read(value: Value<'_>) -> Result<Limits, Told> {
         table.finish();
         match (http?, tcp?) {
             (None, None) => Err(needs_one(value, &["http", "tcp"])),
-            (local_http, local_tcp) => Ok(Limits { local_http, local_tcp }),
+            some => Ok(some),
         }
     });
+    let global = table.optional("global", global::read);
     table.finish();
-    local
+    match (local?, global?) {
+        (None, None) => Err(needs_one(value, &["local", "global"])),
+        (local, global_http) => {
+            let (local_http, local_tcp) = local.unwrap_or_default();
+            Ok(Limits { local_http, local_tcp, global_http })
+        }
+    }
 }
 
 fn read_http(value: Value<'_>) -> Result<LocalHttpLimit, Told> {
     let mut table = value.table("`rate_limit.local.http`")?;
     let rate = read_rate(&mut table, "requests", value);
-    let status = table.optional("response_status_code", |value| {
-        let status = value.integer(codes::INVALID_VALUE, 400..=599)?;
-        u16::try_from(status).map_err(|_| Told)
-    });
+    let status = table.optional("response_status_code", read_status);
     let headers = table.optional("response_headers_to_add", read_headers);
     table.finish();
     Ok(LocalHttpLimit {
@@ -59,6 +66,11 @@ fn read_http(value: Value<'_>) -> Result<LocalHttpLimit, Told> {
         status: status?.unwrap_or(LocalHttpLimit::STATUS),
         headers: headers?.unwrap_or_default(),
     })
+}
+
+fn read_status(value: Value<'_>) -> Result<u16, Told> {
+    let status = value.integer(codes::INVALID_VALUE, 400..=599)?;
+    u16::try_from(status).map_err(|_| Told)
 }
 
 fn read_rate(table: &mut Table<'_>, what: &'static str, whole: Value<'_>) -> Result<Rate, Told> {
@@ -126,18 +138,28 @@ pub(super) fn read_routes(value: Value<'_>) -> Result<Vec<LimitedRoute>, Told> {
             }
             Ok(path)
         });
-        let local_http = table.required("rate_limit", |value| {
+        let limits = table.required("rate_limit", |value| {
             let mut table = value.table("`rate_limit` of a route")?;
-            let local = table.required("local", |value| {
+            let local = table.optional("local", |value| {
                 let mut table = value.table("`rate_limit.local` of a route")?;
                 let http = table.required("http", read_http);
                 table.finish();
                 http
             });
+            let global = table.optional("global", |value| {
+                let mut table = value.table("`rate_limit.global` of a route")?;
+                let descriptors = table.required("descriptors", global::read_descriptors);
+                table.finish();
+                descriptors
+            });
             table.finish();
-            local
+            match (local?, global?) {
+                (None, None) => Err(needs_one(value, &["local", "global"])),
+                some => Ok(some),
+            }
         });
         table.finish();
-        Ok(LimitedRoute { path: path?, local_http: local_http? })
+        let (path, (local_http, descriptors)) = (path?, limits?);
+        Ok(LimitedRoute { path, local_http, descriptors })
     })
 }

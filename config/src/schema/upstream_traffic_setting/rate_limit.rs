@@ -1,17 +1,27 @@
 //! `rate_limit` and `http_routes` of upstream traffic settings.
 
+mod global;
+
 use ironmesh_catalog::RateUnit;
 
 use super::super::{Form, Key, LeftOut, Shape};
 
 pub(super) const ALL: Shape = Shape {
     what: "`rate_limit`",
-    keys: &[Key {
-        name: "local",
-        about: "counted by each sidecar for itself",
-        form: Form::Table(&LOCAL),
-        left_out: LeftOut::Refused,
-    }],
+    keys: &[
+        Key {
+            name: "local",
+            about: "counted by each sidecar for itself",
+            form: Form::Table(&LOCAL),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "global",
+            about: "counted by a rate limit service for all",
+            form: Form::Table(&global::GLOBAL),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+    ],
 };
 
 const LOCAL: Shape = Shape {
@@ -130,12 +140,20 @@ pub(super) const ROUTE: Shape = Shape {
 
 const OF_ROUTE: Shape = Shape {
     what: "`rate_limit` of a route",
-    keys: &[Key {
-        name: "local",
-        about: "counted by each sidecar for itself",
-        form: Form::Table(&LOCAL_OF_ROUTE),
-        left_out: LeftOut::Refused,
-    }],
+    keys: &[
+        Key {
+            name: "local",
+            about: "counted by each sidecar for itself",
+            form: Form::Table(&LOCAL_OF_ROUTE),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "global",
+            about: "counted by the rate limit service of `rate_limit.global.http`",
+            form: Form::Table(&global::OF_ROUTE),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+    ],
 };
 
 const LOCAL_OF_ROUTE: Shape = Shape {

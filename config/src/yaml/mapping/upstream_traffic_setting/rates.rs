@@ -1,16 +1,18 @@
 //! Rate limits of an UpstreamTrafficSetting.
 
+mod global;
+
 use super::super::made::Made;
 use super::super::routes::path_regex;
 use super::super::{Context, Told};
 use super::renamed;
-use crate::table::{Table, Value};
+use crate::table::Value;
 
 /// Limits of all requests and connections.
 pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, Told> {
     let mut made = Made::default();
     let mut table = value.table("`rateLimit`")?;
-    let global = refuse_global(&mut table);
+    let global = table.optional("global", |value| made.put_table("global", value, global::all));
     let local = table.optional("local", |value| {
         made.put_table("local", value, |value| {
             let mut made = Made::default();
@@ -38,7 +40,8 @@ pub(super) fn route<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<M
         made.put_table("rate_limit", value, |value| {
             let mut made = Made::default();
             let mut table = value.table("`rateLimit` of a route")?;
-            let global = refuse_global(&mut table);
+            let global =
+                table.optional("global", |value| made.put_table("global", value, global::of_route));
             // Here it is of HTTP without a word.
             let local = table.optional("local", |value| {
                 made.put_table("local", value, |value| {
@@ -52,10 +55,6 @@ pub(super) fn route<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<M
     });
     table.finish();
     path.and(limit).map(|()| made)
-}
-
-fn refuse_global(table: &mut Table<'_>) -> Result<(), Told> {
-    table.not_served(&["global"], "this version counts requests at each sidecar alone")
 }
 
 fn local_tcp(value: Value<'_>) -> Result<Made<'_>, Told> {
