@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod finding;
 pub mod grants;
 pub mod hosts;
+pub mod http_routes;
 pub mod identity;
 pub mod name;
 pub mod policy;
@@ -41,10 +42,11 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, Descriptor, Entry, GlobalHttpLimit, HeaderCondition, HttpConnections, HttpMatch,
-    HttpRouteGroup, IdentityBinding, Level, LimitedRoute, LocalHttpLimit, Method, Namespace,
-    OutlierDetection, PathRegex, Rate, RateLimitService, RateUnit, RetryLimit, RouteRule,
-    SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget,
+    BoundIdentity, CallSettings, Descriptor, Entry, GlobalHttpLimit, HeaderCondition,
+    HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Level, LimitedRoute,
+    LocalHttpLimit, Method, Namespace, OutlierDetection, PathRegex, Rate, RateLimitService,
+    RateUnit, Reach, Retries, Retry, RetryDestination, RetryLimit, RouteRule, SplitBackend,
+    SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget,
     UpstreamTrafficSetting, Wanted,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};

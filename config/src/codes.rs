@@ -58,13 +58,17 @@ pub const NOTHING_TO_CALL: Code = Code(309);
 pub const REFUSED_BY_ENVOY: Code = Code(310);
 /// A namespace of which policy says something, and that no service is in.
 pub const EMPTY_NAMESPACE: Code = Code(313);
+/// Two objects that say the same of the same calls.
+pub const TREATED_TWICE: Code = Code(601);
+/// What is said of calls and has no effect on any.
+pub const IDLE_ROUTE: Code = Code(602);
 /// Two upstream traffic settings that say the same setting of the same services.
 pub const SAID_TWICE: Code = Code(611);
 /// An upstream traffic setting that can do nothing of what it says.
 pub const IDLE_SETTING: Code = Code(612);
 
 /// All of them, in order.
-pub const ALL: [Code; 28] = [
+pub const ALL: [Code; 30] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -91,6 +95,8 @@ pub const ALL: [Code; 28] = [
     NOTHING_TO_CALL,
     REFUSED_BY_ENVOY,
     EMPTY_NAMESPACE,
+    TREATED_TWICE,
+    IDLE_ROUTE,
     SAID_TWICE,
     IDLE_SETTING,
 ];

@@ -5,11 +5,13 @@
 //! it better than a schema could. Tests hold the two together: a key that only one of them knows, or a
 //! value that only one of them takes, fails them.
 
+mod http_route;
 mod http_route_group;
 mod identity_binding;
 mod json;
 mod markdown;
 mod namespace;
+mod retry;
 mod service;
 mod tcp_route;
 #[cfg(test)]
@@ -24,7 +26,7 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 8] = [
+pub const KINDS: [&Kind; 10] = [
     &service::KIND,
     &namespace::KIND,
     &http_route_group::KIND,
@@ -32,6 +34,8 @@ pub const KINDS: [&Kind; 8] = [
     &traffic_target::KIND,
     &identity_binding::KIND,
     &traffic_split::KIND,
+    &http_route::KIND,
+    &retry::KIND,
     &upstream_traffic_setting::KIND,
 ];
 

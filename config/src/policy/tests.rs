@@ -5,6 +5,7 @@ mod across;
 mod again;
 mod endpoints;
 mod external;
+mod http_route;
 mod http_route_group;
 mod identity_binding;
 mod large;
