@@ -49,8 +49,8 @@ fn unasked(draft: &Draft<'_>, setting: &UpstreamTrafficSetting) -> Option<Findin
         other.global_http.is_some()
             && match (&other.level, &setting.level) {
                 (Level::Service(one), Level::Service(other)) => one == other,
-                (Level::Service(one), Level::Namespace(namespace)) => one.namespace == *namespace,
-                (Level::Namespace(namespace), Level::Service(one)) => one.namespace == *namespace,
+                (Level::Service(one), Level::Namespace(namespace))
+                | (Level::Namespace(namespace), Level::Service(one)) => one.namespace == *namespace,
                 (Level::Namespace(one), Level::Namespace(other)) => one == other,
                 (Level::Mesh, _) | (_, Level::Mesh) => true,
             }

@@ -51,8 +51,7 @@ impl Counted {
         let text = asks(&limits.ip().to_string(), more);
         mesh.write_policy("settings.toml", &text);
         let limits = if has_service { Some(RateLimits::start(limits, 2).await) } else { None };
-        let apps =
-            (App::http1("store", socket(8080)).await, Ledger::start("store", socket(8090)).await);
+        let app = App::http1("store", socket(8080)).await;
         let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
         let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store:14001=14001");
         let buyer = mesh.envoy(&buyer).await;

@@ -74,7 +74,7 @@ pub(crate) fn http_filter_of(limit: &GlobalHttpLimit) -> HttpFilter {
         domain: limit.domain.to_string(),
         timeout: Some(duration(limit.timeout)),
         failure_mode_deny: !limit.fail_open,
-        rate_limit_service: asked(&limit.service),
+        rate_limit_service: Some(asked(&limit.service)),
         enable_x_ratelimit_headers: headers.into(),
         rate_limited_status: Some(HttpStatus { code: i32::from(limit.status) }),
         ..RateLimit::default()
@@ -95,21 +95,20 @@ fn cluster_name(service: &RateLimitService) -> String {
     format!("rate-limit|{}|{}", service.host, service.port)
 }
 
-fn asked(service: &RateLimitService) -> Option<RateLimitServiceConfig> {
+fn asked(service: &RateLimitService) -> RateLimitServiceConfig {
     let grpc = EnvoyGrpc {
         cluster_name: cluster_name(service),
         // By itself it would be the cluster's name, which servers refuse as no host.
         authority: service.to_string(),
         ..EnvoyGrpc::default()
     };
-    let config = RateLimitServiceConfig {
+    RateLimitServiceConfig {
         grpc_service: Some(GrpcService {
             target_specifier: Some(TargetSpecifier::EnvoyGrpc(grpc)),
             ..GrpcService::default()
         }),
         transport_api_version: ApiVersion::V3.into(),
-    };
-    Some(config)
+    }
 }
 
 fn action(entry: &Entry) -> Action {
