@@ -4,6 +4,7 @@
 mod access;
 mod services;
 mod splits;
+mod telemetries;
 #[cfg(test)]
 mod tests;
 mod treatments;
@@ -14,6 +15,7 @@ use crate::snapshot::Snapshot;
 pub use access::{AccessChange, Turn, Who};
 pub use services::ServiceChange;
 pub use splits::SplitChange;
+pub use telemetries::TelemetryChange;
 pub use treatments::TreatmentChange;
 
 /// What differs between two moments of a mesh, in order of names.
@@ -27,6 +29,8 @@ pub struct Difference {
     pub splits: Vec<SplitChange>,
     /// Objects that come, go or say otherwise how calls are treated on their way.
     pub treatments: Vec<TreatmentChange>,
+    /// Telemetry that comes, goes or is another.
+    pub telemetries: Vec<TelemetryChange>,
 }
 
 /// How something changes.
@@ -60,12 +64,17 @@ impl Difference {
             access: access::changes(before, after),
             splits: splits::changes(&before.specification, &after.specification),
             treatments: treatments::changes(&before.specification, &after.specification),
+            telemetries: telemetries::changes(&before.specification, &after.specification),
         }
     }
 
     /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
-        let Self { services, access, splits, treatments } = self;
-        services.is_empty() && access.is_empty() && splits.is_empty() && treatments.is_empty()
+        let Self { services, access, splits, treatments, telemetries } = self;
+        services.is_empty()
+            && access.is_empty()
+            && splits.is_empty()
+            && treatments.is_empty()
+            && telemetries.is_empty()
     }
 }

@@ -26,6 +26,7 @@ pub mod service;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
+pub mod telemetries;
 pub mod upstream_settings;
 pub mod verdict;
 pub mod way;
@@ -41,6 +42,9 @@ pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
+pub use policy::telemetry::{
+    AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,
+};
 pub use policy::{
     BoundIdentity, CallSettings, Descriptor, Entry, GlobalHttpLimit, HeaderCondition,
     HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Level, LimitedRoute,

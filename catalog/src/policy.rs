@@ -4,6 +4,7 @@
 mod http_route;
 mod level;
 mod rate_limit;
+pub mod telemetry;
 mod upstream_traffic_setting;
 
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@ use imbl::ordmap::DiffItem;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, ServiceName};
+use crate::policy::telemetry::Telemetry;
 use crate::policy::{
     HttpRoute, HttpRouteGroup, IdentityBinding, Namespace, Retry, TcpRoute, TrafficSplit,
     TrafficTarget, UpstreamTrafficSetting,
@@ -42,6 +43,9 @@ pub struct MeshSpecification {
     pub retries: OrdMap<(Name, Name), Arc<Retry>>,
     /// How services are spared, by namespace and name. Of each level one at most says a setting.
     pub upstream_traffic_settings: OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
+    /// What sidecars tell of calls, by namespace and name. Of each service and setting one at most is of the
+    /// same distance.
+    pub telemetries: OrdMap<(Name, Name), Arc<Telemetry>>,
 }
 
 impl MeshSpecification {
@@ -71,6 +75,7 @@ impl MeshSpecification {
             && self.http_routes == other.http_routes
             && self.retries == other.retries
             && self.upstream_traffic_settings == other.upstream_traffic_settings
+            && self.telemetries == other.telemetries
     }
 }
 

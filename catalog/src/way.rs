@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Spot;
+use crate::policy::telemetry::Telemetry;
 use crate::policy::{
     HttpMatch, HttpRoute, HttpRouteGroup, Retry, RouteRule, TcpRoute, TrafficTarget,
 };
@@ -170,6 +171,13 @@ impl Cited {
     pub fn retry(retry: &Retry) -> Self {
         let object = format!("retry `{}/{}`", retry.namespace, retry.name);
         Self { object, spot: retry.spot.clone() }
+    }
+}
+
+impl From<&Telemetry> for Cited {
+    fn from(telemetry: &Telemetry) -> Self {
+        let object = format!("telemetry `{}/{}`", telemetry.namespace, telemetry.name);
+        Self { object, spot: telemetry.spot.clone() }
     }
 }
 

@@ -67,8 +67,15 @@ pub const SAID_TWICE: Code = Code(611);
 /// An upstream traffic setting that can do nothing of what it says.
 pub const IDLE_SETTING: Code = Code(612);
 
+/// Two telemetries that say the same setting of the same services.
+pub const TELEMETRY_TWICE: Code = Code(641);
+/// A format of an access log that Envoy would refuse.
+pub const LOG_FORMAT: Code = Code(642);
+/// A telemetry of a service that no sidecar is in front of.
+pub const TELEMETRY_OF_NOBODY: Code = Code(643);
+
 /// All of them, in order.
-pub const ALL: [Code; 30] = [
+pub const ALL: [Code; 33] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -99,4 +106,7 @@ pub const ALL: [Code; 30] = [
     IDLE_ROUTE,
     SAID_TWICE,
     IDLE_SETTING,
+    TELEMETRY_TWICE,
+    LOG_FORMAT,
+    TELEMETRY_OF_NOBODY,
 ];

@@ -14,6 +14,7 @@ mod namespace;
 mod retry;
 mod service;
 mod tcp_route;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod traffic_split;
@@ -26,7 +27,7 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 10] = [
+pub const KINDS: [&Kind; 11] = [
     &service::KIND,
     &namespace::KIND,
     &http_route_group::KIND,
@@ -37,6 +38,7 @@ pub const KINDS: [&Kind; 10] = [
     &http_route::KIND,
     &retry::KIND,
     &upstream_traffic_setting::KIND,
+    &telemetry::KIND,
 ];
 
 /// A kind of object: an array of tables at the top of a document.
@@ -112,6 +114,8 @@ pub enum Form {
     },
     /// A whole number.
     Integer(RangeInclusive<u32>),
+    /// A number from 0 to 100, with 4 decimals at most.
+    Percent,
     /// `true` or `false`.
     Boolean,
     /// A list.
@@ -131,6 +135,8 @@ pub enum Form {
     },
     /// A form, or a list of at least one of it.
     OneOrMore(&'static Self),
+    /// One of a few words, or a table.
+    WordOrTable(fn() -> Vec<&'static str>, &'static Shape),
 }
 
 /// `name`, which all kinds have.

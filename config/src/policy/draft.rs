@@ -7,7 +7,7 @@ use imbl::OrdMap;
 use ironmesh_catalog::{
     Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace,
     PolicyRevision, Retry, Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute,
-    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    Telemetry, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 
 use super::part::{Definition, Definitions, Key, Part, Reference};
@@ -31,6 +31,7 @@ pub(super) struct Draft<'a> {
     pub(super) http_routes: Objects<'a, HttpRoute>,
     pub(super) retries: Objects<'a, Retry>,
     pub(super) upstream_traffic_settings: Objects<'a, UpstreamTrafficSetting>,
+    pub(super) telemetries: Objects<'a, Telemetry>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<&'a ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -61,6 +62,7 @@ impl<'a> Draft<'a> {
             &part.upstream_traffic_settings,
             findings,
         );
+        self.telemetries.add("telemetry", &part.telemetries, findings);
         self.accounts.extend(&part.accounts);
         self.references.extend(&part.references);
         self.may_be_defined.extend(part.may_be_defined.iter().map(String::as_str));
@@ -107,6 +109,7 @@ impl<'a> Draft<'a> {
             upstream_traffic_settings: self
                 .upstream_traffic_settings
                 .onto(&before.upstream_traffic_settings, Key::clone),
+            telemetries: self.telemetries.onto(&before.telemetries, Key::clone),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Namespace, Retry,
-    Service, ServiceAccount, ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
+    Service, ServiceAccount, ServiceName, Spot, TcpRoute, Telemetry, TrafficSplit, TrafficTarget,
     UpstreamTrafficSetting,
 };
 
@@ -32,6 +32,7 @@ pub(super) struct Part {
     pub(super) http_routes: Definitions<HttpRoute>,
     pub(super) retries: Definitions<Retry>,
     pub(super) upstream_traffic_settings: Definitions<UpstreamTrafficSetting>,
+    pub(super) telemetries: Definitions<Telemetry>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -55,6 +56,7 @@ impl Part {
         self.http_routes.damaged(damage);
         self.retries.damaged(damage);
         self.upstream_traffic_settings.damaged(damage);
+        self.telemetries.damaged(damage);
     }
 }
 
@@ -76,6 +78,7 @@ impl Part {
             && self
                 .upstream_traffic_settings
                 .are_same(&before.upstream_traffic_settings, PartialEq::eq)
+            && self.telemetries.are_same(&before.telemetries, PartialEq::eq)
     }
 
     /// Puts what it defines into `specification`, in place of what has the same names there.
@@ -94,6 +97,7 @@ impl Part {
         specification.http_routes.extend(self.http_routes.valid());
         specification.retries.extend(self.retries.valid());
         specification.upstream_traffic_settings.extend(self.upstream_traffic_settings.valid());
+        specification.telemetries.extend(self.telemetries.valid());
     }
 }
 

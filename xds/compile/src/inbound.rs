@@ -30,6 +30,7 @@ use crate::index::PolicyIndex;
 use crate::limits::unlimited;
 use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
+use crate::telemetry::Telling;
 use crate::tls::{self, MESH_ALPN};
 use crate::{authorization, rate_limit, tcp};
 
@@ -67,6 +68,7 @@ pub(crate) fn http_filter_chain(
     port: &ServicePort,
     protocol: Protocol,
     global: Option<&GlobalHttpLimit>,
+    telling: Telling<'_>,
 ) -> FilterChain {
     let mut filters = vec![authorization::deny_all()];
     if protocol == Protocol::GrpcWeb {
@@ -80,6 +82,7 @@ pub(crate) fn http_filter_chain(
         stat_prefix(port),
         route_name(port),
         filters,
+        telling,
     );
     FilterChain {
         name: format!("inbound|{port}"),
@@ -102,12 +105,14 @@ pub(crate) fn tcp_filter_chain(
     port: &ServicePort,
     access: &TcpAccess,
     settings: &UpstreamSettings,
+    telling: Telling<'_>,
 ) -> FilterChain {
     let peers = secret::authorization_name(port);
     let is_audited = snapshot.mode_of(service) == Mode::Audit;
     let local = settings.local_tcp(service);
     let local = local.map(|rate| rate_limit::local_tcp(rate, stat_prefix(port)));
-    let proxy = tcp::to_application(stat_prefix(port), local_cluster_name(port), is_audited);
+    let proxy =
+        tcp::to_application(stat_prefix(port), local_cluster_name(port), is_audited, telling);
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
+use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
     Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service, ServiceAccount,
     ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget, UpstreamSettings,
@@ -23,6 +24,7 @@ pub(crate) struct PolicyIndex {
     upstream_settings: UpstreamSettings,
     /// The ports of services that let all in.
     permissive: BTreeSet<ServicePort>,
+    telemetries: Arc<Telemetries>,
 }
 
 /// What a caller may ask.
@@ -44,6 +46,7 @@ impl PolicyIndex {
             http_routes: HttpRoutes::of_specification(specification),
             upstream_settings: UpstreamSettings::of(specification),
             permissive: BTreeSet::new(),
+            telemetries: Arc::new(Telemetries::of(specification)),
         };
         for service in specification.services.values() {
             let names = index.services.entry(service.account.clone()).or_default();
@@ -63,6 +66,11 @@ impl PolicyIndex {
     /// What is granted on `account`.
     pub(crate) fn grants_on(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
         self.grants.on(account)
+    }
+
+    /// What sidecars tell.
+    pub(crate) fn telemetries(&self) -> &Arc<Telemetries> {
+        &self.telemetries
     }
 
     /// The services that run as `account`.

@@ -27,6 +27,7 @@ use crate::http::{
 use crate::index::PolicyIndex;
 use crate::limits::Limits;
 use crate::shape::{ads, health_status, lb_endpoint, listener, never_panic, number};
+use crate::telemetry::Telling;
 use crate::{external, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
@@ -160,13 +161,14 @@ impl ByHost {
 }
 
 /// The listener that routes by `Host`.
-pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost) -> Listener {
+pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost, telling: Telling<'_>) -> Listener {
     let manager = connection_manager(
         Side::Outbound,
         by_host.escaped_slashes,
         "outbound".to_owned(),
         BY_HOST.to_owned(),
         by_host.looks_up.then(external::lookup).into_iter().collect(),
+        telling,
     );
     Listener {
         traffic_direction: TrafficDirection::Outbound.into(),

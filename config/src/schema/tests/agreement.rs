@@ -22,7 +22,7 @@ macro_rules! concat_condition {
 }
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 38] = [
+const LOADER_ALONE: [(&str, &str); 47] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -67,6 +67,15 @@ const LOADER_ALONE: [(&str, &str); 38] = [
     (concat_condition!("contains"), "one of six"),
     (concat_condition!("regex"), "one of six; what RE2 refuses"),
     (concat_condition!("present"), "one of six"),
+    ("telemetry.scope", "none of one service"),
+    ("telemetry.service", "none together with a scope"),
+    ("telemetry.access_log.format", "what Envoy refuses"),
+    ("telemetry.access_log.sink.file", "one of two keys; the path of a folder"),
+    ("telemetry.access_log.sink.open_telemetry", "one of two keys"),
+    ("telemetry.access_log.sink.attributes", "of records for a collector alone"),
+    ("telemetry.access_log.sink.open_telemetry.host", "what is no hostname"),
+    ("telemetry.access_log.filter.slower_than", "what is no duration"),
+    ("telemetry.tracing.open_telemetry.host", "what is no hostname"),
 ];
 
 #[test]

@@ -3,6 +3,7 @@
 mod instance;
 mod large;
 mod settings;
+mod telemetry;
 mod treated;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use uuid::Uuid;
 use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
 use settings::SettingShape;
+use telemetry::{TelemetryShape, telemetry};
 use treated::{TreatedShape, treated};
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
@@ -39,7 +41,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u16 = 15;
+const PARTS: u32 = 16;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -69,6 +71,7 @@ pub(super) struct Shape {
     settings: Vec<SettingShape>,
     /// Whether bindings of one account are those of the next.
     has_other_bindings: bool,
+    telemetry: TelemetryShape,
     proxies: Vec<ProxyShape>,
 }
 
@@ -237,10 +240,17 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         option::of(vec(0..PORTS.len(), 1..3)),
         0..=NAMESPACES * ROUTES,
     );
-    let ways = (groups, routes);
+    let ways = (groups, routes, telemetry());
     let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>());
     (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
-        |(modes, services, (groups, routes), targets, (splits, treated, settings), proxies)| {
+        |(
+            modes,
+            services,
+            (groups, routes, telemetry),
+            targets,
+            (splits, treated, settings),
+            proxies,
+        )| {
             let (mode, namespaces, has_other_bindings) = modes;
             Shape {
                 mode: mode.unwrap_or(Mode::Strict),
@@ -253,6 +263,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
                 treated,
                 settings,
                 has_other_bindings,
+                telemetry,
                 proxies,
             }
         },
@@ -260,8 +271,8 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
 }
 
 /// What becomes other at the next moment: the kinds of things, as bits, and of several things all or one.
-pub(super) fn step() -> impl Strategy<Value = (u16, Option<usize>)> {
-    let parts = prop_oneof![1 => 0..1_u16 << PARTS, 2 => (0..PARTS).prop_map(|part| 1 << part)];
+pub(super) fn step() -> impl Strategy<Value = (u32, Option<usize>)> {
+    let parts = prop_oneof![1 => 0..1_u32 << PARTS, 2 => (0..PARTS).prop_map(|part| 1 << part)];
     (parts, option::of(0..8_usize))
 }
 
@@ -307,6 +318,7 @@ impl Shape {
             treated: Vec::new(),
             settings: Vec::new(),
             has_other_bindings: false,
+            telemetry: TelemetryShape::new(),
             proxies: [proxy(0, participates)]
                 .into_iter()
                 .chain(others(1))
@@ -336,8 +348,8 @@ impl Shape {
 
     /// This shape with some parts of another, of several things `only` one or all: the next moment of the
     /// mesh.
-    pub(super) fn with_parts_of(&self, other: &Self, (parts, only): (u16, Option<usize>)) -> Self {
-        let takes = |part: u16| parts & (1 << part) != 0;
+    pub(super) fn with_parts_of(&self, other: &Self, (parts, only): (u32, Option<usize>)) -> Self {
+        let takes = |part: u32| parts & (1 << part) != 0;
         let mut next = self.clone();
         if takes(0) {
             next.groups = some_of(&self.groups, &other.groups, only);
@@ -397,6 +409,9 @@ impl Shape {
         }
         if takes(14) {
             take_over(&mut next.settings, &other.settings, only);
+        }
+        if takes(15) {
+            next.telemetry.clone_from(&other.telemetry);
         }
         next
     }
@@ -503,6 +518,7 @@ impl Shape {
             http_route_groups: groups.collect(),
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
+            telemetries: telemetry::build(&self.telemetry, |n| self.service_name(n)),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
             upstream_traffic_settings: order.of(self.settings()).into_iter().collect(),
             ..MeshSpecification::default()
