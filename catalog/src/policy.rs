@@ -4,6 +4,7 @@
 mod fault;
 mod http_route;
 mod level;
+mod rate_limit;
 pub mod telemetry;
 mod upstream_traffic_setting;
 
@@ -20,6 +21,10 @@ pub use fault::{Abort, AbortWith, Delay, Fault, Percent};
 pub use http_route::{CallSettings, HttpRoute, Reach, Retries, Retry, RetryDestination};
 
 pub use level::Level;
+pub use rate_limit::{
+    Descriptor, Entry, GlobalHttpLimit, HeaderCondition, LimitedRoute, LocalHttpLimit, Rate,
+    RateLimitService, RateUnit, Wanted,
+};
 pub use upstream_traffic_setting::{
     HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
 };

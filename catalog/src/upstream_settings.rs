@@ -7,9 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{
-    HttpConnections, Level, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
+    Descriptor, Entry, GlobalHttpLimit, HttpConnections, Level, LimitedRoute, LocalHttpLimit,
+    OutlierDetection, Rate, RateLimitService, RetryLimit, TcpConnections, UpstreamTrafficSetting,
 };
-use crate::service::Service;
+use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
 use crate::way::Cited;
 
@@ -72,6 +73,26 @@ impl UpstreamSettings {
         self.decided(service, |object| object.outlier_detection.as_ref()).map(|(one, _)| one)
     }
 
+    /// `rate_limit.local.http` of requests to `service`.
+    pub fn local_http(&self, service: &Service) -> Option<&LocalHttpLimit> {
+        self.decided(service, |object| object.local_http.as_ref()).map(|(one, _)| one)
+    }
+
+    /// `rate_limit.local.tcp` of connections to `service`.
+    pub fn local_tcp(&self, service: &Service) -> Option<Rate> {
+        self.decided(service, |object| object.local_tcp.as_ref()).map(|(one, _)| *one)
+    }
+
+    /// `rate_limit.global.http` of requests to `service`.
+    pub fn global_http(&self, service: &Service) -> Option<&GlobalHttpLimit> {
+        self.decided(service, |object| object.global_http.as_ref()).map(|(one, _)| one)
+    }
+
+    /// `http_routes` of requests to `service`.
+    pub fn http_routes(&self, service: &Service) -> &[LimitedRoute] {
+        self.decided(service, |object| object.http_routes.as_ref()).map_or(&[], |(all, _)| all)
+    }
+
     /// All that is said of `service`, in the order of the reference.
     pub fn said(&self, service: &Service) -> Vec<Said> {
         let mut said = Vec::new();
@@ -87,7 +108,43 @@ impl UpstreamSettings {
         if let Some((one, by)) = self.decided(service, |object| object.outlier_detection.as_ref()) {
             tell(&mut said, by, "outlier_detection", outlier_words(one));
         }
+        // What is outside of the mesh has no sidecar that could count.
+        if service.external.is_none() {
+            self.tell_rates(service, &mut said);
+        }
         said
+    }
+
+    fn tell_rates(&self, service: &Service, said: &mut Vec<Said>) {
+        let is_http = |port: &Port| port.protocol.is_http();
+        let has_http = service.ports.iter().any(is_http);
+        if let Some((one, by)) = self.decided(service, |object| object.local_http.as_ref())
+            && has_http
+        {
+            tell(said, by, "rate_limit.local", vec![("http", local_http_words(one))]);
+        }
+        if let Some((rate, by)) = self.decided(service, |object| object.local_tcp.as_ref())
+            && !service.ports.iter().all(is_http)
+        {
+            tell(said, by, "rate_limit.local", vec![("tcp", rate.to_string())]);
+        }
+        let global = self.decided(service, |object| object.global_http.as_ref());
+        if let Some((one, by)) = global
+            && has_http
+        {
+            tell(said, by, "rate_limit.global", vec![("http", global_http_words(one))]);
+        }
+        if let Some((routes, by)) = self.decided(service, |object| object.http_routes.as_ref())
+            && has_http
+        {
+            for LimitedRoute { path, local_http, descriptors } in routes {
+                let key = format!("http_routes `{}` rate_limit", path.text);
+                let local = local_http.as_ref().map(|one| ("local.http", local_http_words(one)));
+                let global = descriptors.as_ref().filter(|_| global.is_some());
+                let global = global.map(|all| ("global.descriptors", descriptors_words(all)));
+                tell(said, by, &key, local.into_iter().chain(global).collect());
+            }
+        }
     }
 }
 
@@ -158,4 +215,40 @@ fn outlier_words(detection: &OutlierDetection) -> Vec<Words> {
         ("max_ejection_percent", format!("{max_ejection_percent} %")),
     ];
     counts.into_iter().flatten().chain(others).collect()
+}
+
+fn local_http_words(limit: &LocalHttpLimit) -> String {
+    let LocalHttpLimit { rate, status, headers } = limit;
+    let headers: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    let headers =
+        if headers.is_empty() { String::new() } else { format!(" with {}", headers.join(", ")) };
+    format!("{rate}, else {status}{headers}")
+}
+
+fn global_http_words(limit: &GlobalHttpLimit) -> String {
+    let descriptors = descriptors_words(&limit.descriptors);
+    let asked = asked(&limit.service, &limit.domain, limit.fail_open);
+    format!("{asked}, of {descriptors}, else {}", limit.status)
+}
+
+/// Who is asked.
+fn asked(service: &RateLimitService, domain: &str, fail_open: bool) -> String {
+    let without = if fail_open { "passes" } else { "is refused" };
+    format!("what {service} says of `{domain}` (without an answer it {without})")
+}
+
+fn descriptors_words(all: &[Descriptor]) -> String {
+    let entry = |entry: &Entry| match entry {
+        Entry::GenericKey { key, value } => {
+            format!("{}={value}", key.as_deref().unwrap_or("generic_key"))
+        }
+        Entry::RemoteAddress => "remote_address".to_owned(),
+        Entry::RequestHeader { name, key } => format!("{key}=<{name}>"),
+        Entry::HeaderValueMatch { key, value, .. } => {
+            format!("{}={value}", key.as_deref().unwrap_or("header_match"))
+        }
+    };
+    let one = |one: &Descriptor| one.0.iter().map(entry).collect::<Vec<_>>().join(" ");
+    let all: Vec<_> = all.iter().map(|descriptor| format!("({})", one(descriptor))).collect();
+    all.join(", ")
 }

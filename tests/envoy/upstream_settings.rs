@@ -1,6 +1,8 @@
 //! Upstream traffic settings: callers ask no more at once than is said, and nothing of who answers badly.
 
+mod asked;
 mod outliers;
+mod rates;
 
 use ironmesh_tests::{Envoy, Http1Connection, Response, TcpConnection, eventually, get_once};
 

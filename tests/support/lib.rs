@@ -33,6 +33,7 @@ pub mod mesh;
 pub mod process;
 pub mod programs;
 pub mod proxy_options;
+pub mod rate_limits;
 pub mod tls;
 pub mod xds;
 
@@ -49,3 +50,4 @@ pub use load::{Load, LoadReport};
 pub use mesh::Mesh;
 pub use programs::{Programs, require_bench, require_consul, require_etcd, require_ironmesh};
 pub use proxy_options::ProxyOptions;
+pub use rate_limits::RateLimits;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Level;
+use super::{GlobalHttpLimit, Level, LimitedRoute, LocalHttpLimit, Rate};
 use crate::finding::Spot;
 use crate::name::Name;
 
@@ -23,6 +23,15 @@ pub struct UpstreamTrafficSetting {
     pub http: Option<HttpConnections>,
     /// `outlier_detection`.
     pub outlier_detection: Option<OutlierDetection>,
+    /// `rate_limit.local.http`: of the requests to each sidecar of a service.
+    pub local_http: Option<LocalHttpLimit>,
+    /// `rate_limit.local.tcp`: of the connections to each sidecar of a service.
+    pub local_tcp: Option<Rate>,
+    /// `rate_limit.global.http`: of the requests to all sidecars of all services together.
+    pub global_http: Option<GlobalHttpLimit>,
+    /// `http_routes`, in the order of the file: the first of whose path a request is has it, instead of
+    /// what is said of all requests. Never empty.
+    pub http_routes: Option<Vec<LimitedRoute>>,
     /// Where it is written.
     pub spot: Spot,
 }
@@ -96,9 +105,24 @@ impl OutlierDetection {
 impl PartialEq for UpstreamTrafficSetting {
     fn eq(&self, other: &Self) -> bool {
         // Taken apart, so that no field is forgotten. Where it is written is no matter.
-        let Self { namespace, name, level, tcp, http, outlier_detection, spot: _ } = self;
+        let Self {
+            namespace,
+            name,
+            level,
+            tcp,
+            http,
+            outlier_detection,
+            local_http,
+            local_tcp,
+            global_http,
+            http_routes,
+            spot: _,
+        } = self;
         (namespace, name, level) == (&other.namespace, &other.name, &other.level)
             && (tcp, http) == (&other.tcp, &other.http)
             && *outlier_detection == other.outlier_detection
+            && (local_http, local_tcp) == (&other.local_http, &other.local_tcp)
+            && *global_http == other.global_http
+            && *http_routes == other.http_routes
     }
 }

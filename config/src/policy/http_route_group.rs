@@ -150,7 +150,7 @@ fn read_header(
 }
 
 /// Whether `text` is a token of RFC 9110, section 5.6.2: the form of methods and header names.
-fn is_token(text: &str) -> bool {
+pub(super) fn is_token(text: &str) -> bool {
     let is_token_byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !text.is_empty() && text.bytes().all(is_token_byte)
 }

@@ -11,10 +11,14 @@ use crate::codes;
 /// What an upstream traffic setting may say, and whether it does.
 type Setting = (&'static str, fn(&UpstreamTrafficSetting) -> bool);
 
-const SETTINGS: [Setting; 3] = [
+const SETTINGS: [Setting; 7] = [
     ("connection_settings.tcp", |one| one.tcp.is_some()),
     ("connection_settings.http", |one| one.http.is_some()),
     ("outlier_detection", |one| one.outlier_detection.is_some()),
+    ("rate_limit.local.http", |one| one.local_http.is_some()),
+    ("rate_limit.local.tcp", |one| one.local_tcp.is_some()),
+    ("rate_limit.global.http", |one| one.global_http.is_some()),
+    ("http_routes", |one| one.http_routes.is_some()),
 ];
 
 /// Tells the settings of `draft` of which one would win silently, and those that do nothing.
@@ -33,7 +37,34 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             findings.extend(draft.services.get(&key).and_then(|service| idle(setting, service)));
         }
     }
+    findings.extend(draft.upstream_traffic_settings.iter().filter_map(|one| unasked(draft, one)));
     draft.findings.extend(findings);
+}
+
+/// A setting that says what a rate limit service is told of a route, where none is asked.
+fn unasked(draft: &Draft<'_>, setting: &UpstreamTrafficSetting) -> Option<Finding> {
+    let mut routes = setting.http_routes.iter().flatten();
+    let route = routes.find(|route| route.descriptors.is_some())?;
+    let is_asked = |other: &UpstreamTrafficSetting| {
+        other.global_http.is_some()
+            && match (&other.level, &setting.level) {
+                (Level::Service(one), Level::Service(other)) => one == other,
+                (Level::Service(one), Level::Namespace(namespace))
+                | (Level::Namespace(namespace), Level::Service(one)) => one.namespace == *namespace,
+                (Level::Namespace(one), Level::Namespace(other)) => one == other,
+                (Level::Mesh, _) | (_, Level::Mesh) => true,
+            }
+    };
+    if draft.upstream_traffic_settings.iter().any(is_asked) {
+        return None;
+    }
+    let message = format!(
+        "the `descriptors` of route `{}` do nothing: no `rate_limit.global.http` says who is asked",
+        route.path.text
+    );
+    let finding = Finding::warning(codes::IDLE_SETTING, Some(setting.spot.clone()), message);
+    let help = "say it of the service, of its namespace or of the mesh";
+    Some(finding.label("told to nobody").help(help))
 }
 
 fn said_twice(
@@ -55,11 +86,30 @@ fn idle(setting: &UpstreamTrafficSetting, service: &Service) -> Option<Finding> 
         .external
         .as_ref()
         .is_some_and(|external| external.resolution == Resolution::Passthrough);
+    let limits_requests = setting.local_http.is_some()
+        || setting.global_http.is_some()
+        || setting.http_routes.is_some();
+    let limits_connections = setting.local_tcp.is_some();
+    let limits_rates = limits_requests || limits_connections;
+    let has_tcp = service.ports.iter().any(|port| !port.protocol.is_http());
     let (key, reason, help) = if service.ports.is_empty() {
         ("what it says", "it has no ports, so nobody calls it", "give the service `ports`")
     } else if setting.http.is_some() && !has_http {
         let help = "say it of `tcp`, or take it out";
         ("`connection_settings.http`", "it has no HTTP port", help)
+    } else if limits_rates && service.external.is_some() {
+        ("its rate limit", "it is outside of the mesh, where no sidecar counts", "take it out")
+    } else if limits_rates && service.is_subset() {
+        let help = "say it of the whole service";
+        ("its rate limit", "it is a part of another, whose sidecars do not tell parts apart", help)
+    } else if limits_requests && !has_http {
+        ("its limit of requests", "it has no HTTP port", "say it of `tcp`, or take it out")
+    } else if limits_connections && !has_tcp {
+        (
+            "its rate limit of connections",
+            "all of its ports are HTTP",
+            "say it of `http`, or take it out",
+        )
     } else if setting.outlier_detection.is_some() && is_passed_through {
         let help = "name hosts with `resolution = \"dns\"`, or take it out";
         ("`outlier_detection`", "each of its hosts is where its name leads", help)

@@ -2,6 +2,7 @@
 
 mod connections;
 mod outliers;
+mod rate_limit;
 
 use ironmesh_catalog::UpstreamTrafficSetting;
 
@@ -16,12 +17,17 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let level = level::read(&mut table);
     let connections = table.optional("connection_settings", connections::read);
     let outliers = table.optional("outlier_detection", outliers::read);
-    let is_empty = matches!((&connections, &outliers), (Ok(None), Ok(None)));
+    let rates = table.optional("rate_limit", rate_limit::read);
+    let routes = table.optional("http_routes", rate_limit::read_routes);
+    let is_empty = matches!((&connections, &outliers), (Ok(None), Ok(None)))
+        && matches!((&rates, &routes), (Ok(None), Ok(None)));
     let says_nothing = if is_empty { says_nothing(&table) } else { Ok(()) };
     if let Ok(id) = id {
         let level = level.level(&id, part);
         let setting = || {
             let (tcp, http) = connections?.unwrap_or_default();
+            let rate_limit::Limits { local_http, local_tcp, global_http } =
+                rates?.unwrap_or_default();
             says_nothing?;
             Ok(UpstreamTrafficSetting {
                 namespace: id.namespace.clone(),
@@ -30,6 +36,10 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 tcp,
                 http,
                 outlier_detection: outliers?,
+                local_http,
+                local_tcp,
+                global_http,
+                http_routes: routes?,
                 spot: id.spot.clone(),
             })
         };
@@ -42,7 +52,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 fn says_nothing(table: &Table<'_>) -> Result<(), Told> {
     let message = "an upstream traffic setting needs a setting";
     let finding = ironmesh_catalog::Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
-    let help = "say `connection_settings` or `outlier_detection`, or take the object out";
+    let help = "say what holds of connections, outliers or rates, or take the object out";
     Err(table.tell(finding.label("says nothing").help(help)))
 }
 

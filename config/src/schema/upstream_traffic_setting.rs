@@ -1,5 +1,7 @@
 //! `[[upstream_traffic_setting]]`. It is read in `policy/upstream_traffic_setting.rs`.
 
+mod rate_limit;
+
 use super::{DURATION, Form, Key, Kind, LeftOut, NAME, NAMESPACE, SCOPE, Shape};
 
 pub(super) const KIND: Kind = Kind {
@@ -27,6 +29,18 @@ pub(super) const KIND: Kind = Kind {
                 name: "outlier_detection",
                 about: "when a sidecar of a caller takes an endpoint for broken, by what it answers",
                 form: Form::Table(&OUTLIERS),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
+            Key {
+                name: "rate_limit",
+                about: "how often something may be asked of each sidecar of the service",
+                form: Form::Table(&rate_limit::ALL),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
+            Key {
+                name: "http_routes",
+                about: "limits of their own for some paths, instead of that of all requests; at most 100",
+                form: Form::AtLeastOne(&Form::Table(&rate_limit::ROUTE)),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
         ],

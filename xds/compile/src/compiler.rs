@@ -9,6 +9,7 @@ use ironmesh_catalog::{
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
 
+use crate::rate_limit::global;
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::Telling;
 use crate::{inbound, outbound, upstream};
@@ -173,9 +174,18 @@ impl Compiler {
             // Envoy takes a listener before it has its routes.
             compiled.needs(self.shared.inbound_routes(service, service_port));
             let protocol = port.protocol;
-            let chain =
-                inbound::http_filter_chain(&snapshot, service, service_port, protocol, telling);
-            return Some(chain);
+            let global = self.shared.upstream_settings().global_http(service).cloned();
+            if let Some(limit) = &global {
+                compiled.needs(self.shared.encoder.encode(&global::cluster(&limit.service)));
+            }
+            return Some(inbound::http_filter_chain(
+                &snapshot,
+                service,
+                service_port,
+                protocol,
+                global.as_ref(),
+                telling,
+            ));
         }
         let access = snapshot.tcp_accesses.ports.get(service_port)?;
         let authorization = self.shared.tcp_authorization(service_port, access);
@@ -184,7 +194,8 @@ impl Compiler {
             return None;
         }
         compiled.needs(authorization);
-        Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access, telling))
+        let settings = self.shared.upstream_settings();
+        Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access, settings, telling))
     }
 
     /// The proxy's declared upstreams.

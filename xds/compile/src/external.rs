@@ -61,7 +61,7 @@ pub(crate) fn cluster(
     };
     match (external.resolution, &external.hostname) {
         (Resolution::Dns, Some(hostname)) => Cluster {
-            cluster_discovery_type: Some(custom("envoy.clusters.dns", any(&looked_up()))),
+            cluster_discovery_type: Some(by_dns()),
             load_assignment: Some(ClusterLoadAssignment {
                 cluster_name: service_port.to_string(),
                 endpoints: vec![LocalityLbEndpoints {
@@ -99,6 +99,11 @@ pub(crate) fn cluster(
             ..choosing
         },
     }
+}
+
+/// Looked up by DNS.
+pub(crate) fn by_dns() -> ClusterDiscoveryType {
+    custom("envoy.clusters.dns", any(&looked_up()))
 }
 
 pub(crate) fn custom(name: &str, config: Any) -> ClusterDiscoveryType {

@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{
-    Application, Health, Mode, Protocol, Proxy, Service, ServicePort, Snapshot, TcpAccess,
+    Application, GlobalHttpLimit, Health, Mode, Protocol, Proxy, Service, ServicePort, Snapshot,
+    TcpAccess, UpstreamSettings,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
@@ -31,7 +32,7 @@ use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
 use crate::telemetry::Telling;
 use crate::tls::{self, MESH_ALPN};
-use crate::{authorization, tcp};
+use crate::{authorization, rate_limit, tcp};
 
 /// The name of the listener for the mesh.
 pub const LISTENER: &str = "inbound";
@@ -66,12 +67,15 @@ pub(crate) fn http_filter_chain(
     service: &Service,
     port: &ServicePort,
     protocol: Protocol,
+    global: Option<&GlobalHttpLimit>,
     telling: Telling<'_>,
 ) -> FilterChain {
     let mut filters = vec![authorization::deny_all()];
     if protocol == Protocol::GrpcWeb {
         filters.push(grpc_web());
     }
+    filters.push(rate_limit::local_filter());
+    filters.extend(global.map(rate_limit::global::http_filter_of));
     let manager = connection_manager(
         Side::Inbound,
         service.escaped_slashes,
@@ -91,6 +95,8 @@ pub(crate) fn http_filter_chain(
 /// The chain of one TCP service port: as [`http_filter_chain`], but a caller is judged in the handshake.
 /// Afterwards it would be too late where the server speaks first.
 ///
+/// At most as many connections as `settings` say are taken.
+///
 /// Envoy ends the connections of a chain that is no more the same, within its drain time: so the name
 /// counts the withdrawals.
 pub(crate) fn tcp_filter_chain(
@@ -98,19 +104,19 @@ pub(crate) fn tcp_filter_chain(
     service: &Service,
     port: &ServicePort,
     access: &TcpAccess,
+    settings: &UpstreamSettings,
     telling: Telling<'_>,
 ) -> FilterChain {
     let peers = secret::authorization_name(port);
     let is_audited = snapshot.mode_of(service) == Mode::Audit;
+    let local = settings.local_tcp(service);
+    let local = local.map(|rate| rate_limit::local_tcp(rate, stat_prefix(port)));
+    let proxy =
+        tcp::to_application(stat_prefix(port), local_cluster_name(port), is_audited, telling);
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),
-        filters: vec![tcp::to_application(
-            stat_prefix(port),
-            local_cluster_name(port),
-            is_audited,
-            telling,
-        )],
+        filters: local.into_iter().chain([proxy]).collect(),
         ..chain(snapshot, port)
     }
 }
@@ -142,14 +148,24 @@ pub(crate) fn route_configuration(
     port: &ServicePort,
 ) -> RouteConfiguration {
     let local = ClusterSpecifier::Cluster(local_cluster_name(port));
-    let action = RouteAction { cluster_specifier: Some(local), ..RouteAction::default() };
+    let action = forward(RouteAction { cluster_specifier: Some(local), ..RouteAction::default() });
+    let settings = index.upstream_settings();
+    // Authorization is said of the virtual host, and so of all of its routes.
+    let mut typed_per_filter_config = authorization::per_route(index, snapshot, service, port);
+    typed_per_filter_config.extend(rate_limit::local_http(settings.local_http(service)));
+    let global = settings.global_http(service);
+    let rate_limits =
+        global.map(|limit| rate_limit::global::descriptors(&limit.descriptors)).unwrap_or_default();
+    let mut routes = rate_limit::routes(settings.http_routes(service), &action);
+    routes.push(every_request(action));
     RouteConfiguration {
         name: route_name(port),
         virtual_hosts: vec![VirtualHost {
             name: "inbound".to_owned(),
             domains: vec!["*".to_owned()],
-            routes: vec![every_request(forward(action))],
-            typed_per_filter_config: authorization::per_route(index, snapshot, service, port),
+            routes,
+            typed_per_filter_config,
+            rate_limits,
             ..VirtualHost::default()
         }],
         ..RouteConfiguration::default()

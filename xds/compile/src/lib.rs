@@ -24,6 +24,7 @@ mod limits;
 pub mod origin;
 mod outbound;
 mod plaintext;
+mod rate_limit;
 pub mod rendering;
 mod secret;
 mod shape;

@@ -121,7 +121,7 @@ pub(crate) fn unlimited() -> Option<CircuitBreakers> {
     Limits::default().thresholds(u32::MAX, None)
 }
 
-fn duration(time: std::time::Duration) -> Duration {
+pub(crate) fn duration(time: std::time::Duration) -> Duration {
     Duration {
         // (What policy takes is days at most.)
         seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),

@@ -61,7 +61,8 @@ pub fn origins(
         if resource_type == ResourceType::Route && !is_authorization {
             trace.treated(service);
         }
-        if resource_type == ResourceType::Cluster {
+        let has_settings = [ResourceType::Cluster, ResourceType::Route].contains(&resource_type);
+        if has_settings {
             trace.upstream_settings(service);
         }
         trace.service(service);

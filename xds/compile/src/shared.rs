@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
     Collector, EndpointSource, Service, ServiceAccount, ServicePort, Snapshot, TcpAccess,
+    UpstreamSettings,
 };
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
@@ -163,6 +164,10 @@ impl Shared {
         }
         resources.insert(self.trust_bundle());
         Scope { resources, callable, by_host }
+    }
+
+    pub(crate) fn upstream_settings(&self) -> &UpstreamSettings {
+        self.index.upstream_settings()
     }
 
     pub(crate) fn trust_bundle(&self) -> Arc<Resource> {

@@ -74,6 +74,11 @@ pub fn closed(refused: &Resource) -> Option<Resource> {
     // What is refused may be in the rules that would only judge.
     rules.shadow_rules = None;
     rules.rules.as_mut()?.policies.clear();
+    // Or in what else the routes say, which is no matter where nothing is allowed.
+    let host = routes.virtual_hosts.first_mut()?;
+    host.typed_per_filter_config.retain(|filter, _| filter == RBAC_FILTER);
+    let of_all_requests = host.routes.len().saturating_sub(1);
+    host.routes.drain(..of_all_requests);
     put(&mut routes, &rbac)?;
     Some(Resource::new(&routes).urgent())
 }

@@ -135,3 +135,40 @@ fn a_setting_that_does_nothing_is_a_warning() {
     let told = of("stroe", "outlier_detection.consecutive_5xx = 1");
     assert!(told.contains("error[IM0201]: there is no service `stroe`"), "{told}");
 }
+
+#[test]
+fn rates_without_unit_or_beyond_their_bounds_are_told() {
+    let http = |text: &str| format!("rate_limit.local.http = {{ {text} }}");
+    let rate = "requests = 1, unit = \"second\"";
+    let with_header =
+        |header: &str| http(&format!("{rate}, response_headers_to_add = [{{ {header} }}]"));
+    let route = format!("{{ path_regex = \"/a\", rate_limit.local.http = {{ {rate} }} }}");
+    for (text, told) in [
+        (http("requests = 1"), "error[IM0103]: `rate_limit.local.http` needs `unit`"),
+        (http("unit = \"second\""), "error[IM0103]: `rate_limit.local.http` needs `requests`"),
+        (http("requests = 0, unit = \"second\""), "`requests` must be from 1 to"),
+        (http("requests = 1, unit = \"day\""), "error[IM0105]: there is no unit `day`"),
+        (
+            http("requests = 4294967295, unit = \"hour\", burst = 1"),
+            "`requests` and `burst` are more than 4294967295 together",
+        ),
+        (
+            http(&format!("{rate}, response_status_code = 200")),
+            "`response_status_code` must be from 400 to 599: `200`",
+        ),
+        (with_header("name = \":status\", value = \"x\""), "`:status` is no header"),
+        (with_header("name = \"Host\", value = \"x\""), "`host` is no header"),
+        (with_header("name = \"a\", value = \"x\\r\\ny: z\""), "without control characters"),
+        ("rate_limit = {}".to_owned(), "error[IM0103]: `rate_limit` is empty"),
+        ("rate_limit.local = {}".to_owned(), "error[IM0103]: `local` is empty"),
+        ("http_routes = []".to_owned(), "error[IM0304]: `http_routes` is empty"),
+        (
+            format!("http_routes = [{route}, {route}]"),
+            "error[IM0202]: the route `/a` is given twice",
+        ),
+        (format!("http_routes = [{}]", route.replace("/a", "/(")), "error[IM0302]"),
+    ] {
+        let found = finding(&of_the_store(&text));
+        assert!(found.contains(told), "{text}: {found}");
+    }
+}

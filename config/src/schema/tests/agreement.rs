@@ -10,8 +10,19 @@ use super::validators;
 use crate::schema::{KINDS, Shape};
 use crate::{Document, load_documents};
 
+/// A key of the conditions on headers in a descriptor.
+macro_rules! concat_condition {
+    ($key:literal) => {
+        concat!(
+            "upstream_traffic_setting.rate_limit.global.http.descriptors[].entries[]",
+            ".header_value_match.headers[].",
+            $key
+        )
+    };
+}
+
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 34] = [
+const LOADER_ALONE: [(&str, &str); 49] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -37,6 +48,27 @@ const LOADER_ALONE: [(&str, &str); 34] = [
     ("retry.retry_policy.retry_on", "a condition that there is not"),
     ("upstream_traffic_setting.connection_settings.http.max_retries", "not with a budget"),
     ("upstream_traffic_setting.connection_settings.http.retry_budget", "not with `max_retries`"),
+    ("upstream_traffic_setting.rate_limit.local.http.burst", "not too many with the others"),
+    ("upstream_traffic_setting.rate_limit.local.http.requests", "not too many with `burst`"),
+    ("upstream_traffic_setting.rate_limit.local.tcp.burst", "not too many with the others"),
+    ("upstream_traffic_setting.rate_limit.local.tcp.connections", "not too many with `burst`"),
+    ("upstream_traffic_setting.http_routes[].rate_limit.local.http.burst", "not too many"),
+    ("upstream_traffic_setting.http_routes[].path_regex", "what RE2 refuses"),
+    ("upstream_traffic_setting.rate_limit.global.http.rate_limit_service.host", "what is no host"),
+    (
+        "upstream_traffic_setting.http_routes[].rate_limit.global.descriptors[].entries[].remote_address",
+        "one of four",
+    ),
+    (
+        "upstream_traffic_setting.rate_limit.global.http.descriptors[].entries[].remote_address",
+        "one of four",
+    ),
+    (concat_condition!("exact"), "one of six"),
+    (concat_condition!("prefix"), "one of six"),
+    (concat_condition!("suffix"), "one of six"),
+    (concat_condition!("contains"), "one of six"),
+    (concat_condition!("regex"), "one of six; what RE2 refuses"),
+    (concat_condition!("present"), "one of six"),
     ("telemetry.scope", "none of one service"),
     ("telemetry.service", "none together with a scope"),
     ("telemetry.access_log.format", "what Envoy refuses"),

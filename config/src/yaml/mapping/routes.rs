@@ -48,7 +48,12 @@ fn http_match<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>
     Ok(made)
 }
 
-fn path_regex<'a>(made: &mut Made<'a>, path: Value<'a>, regex: &'a str, context: &Context<'_, 'a>) {
+pub(super) fn path_regex<'a>(
+    made: &mut Made<'a>,
+    path: Value<'a>,
+    regex: &'a str,
+    context: &Context<'_, 'a>,
+) {
     let at = path.written().span();
     let whole = paths::whole(regex);
     if let Some(whole) = &whole {

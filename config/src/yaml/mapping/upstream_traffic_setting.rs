@@ -1,5 +1,7 @@
 //! Open Service Mesh's UpstreamTrafficSetting.
 
+mod rates;
+
 use ironmesh_catalog::Name;
 use toml::de::DeValue;
 
@@ -16,12 +18,15 @@ pub(super) fn read<'a>(
 ) -> Result<(), Told> {
     let mut spec = resource.spec("an UpstreamTrafficSetting", has_spec)?;
     let host = spec.required("host", |value| service(made, value, resource, context));
-    let later = spec.not_served(&["rateLimit", "httpRoutes"], "take it out of the policy");
+    let rates = spec.optional("rateLimit", |value| made.put_table("rate_limit", value, rates::all));
+    let routes = spec.optional("httpRoutes", |value| {
+        made.put_list("http_routes", value, |item| rates::route(item, context).map(Some))
+    });
     let connections = spec.optional("connectionSettings", |value| {
         made.put_table("connection_settings", value, connections)
     });
     spec.finish();
-    host.and(later).and(connections).map(|_| ())
+    host.and(rates).and(routes).and(connections).map(|_| ())
 }
 
 /// The service that a host is of: `<service>.<namespace>` and whatever is behind it.

@@ -45,3 +45,38 @@ fn a_host_is_that_of_a_service_of_the_namespace() {
         assert!(findings.iter().any(|one| one.starts_with(told)), "{host}: {findings:#?}");
     }
 }
+
+#[test]
+fn rates_of_open_service_mesh_are_rates_here_and_paths_are_whole() {
+    let rates = "  rateLimit:\n    local:\n      tcp: { connections: 3, unit: minute, burst: 1 }\n      \
+                 http: { requests: 2, unit: hour }\n  httpRoutes:\n  - path: /a\n    rateLimit:\n      \
+                 local: { requests: 1, unit: second, responseStatusCode: 503 }\n";
+    let text = format!("{SERVICES}{}", setting("store.default.svc.cluster.local", rates));
+    // (That the service has no port for connections is a warning.)
+    let specification = load(&text).specification.unwrap();
+    let one = specification.upstream_traffic_settings.values().next().unwrap();
+    assert_eq!(one.local_tcp.unwrap().to_string(), "3 per minute, 1 more at once");
+    assert_eq!(one.local_http.as_ref().unwrap().rate.to_string(), "2 per hour");
+    let [route] = &one.http_routes.as_ref().unwrap()[..] else { panic!("{one:?}") };
+    assert_eq!((&*route.path.text, route.local_http.as_ref().unwrap().status), ("/a", 503));
+}
+
+#[test]
+fn what_open_service_mesh_asks_a_rate_limit_service_is_asked_here() {
+    let rates = "  rateLimit:\n    global:\n      http:\n        rateLimitService: { host: limits.example.com, port: 80 }\n        \
+                 domain: d\n        failOpen: false\n        descriptors:\n        - entries:\n          - remoteAddress: {}\n          \
+                 - genericKey: { value: v }\n          - requestHeader: { name: X-User, key: u }\n          \
+                 - headerValueMatch: { value: w, headers: [{ name: a, contains: b }], expectMatch: false }\n  \
+                 httpRoutes:\n  - path: /a\n    rateLimit:\n      global:\n        descriptors:\n        - entries:\n          \
+                 - genericKey: { value: a }\n";
+    let text = format!("{SERVICES}{}", setting("store.default.svc.cluster.local", rates));
+    let specification = specification(&text);
+    let one = specification.upstream_traffic_settings.values().next().unwrap();
+    let global = one.global_http.as_ref().unwrap();
+    assert_eq!(
+        (global.service.to_string().as_str(), global.fail_open),
+        ("limits.example.com:80", false)
+    );
+    assert_eq!(global.descriptors[0].0.len(), 4);
+    assert!(one.http_routes.as_ref().unwrap()[0].descriptors.is_some());
+}

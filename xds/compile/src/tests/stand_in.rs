@@ -51,6 +51,8 @@ proptest! {
                 let nothing = closed(refused).unwrap();
                 prop_assert_eq!(nothing.name(), refused.name());
                 prop_assert_eq!(grants(&nothing), BTreeSet::new());
+                // What is refused may be a limit.
+                prop_assert!(!nothing.to_json().to_string().contains("local_ratelimit"));
                 let of_type = |set: &crate::Compiled| {
                     set.resources.of(refused.resource_type()).get(refused.name()).cloned()
                 };

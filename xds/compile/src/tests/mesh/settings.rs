@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    HttpConnections, Level, Name, OutlierDetection, RetryLimit, TcpConnections,
+    Descriptor, Entry, GlobalHttpLimit, HttpConnections, Level, LimitedRoute, LocalHttpLimit, Name,
+    OutlierDetection, PathRegex, Rate, RateLimitService, RateUnit, RetryLimit, TcpConnections,
     UpstreamTrafficSetting,
 };
 use proptest::prelude::*;
@@ -85,7 +86,35 @@ impl Shape {
             tcp: (what != 0).then_some(tcp),
             http: (what != 1).then_some(http),
             outlier_detection: (what != 2).then_some(detection),
+            local_http: (what != 1).then(|| limit(much)),
+            global_http: (what == 3).then(|| GlobalHttpLimit {
+                service: RateLimitService { host: "10.0.0.9".into(), port: 8081 },
+                domain: "d".into(),
+                descriptors: told(),
+                timeout: RateLimitService::TIMEOUT,
+                fail_open: true,
+                enable_x_rate_limit_headers: false,
+                status: LocalHttpLimit::STATUS,
+            }),
+            local_tcp: (what != 0).then(|| limit(much).rate),
+            http_routes: (what != 2).then(|| {
+                let path = PathRegex { text: "/a".into(), before_query: None };
+                vec![LimitedRoute {
+                    path,
+                    local_http: Some(limit(much)),
+                    descriptors: Some(told()),
+                }]
+            }),
             spot: spot(),
         }
     }
+}
+
+fn limit(much: u32) -> LocalHttpLimit {
+    let rate = Rate { number: much, unit: RateUnit::Minute, burst: 0 };
+    LocalHttpLimit { rate, status: LocalHttpLimit::STATUS, headers: Vec::new() }
+}
+
+fn told() -> Vec<Descriptor> {
+    vec![Descriptor(vec![Entry::RemoteAddress])]
 }

@@ -1,0 +1,75 @@
+//! `rate_limit.global`: what a rate limit service is asked.
+
+mod descriptors;
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ironmesh_catalog::{GlobalHttpLimit, Hostname, LocalHttpLimit, RateLimitService};
+
+use super::read_status;
+use crate::codes;
+use crate::duration;
+use crate::table::{Told, Value};
+
+pub(super) use descriptors::read as read_descriptors;
+
+/// How long a request may wait for the answer.
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+
+/// How many characters a domain may have.
+const DOMAIN: usize = 256;
+
+pub(super) fn read(value: Value<'_>) -> Result<GlobalHttpLimit, Told> {
+    let mut table = value.table("`rate_limit.global`")?;
+    // Envoy's filter for connections holds them back while it asks, and its proxy for TCP, which waits for
+    // the handshake here, then finds no route.
+    let later = table.not_served(
+        &["tcp"],
+        "this version asks a rate limit service about requests; of connections say `local.tcp`",
+    );
+    let http = table.required("http", read_http);
+    table.finish();
+    later.and(http)
+}
+
+fn read_service(value: Value<'_>) -> Result<RateLimitService, Told> {
+    let mut table = value.table("a rate limit service")?;
+    let host = table.required("host", |value| {
+        let text = value.string()?;
+        let is_name = || Hostname::new(text).is_ok_and(|name| !name.is_wildcard());
+        if text.parse::<IpAddr>().is_err() && !is_name() {
+            let message = format!("`host` must be an address or a hostname: `{text}`");
+            let finding = value.error(codes::INVALID_VALUE, message).label("not a host");
+            return Err(
+                value.tell(finding.help("write it as in `10.0.0.5` or `limits.example.com`"))
+            );
+        }
+        Ok(text.into())
+    });
+    let port = table.required("port", Value::port);
+    table.finish();
+    Ok(RateLimitService { host: host?, port: port? })
+}
+
+fn read_http(value: Value<'_>) -> Result<GlobalHttpLimit, Told> {
+    let mut table = value.table("`rate_limit.global.http`")?;
+    let service = table.required("rate_limit_service", read_service);
+    let domain = table.required("domain", |value| value.text(DOMAIN));
+    let timeout = table.optional("timeout", |value| duration::read(value, &TIMEOUT));
+    let fail_open = table.optional("fail_open", Value::boolean);
+    let descriptors = table.required("descriptors", read_descriptors);
+    let headers = table.optional("enable_x_rate_limit_headers", Value::boolean);
+    let status = table.optional("response_status_code", read_status);
+    table.finish();
+    Ok(GlobalHttpLimit {
+        service: service?,
+        domain: domain?.into(),
+        descriptors: descriptors?,
+        timeout: timeout?.unwrap_or(RateLimitService::TIMEOUT),
+        fail_open: fail_open?.unwrap_or(true),
+        enable_x_rate_limit_headers: headers?.unwrap_or(false),
+        status: status?.unwrap_or(LocalHttpLimit::STATUS),
+    })
+}

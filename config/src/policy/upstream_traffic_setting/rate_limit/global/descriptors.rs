@@ -1,0 +1,137 @@
+//! Descriptors: what a rate limit service is told of a request, or of a connection.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{Descriptor, Entry, HeaderCondition, Wanted};
+
+use crate::codes;
+use crate::policy::http_route_group::is_token;
+use crate::policy::regex;
+use crate::table::{Table, Told, Value, list};
+
+/// How many descriptors there may be, and how many entries of each.
+const MOST: usize = 32;
+
+/// How many characters a key or a value may have.
+const LENGTH: usize = 256;
+
+const MEANING: &str = "nothing would be asked: say at least one, or take the limit out";
+
+/// Those of requests.
+pub(crate) fn read(value: Value<'_>) -> Result<Vec<Descriptor>, Told> {
+    few(value)?.at_least_one(MEANING, |item| {
+        let mut table = item.table("a descriptor")?;
+        let entries = table.required("entries", |value| few(value)?.at_least_one(MEANING, entry));
+        table.finish();
+        entries.map(Descriptor)
+    })
+}
+
+fn few(value: Value<'_>) -> Result<Value<'_>, Told> {
+    if value.items()?.len() > MOST {
+        let message = format!("`{}` has at most {MOST} items", value.key());
+        return Err(value.tell(value.error(codes::TOO_LARGE, message).label("too many")));
+    }
+    Ok(value)
+}
+
+fn text(value: Value<'_>) -> Result<Arc<str>, Told> {
+    Ok(value.text(LENGTH)?.into())
+}
+
+fn header(value: Value<'_>) -> Result<Arc<str>, Told> {
+    let name: Arc<str> = value.string()?.to_lowercase().into();
+    if is_token(&name) || [":path", ":method", ":authority"].contains(&&*name) {
+        return Ok(name);
+    }
+    let message = format!("`{name}` is not the name of a header");
+    Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not a header")))
+}
+
+fn entry(item: Value<'_>) -> Result<Entry, Told> {
+    let mut table = item.table("an entry of a descriptor")?;
+    let generic = table.optional("generic_key", |value| {
+        let mut table = value.table("a generic key")?;
+        let (value, key) = (table.required("value", text), table.optional("key", text));
+        table.finish();
+        Ok(Entry::GenericKey { key: key?, value: value? })
+    });
+    let address = table.optional("remote_address", Value::boolean);
+    let request = table.optional("request_header", |value| {
+        let mut table = value.table("a request header")?;
+        let (name, key) = (table.required("name", header), table.required("key", text));
+        table.finish();
+        Ok(Entry::RequestHeader { name: name?, key: key? })
+    });
+    let matching = table.optional("header_value_match", header_value_match);
+    table.finish();
+    let address = address?.filter(|is_said| *is_said).map(|_| Entry::RemoteAddress);
+    let said: Vec<_> = [generic?, address, request?, matching?].into_iter().flatten().collect();
+    match <[Entry; 1]>::try_from(said) {
+        Ok([entry]) => Ok(entry),
+        Err(said) => {
+            let keys = ["generic_key", "remote_address", "request_header", "header_value_match"];
+            Err(item.tell(one_of(item, said.len(), &keys)))
+        }
+    }
+}
+
+fn one_of(item: Value<'_>, said: usize, keys: &[&str]) -> ironmesh_catalog::Finding {
+    let message = format!("an entry says one thing, and this one says {said}");
+    let (code, label) = match said {
+        0 => (codes::MISSING_KEY, "says nothing"),
+        _ => (codes::INVALID_VALUE, "says several"),
+    };
+    item.error(code, message).label(label).help(format!("it has one of {}", list(keys)))
+}
+
+fn header_value_match(value: Value<'_>) -> Result<Entry, Told> {
+    let mut table = value.table("a match of header values")?;
+    let key = table.optional("key", text);
+    let said = table.required("value", text);
+    let expect_match = table.optional("expect_match", Value::boolean);
+    let headers = table.required("headers", |value| few(value)?.at_least_one(MEANING, condition));
+    table.finish();
+    Ok(Entry::HeaderValueMatch {
+        key: key?,
+        value: said?,
+        headers: headers?,
+        expect_match: expect_match?.unwrap_or(true),
+    })
+}
+
+/// The conditions on a text.
+type Texts = [(&'static str, fn(Arc<str>) -> Wanted); 4];
+
+const TEXTS: Texts = [
+    ("exact", Wanted::Exact),
+    ("prefix", Wanted::Prefix),
+    ("suffix", Wanted::Suffix),
+    ("contains", Wanted::Contains),
+];
+
+fn condition(item: Value<'_>) -> Result<HeaderCondition, Told> {
+    let mut table = item.table("a condition on a header")?;
+    let name = table.required("name", header);
+    let texts = TEXTS.map(|(key, wanted)| on_text(&mut table, key, wanted));
+    let regex = table.optional("regex", |value| Ok(Wanted::Regex(regex::read_header(value)?)));
+    let present = table.optional("present", |value| Ok(Wanted::Present(value.boolean()?)));
+    table.finish();
+    let all: Result<Vec<_>, Told> = texts.into_iter().chain([regex, present]).collect();
+    let (name, said) = (name?, all?.into_iter().flatten().collect::<Vec<_>>());
+    match <[Wanted; 1]>::try_from(said) {
+        Ok([wanted]) => Ok(HeaderCondition { name, wanted }),
+        Err(said) => {
+            let keys = ["exact", "prefix", "suffix", "contains", "regex", "present"];
+            Err(item.tell(one_of(item, said.len(), &keys)))
+        }
+    }
+}
+
+fn on_text(
+    table: &mut Table<'_>,
+    key: &'static str,
+    wanted: fn(Arc<str>) -> Wanted,
+) -> Result<Option<Wanted>, Told> {
+    table.optional(key, |value| Ok(wanted(text(value)?)))
+}

@@ -1,0 +1,167 @@
+//! `rate_limit` and `http_routes` of upstream traffic settings.
+
+mod global;
+
+use ironmesh_catalog::RateUnit;
+
+use super::super::{Form, Key, LeftOut, Shape};
+
+pub(super) const ALL: Shape = Shape {
+    what: "`rate_limit`",
+    keys: &[
+        Key {
+            name: "local",
+            about: "counted by each sidecar for itself",
+            form: Form::Table(&LOCAL),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "global",
+            about: "counted by a rate limit service for all",
+            form: Form::Table(&global::GLOBAL),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+    ],
+};
+
+const LOCAL: Shape = Shape {
+    what: "`rate_limit.local`",
+    keys: &[
+        Key {
+            name: "http",
+            about: "of requests",
+            form: Form::Table(&LOCAL_HTTP),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "tcp",
+            about: "of connections, to ports that are not HTTP",
+            form: Form::Table(&LOCAL_TCP),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+    ],
+};
+
+const UNIT: Key = Key {
+    name: "unit",
+    about: "in which time",
+    form: Form::Word(|| RateUnit::ALL.map(|(word, _)| word).to_vec()),
+    left_out: LeftOut::Refused,
+};
+
+const BURST: Key = Key {
+    name: "burst",
+    about: "so many more at once, where fewer were asked before",
+    form: Form::Integer(0..=u32::MAX),
+    left_out: LeftOut::Number(0),
+};
+
+const LOCAL_HTTP: Shape = Shape {
+    what: "`rate_limit.local.http`",
+    keys: &[
+        Key {
+            name: "requests",
+            about: "how many in the time",
+            form: Form::Integer(1..=u32::MAX),
+            left_out: LeftOut::Refused,
+        },
+        UNIT,
+        BURST,
+        Key {
+            name: "response_status_code",
+            about: "what one too many is answered with",
+            form: Form::Integer(400..=599),
+            left_out: LeftOut::Number(429),
+        },
+        Key {
+            name: "response_headers_to_add",
+            about: "headers of that answer; at most 16",
+            form: Form::AtLeastOne(&Form::Table(&HEADER)),
+            left_out: LeftOut::Means("none"),
+        },
+    ],
+};
+
+const HEADER: Shape = Shape {
+    what: "a header of an answer",
+    keys: &[
+        Key {
+            name: "name",
+            about: "what it is called",
+            form: Form::Text {
+                what: "the name of a header",
+                pattern: "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$",
+            },
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "value",
+            about: "what it says",
+            form: Form::Text {
+                what: "1 to 1024 characters",
+                pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,1024}$",
+            },
+            left_out: LeftOut::Refused,
+        },
+    ],
+};
+
+const LOCAL_TCP: Shape = Shape {
+    what: "`rate_limit.local.tcp`",
+    keys: &[
+        Key {
+            name: "connections",
+            about: "how many in the time",
+            form: Form::Integer(1..=u32::MAX),
+            left_out: LeftOut::Refused,
+        },
+        UNIT,
+        BURST,
+    ],
+};
+
+pub(super) const ROUTE: Shape = Shape {
+    what: "an HTTP route of a setting",
+    keys: &[
+        Key {
+            name: "path_regex",
+            about: "the paths, as in an HTTP route group",
+            form: Form::Text { what: "a regular expression", pattern: "" },
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "rate_limit",
+            about: "the limit of these",
+            form: Form::Table(&OF_ROUTE),
+            left_out: LeftOut::Refused,
+        },
+    ],
+};
+
+const OF_ROUTE: Shape = Shape {
+    what: "`rate_limit` of a route",
+    keys: &[
+        Key {
+            name: "local",
+            about: "counted by each sidecar for itself",
+            form: Form::Table(&LOCAL_OF_ROUTE),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "global",
+            about: "counted by the rate limit service of `rate_limit.global.http`",
+            form: Form::Table(&global::OF_ROUTE),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+    ],
+};
+
+const LOCAL_OF_ROUTE: Shape = Shape {
+    what: "`rate_limit.local` of a route",
+    keys: &[Key {
+        name: "http",
+        about: "of requests",
+        form: Form::Table(&LOCAL_HTTP),
+        left_out: LeftOut::Refused,
+    }],
+};

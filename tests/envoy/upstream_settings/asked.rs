@@ -1,0 +1,135 @@
+//! Global rate limits: a rate limit service counts for all sidecars.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, RateLimits, eventually, get_once,
+};
+
+use super::setting;
+use crate::bookstore::expect;
+use crate::shop::services;
+
+/// A store that asks a rate limit service, which lets everything pass twice.
+struct Counted {
+    mesh: Mesh,
+    buyer: Envoy,
+    server: Envoy,
+    limits: Option<RateLimits>,
+    _app: App,
+}
+
+/// What it is told: of all, of a header, and, of some paths, of another.
+fn asks(host: &str, more: &str) -> String {
+    let service = format!("rate_limit_service = {{ host = \"{host}\", port = 8081 }}");
+    setting(&format!(
+        r#"
+[upstream_traffic_setting.rate_limit.global.http]
+{service}
+domain = "shop"
+timeout = "10s"
+{more}
+descriptors = [
+  {{ entries = [{{ generic_key = {{ value = "store", key = "to" }} }}, {{ request_header = {{ name = "x-user", key = "user" }} }}] }},
+  {{ entries = [{{ header_value_match = {{ value = "robot", headers = [{{ name = "x-agent", contains = "bot" }}] }} }}] }},
+]
+[[upstream_traffic_setting.http_routes]]
+path_regex = "/search"
+rate_limit.global.descriptors = [{{ entries = [{{ generic_key = {{ value = "search" }} }}] }}]
+"#
+    ))
+}
+
+impl Counted {
+    async fn open(more: &str, has_service: bool) -> Option<Self> {
+        let programs = Programs::find()?;
+        let services = services(&["store"]);
+        let mesh = Mesh::start(&programs, &[("services.toml", &services)]).await;
+        let socket = |port| mesh.loopback().socket(21, port);
+        let limits = socket(8081);
+        let text = asks(&limits.ip().to_string(), more);
+        mesh.write_policy("settings.toml", &text);
+        let limits = if has_service { Some(RateLimits::start(limits, 2).await) } else { None };
+        let app = App::http1("store", socket(8080)).await;
+        let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
+        let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store:14001=14001");
+        let buyer = mesh.envoy(&buyer).await;
+        let name = "listener_manager.total_filter_chains_draining";
+        eventually("the store to ask about requests", async || {
+            let dump = server.config_dump().await.to_string();
+            let draining = server.stat(name).await;
+            let is_there = dump.contains("envoy.filters.http.ratelimit") && draining == 0;
+            if is_there { Ok(()) } else { Err(dump) }
+        })
+        .await;
+        Some(Self { mesh, buyer, server, limits, _app: app })
+    }
+
+    async fn statuses(&self, path: &str, headers: &[(&str, &str)], count: usize) -> Vec<u16> {
+        let mut connection = Http1Connection::connect(self.buyer.socket(14001)).await.unwrap();
+        let mut statuses = Vec::new();
+        for _ in 0..count {
+            let headers = [&[("host", "store")], headers].concat();
+            let response = connection.request(Method::GET, path, &headers).await.unwrap();
+            statuses.push(response.status.as_u16());
+        }
+        statuses
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_limit_service_counts_what_policy_tells_it_of() {
+    let more = "fail_open = false";
+    let Some(store) = Counted::open(more, true).await else { return };
+    // What has no descriptor is not asked about.
+    eventually("the store to answer", async || {
+        expect(&get_once(store.buyer.socket(14001), "/", &[]).await?, 200)
+    })
+    .await;
+    let limits = store.limits.as_ref().unwrap();
+    assert_eq!(limits.counts(), BTreeMap::new());
+
+    let anna: &[_] = &[("x-user", "anna")];
+    assert_eq!(store.statuses("/", anna, 4).await, [200, 200, 429, 429]);
+    assert_eq!(store.statuses("/", &[("x-user", "ben")], 1).await, [200]);
+    let robot: &[_] = &[("x-agent", "a robot")];
+    assert_eq!(store.statuses("/", robot, 3).await, [200, 200, 429]);
+    assert_eq!(store.statuses("/", &[("x-agent", "a person")], 3).await, [200; 3]);
+    // A route has its own, instead of those of all requests.
+    assert_eq!(store.statuses("/search", anna, 3).await, [200, 200, 429]);
+    let counts = limits.counts();
+    let expected = [
+        ("shop: generic_key=search", 3),
+        ("shop: header_match=robot", 3),
+        ("shop: to=store user=anna", 4),
+        ("shop: to=store user=ben", 1),
+    ];
+    for (descriptor, count) in expected {
+        assert_eq!(counts.get(descriptor), Some(&count), "{descriptor}: {counts:?}");
+    }
+    assert_eq!(counts.len(), 4, "{counts:?}");
+    store.server.assert_calm().await;
+    store.buyer.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_rate_limit_service_calls_pass_or_fail_as_policy_says() {
+    let Some(store) = Counted::open("", false).await else { return };
+    let anna: &[_] = &[("x-user", "anna")];
+    eventually("the store to answer", async || {
+        expect(&get_once(store.buyer.socket(14001), "/", &[]).await?, 200)
+    })
+    .await;
+    assert_eq!(store.statuses("/", anna, 3).await, [200; 3]);
+    let host = store.mesh.loopback().host(21).to_string();
+    store.mesh.write_policy("settings.toml", &asks(&host, "fail_open = false"));
+    eventually("calls to fail", async || {
+        let statuses = store.statuses("/", anna, 1).await;
+        if statuses == [500] { Ok(()) } else { Err(format!("{statuses:?}")) }
+    })
+    .await;
+    // Who is asked is named; what is not asked about passes.
+    assert_eq!(store.statuses("/", &[], 1).await, [200]);
+    store.server.assert_calm().await;
+}

@@ -1,0 +1,151 @@
+//! Local rate limits: what is too much for one sidecar of a service is turned away there.
+
+use http::Method;
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, TcpConnection, eventually, get_once,
+};
+
+use super::setting;
+use crate::bookstore::expect;
+use crate::shop::Shop;
+
+/// A store that the buyer may ask for everything but `/secret`.
+const STORE: &str = r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
+
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "open"
+matches = [{ name = "open", path_regex = "/(?:[^s]|se?a|$)" }]
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "open" }]
+"#;
+
+/// Five requests, and of some paths fewer.
+const LIMIT: &str = r#"
+[upstream_traffic_setting.rate_limit.local.http]
+requests = 3
+unit = "hour"
+burst = 2
+response_headers_to_add = [{ name = "X-Limited", value = "to 100%" }]
+[[upstream_traffic_setting.http_routes]]
+path_regex = "/(?:search|secret)"
+rate_limit.local.http = { requests = 2, unit = "hour", response_status_code = 503 }
+"#;
+
+/// What the buyer gets for `path`, time after time.
+async fn statuses(connection: &mut Http1Connection, path: &str, count: usize) -> Vec<u16> {
+    let mut statuses = Vec::new();
+    for _ in 0..count {
+        statuses.push(connection.get(path, "store").await.unwrap().status.as_u16());
+    }
+    statuses
+}
+
+/// Waits until the sidecar of the store has (or has no more) a limit.
+async fn wait_for_limit(server: &Envoy, is_there: bool) {
+    eventually("the limit to be taken or given up", async || {
+        let dump = server.config_dump().await.to_string();
+        let has_limit = dump.contains("\"token_bucket\"");
+        if has_limit == is_there { Ok(()) } else { Err(has_limit) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_beyond_the_rate_are_turned_away_and_who_may_not_call_uses_nothing_up() {
+    let Some(programs) = Programs::find() else { return };
+    let policy = [("store.toml", STORE), ("settings.toml", &setting(LIMIT))];
+    let mesh = Mesh::start(&programs, &policy).await;
+    let app = App::http1("store", mesh.loopback().socket(21, 8080)).await;
+    let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
+    let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
+    let socket = buyer.socket(15080);
+    // It is forbidden, on a route with a limit of its own, as often as one likes.
+    eventually("the store to be known", async || {
+        expect(&get_once(socket, "/secret", &[("host", "store")]).await?, 403)
+    })
+    .await;
+    let mut connection = Http1Connection::connect(socket).await.unwrap();
+    assert_eq!(statuses(&mut connection, "/secret", 10).await, [403; 10]);
+    assert_eq!(statuses(&mut connection, "/share", 10).await, [403; 10]);
+    assert_eq!(app.requests(), 0);
+
+    // What is counted of a route is not counted of all.
+    assert_eq!(statuses(&mut connection, "/search?x", 4).await, [200, 200, 503, 503]);
+    assert_eq!(statuses(&mut connection, "/books", 7).await, [200, 200, 200, 200, 200, 429, 429]);
+    let response = connection.request(Method::GET, "/books", &[("host", "store")]).await.unwrap();
+    assert_eq!((response.status.as_u16(), response.header("x-limited")), (429, Some("to 100%")));
+    assert_eq!(app.requests(), 7);
+    let limited = server.sum(r"^rate_limit\.http_local_rate_limit\.rate_limited$").await;
+    assert_eq!(limited, 5);
+    // A limit turns nobody in: what was forbidden is so still.
+    assert_eq!(statuses(&mut connection, "/secret", 1).await, [403]);
+
+    // An edit holds for the next request of an open connection.
+    mesh.write_policy("settings.toml", "");
+    eventually("the limits to be gone", async || {
+        let got = statuses(&mut connection, "/books", 10).await;
+        if got == [200; 10] { Ok(()) } else { Err(format!("{got:?}")) }
+    })
+    .await;
+    assert_eq!(statuses(&mut connection, "/search", 10).await, [200; 10]);
+    server.assert_calm().await;
+    buyer.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_requests_that_comes_and_goes_disturbs_no_call() {
+    let Some(shop) = Shop::open("").await else { return };
+    let load = shop.load().await;
+    for requests in [1_000_000, 2_000_000] {
+        let limit = format!("{{ requests = {requests}, unit = \"second\" }}");
+        let policy = format!(
+            "[[upstream_traffic_setting]]\nname = \"all\"\nrate_limit.local.http = {limit}\n\
+             http_routes = [{{ path_regex = \"/e\", rate_limit.local.http = {limit} }}]\n"
+        );
+        shop.mesh.write_policy("settings.toml", &policy);
+        wait_for_limit(&shop.server, true).await;
+    }
+    shop.mesh.write_policy("settings.toml", "");
+    wait_for_limit(&shop.server, false).await;
+    shop.assert_nothing_broke(load).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_beyond_the_rate_end_at_once_and_those_of_before_with_the_old_chain() {
+    let Some(shop) = Shop::open("").await else { return };
+    let mut before = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+    before.line().await.unwrap();
+    let limit = "rate_limit.local.tcp = { connections = 2, unit = \"hour\" }";
+    shop.mesh.write_policy("settings.toml", &setting(limit));
+    wait_for_limit(&shop.server, true).await;
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let mut connection = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+        connection.line().await.unwrap();
+        kept.push(connection);
+    }
+    let mut third = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+    third.line().await.unwrap_err();
+    // (The buyer's sidecar tries once more.)
+    let limited = shop.server.sum(r"^local_rate_limit\..*\.rate_limited$").await;
+    assert!((1..=2).contains(&limited), "{limited}");
+    // A connection of before is that of a chain that is no more, and ends within the drain time.
+    eventually("the old connection to end", async || {
+        before.exchange("still there?").await.err().ok_or("it is there")
+    })
+    .await;
+    for connection in &mut kept {
+        connection.exchange("still there?").await.unwrap();
+    }
+    shop.assert_calm().await;
+}

@@ -1,0 +1,98 @@
+//! A small rate limit service (`envoy.service.ratelimit.v3`): it counts descriptors, and lets each through as
+//! often as the test says.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ironmesh_xds_wire::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit, rate_limit::Unit,
+};
+use ironmesh_xds_wire::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use ironmesh_xds_wire::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+
+/// A rate limit service, for as long as this value lives.
+#[derive(Debug)]
+pub struct RateLimits {
+    counts: Counts,
+    task: JoinHandle<()>,
+}
+
+/// How often was asked for a descriptor, as in `shop: of=all user=anna`.
+type Counts = Arc<Mutex<BTreeMap<String, u32>>>;
+
+impl RateLimits {
+    /// Starts one that lets each descriptor through so often.
+    pub async fn start(address: SocketAddr, limit: u32) -> Self {
+        let counts = Counts::default();
+        let listener = TcpListener::bind(address).await.unwrap();
+        let service = Service { counts: Arc::clone(&counts), limit };
+        let task = tokio::spawn(async move {
+            let server = tonic::transport::Server::builder()
+                .add_service(RateLimitServiceServer::new(service))
+                .serve_with_incoming(TcpListenerStream::new(listener));
+            server.await.unwrap();
+        });
+        Self { counts, task }
+    }
+
+    /// How often it was asked for each descriptor.
+    pub fn counts(&self) -> BTreeMap<String, u32> {
+        self.counts.lock().clone()
+    }
+}
+
+impl Drop for RateLimits {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Service {
+    counts: Counts,
+    limit: u32,
+}
+
+#[tonic::async_trait]
+impl RateLimitService for Service {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let RateLimitRequest { domain, descriptors, .. } = request.into_inner();
+        let mut statuses = Vec::new();
+        for descriptor in descriptors {
+            let entries = descriptor.entries.iter();
+            let words: Vec<_> = entries.map(|one| format!("{}={}", one.key, one.value)).collect();
+            let mut counts = self.counts.lock();
+            let count = counts.entry(format!("{domain}: {}", words.join(" "))).or_default();
+            *count += 1;
+            let code = if *count > self.limit { Code::OverLimit } else { Code::Ok };
+            let current_limit = RateLimit {
+                requests_per_unit: self.limit,
+                unit: Unit::Hour.into(),
+                ..RateLimit::default()
+            };
+            statuses.push(DescriptorStatus {
+                code: code.into(),
+                current_limit: Some(current_limit),
+                limit_remaining: self.limit.saturating_sub(*count),
+                ..DescriptorStatus::default()
+            });
+        }
+        let is_over = statuses.iter().any(|one| one.code == i32::from(Code::OverLimit));
+        let overall = if is_over { Code::OverLimit } else { Code::Ok };
+        Ok(Response::new(RateLimitResponse {
+            overall_code: overall.into(),
+            statuses,
+            ..RateLimitResponse::default()
+        }))
+    }
+}
