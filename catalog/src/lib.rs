@@ -12,10 +12,12 @@ pub mod certificate;
 pub mod codes;
 pub mod difference;
 pub mod endpoint;
+pub mod exits;
 pub mod finding;
 pub mod grants;
 pub mod hosts;
 pub mod identity;
+pub mod ip_range;
 pub mod name;
 pub mod policy;
 pub mod policy_record;
@@ -35,13 +37,16 @@ pub use endpoint::{
     Application, Discovered, Endpoint, EndpointPlace, Health, KeptEndpoints, Labels, Locality,
     MeshEndpoint, Provider, Transport,
 };
+pub use exits::{Exit, ExitByAddress, Exits};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
+pub use ip_range::IpRange;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, HttpMatch, HttpRouteGroup, IdentityBinding, Method, Namespace, PathRegex,
-    RouteRule, SplitBackend, SplitMatch, Subject, TcpRoute, TrafficSplit, TrafficTarget,
+    BoundIdentity, Egress, EgressMode, EgressPort, EgressProtocol, HttpMatch, HttpRouteGroup,
+    IdentityBinding, Method, Namespace, PathRegex, RouteRule, SplitBackend, SplitMatch, Subject,
+    TcpRoute, TrafficSplit, TrafficTarget,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

@@ -1,6 +1,8 @@
 //! Policy objects, in SMI's words. Each remembers where it was written; two that say the same are equal,
 //! wherever that is, so that a line more at the top of a file changes nothing.
 
+mod egress;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +13,8 @@ use crate::identity::SpiffeId;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::service::Mode;
 
+pub use egress::{Egress, EgressMode, EgressPort, EgressProtocol};
+
 /// A namespace, as far as policy says something of it. One that it says nothing of is there all the same.
 #[derive(Debug, Clone, Eq)]
 pub struct Namespace {
@@ -19,13 +23,16 @@ pub struct Namespace {
     /// What becomes of calls that no policy allows, where a service does not say; what the mesh says where
     /// it is left out.
     pub mode: Option<Mode>,
+    /// What becomes of calls of its accounts to the outside that no policy allows; what the mesh says where
+    /// it is left out.
+    pub egress: Option<EgressMode>,
     /// Where it is written.
     pub spot: Spot,
 }
 
 impl PartialEq for Namespace {
     fn eq(&self, other: &Self) -> bool {
-        (&self.name, self.mode) == (&other.name, other.mode)
+        (&self.name, self.mode, self.egress) == (&other.name, other.mode, other.egress)
     }
 }
 
@@ -265,7 +272,7 @@ impl TrafficSplit {
     }
 }
 
-/// Matches of an HTTP route group in the namespace of the [`TrafficSplit`].
+/// Matches of an HTTP route group in the namespace of the [`TrafficSplit`] or of the [`Egress`].
 #[derive(Debug, Clone, Eq)]
 pub struct SplitMatch {
     /// The HTTP route group.

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, ServiceName};
 use crate::policy::{
-    HttpRouteGroup, IdentityBinding, Namespace, TcpRoute, TrafficSplit, TrafficTarget,
+    Egress, EgressMode, HttpRouteGroup, IdentityBinding, Namespace, TcpRoute, TrafficSplit,
+    TrafficTarget,
 };
 use crate::service::{Mode, Service};
 
@@ -35,6 +36,8 @@ pub struct MeshSpecification {
     pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
     /// Splits, by namespace and name. Of each service one at most is about all calls.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
+    /// Who may call what outside of the mesh, by namespace and name.
+    pub egresses: OrdMap<(Name, Name), Arc<Egress>>,
 }
 
 impl MeshSpecification {
@@ -43,6 +46,12 @@ impl MeshSpecification {
     pub fn mode_of(&self, service: &Service, mesh: Mode) -> Mode {
         let of_namespace = || self.namespaces.get(&service.name.namespace)?.mode;
         service.mode.or_else(of_namespace).unwrap_or(mesh)
+    }
+
+    /// What becomes of calls of accounts of `namespace` to the outside that no policy allows: what it says
+    /// itself, else the mesh.
+    pub fn egress_of(&self, namespace: &Name, mesh: EgressMode) -> EgressMode {
+        self.namespaces.get(namespace).and_then(|known| known.egress).unwrap_or(mesh)
     }
 
     /// Whether both say the same of everything but where endpoints are. It costs as much as differs
@@ -61,6 +70,7 @@ impl MeshSpecification {
             && self.tcp_routes == other.tcp_routes
             && self.identity_bindings == other.identity_bindings
             && self.traffic_splits == other.traffic_splits
+            && self.egresses == other.egresses
     }
 }
 

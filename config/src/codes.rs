@@ -59,8 +59,13 @@ pub const REFUSED_BY_ENVOY: Code = Code(310);
 /// A namespace of which policy says something, and that no service is in.
 pub const EMPTY_NAMESPACE: Code = Code(313);
 
+/// An egress to where no proxy lets anybody go.
+pub const NO_WAY_OUT: Code = Code(621);
+/// An egress for accounts whose namespace lets all calls to the outside pass.
+pub const NEEDLESS_EGRESS: Code = Code(622);
+
 /// All of them, in order.
-pub const ALL: [Code; 26] = [
+pub const ALL: [Code; 28] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -87,4 +92,6 @@ pub const ALL: [Code; 26] = [
     NOTHING_TO_CALL,
     REFUSED_BY_ENVOY,
     EMPTY_NAMESPACE,
+    NO_WAY_OUT,
+    NEEDLESS_EGRESS,
 ];

@@ -5,6 +5,7 @@
 //! it better than a schema could. Tests hold the two together: a key that only one of them knows, or a
 //! value that only one of them takes, fails them.
 
+mod egress;
 mod http_route_group;
 mod identity_binding;
 mod json;
@@ -23,7 +24,7 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 7] = [
+pub const KINDS: [&Kind; 8] = [
     &service::KIND,
     &namespace::KIND,
     &http_route_group::KIND,
@@ -31,6 +32,7 @@ pub const KINDS: [&Kind; 7] = [
     &traffic_target::KIND,
     &identity_binding::KIND,
     &traffic_split::KIND,
+    &egress::KIND,
 ];
 
 /// A kind of object: an array of tables at the top of a document.

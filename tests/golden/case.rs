@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use ironmesh_catalog::{
-    Discovered, Domain, Endpoint, Finding, Inputs, JoinRecord, Labels, Mesh, Mode, Participation,
-    Proxy, ProxyId, ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses, TrustDomain,
-    Upstream,
+    Discovered, Domain, EgressMode, Endpoint, Finding, Inputs, JoinRecord, Labels, Mesh, Mode,
+    Participation, Proxy, ProxyId, ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses,
+    TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
 use ironmesh_providers::{Believed, discover};
@@ -119,6 +119,7 @@ impl Case {
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: Mode::Strict,
+            egress: EgressMode::Policy,
             discovered,
             specification,
             records,

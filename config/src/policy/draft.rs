@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace, PolicyRevision,
+    Egress, Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace, PolicyRevision,
     Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
 
@@ -27,6 +27,7 @@ pub(super) struct Draft<'a> {
     pub(super) tcp_routes: Objects<'a, TcpRoute>,
     pub(super) traffic_splits: Objects<'a, TrafficSplit>,
     pub(super) identity_bindings: Objects<'a, IdentityBinding>,
+    pub(super) egresses: Objects<'a, Egress>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<&'a ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -50,6 +51,7 @@ impl<'a> Draft<'a> {
         self.tcp_routes.add("TCP route", &part.tcp_routes, findings);
         self.traffic_splits.add("traffic split", &part.traffic_splits, findings);
         self.identity_bindings.add("identity binding", &part.identity_bindings, findings);
+        self.egresses.add("egress", &part.egresses, findings);
         self.accounts.extend(&part.accounts);
         self.references.extend(&part.references);
         self.may_be_defined.extend(part.may_be_defined.iter().map(String::as_str));
@@ -91,6 +93,7 @@ impl<'a> Draft<'a> {
             tcp_routes: self.tcp_routes.onto(&before.tcp_routes, Key::clone),
             traffic_splits: self.traffic_splits.onto(&before.traffic_splits, Key::clone),
             identity_bindings: self.identity_bindings.onto(&before.identity_bindings, Key::clone),
+            egresses: self.egresses.onto(&before.egresses, Key::clone),
         }
     }
 }

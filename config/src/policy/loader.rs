@@ -8,8 +8,8 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, Spot};
 use super::draft::Draft;
 use super::part::Part;
 use super::{
-    Loaded, coverage, namespace, nothing_to_call, outside, reading, references, revision, shadowed,
-    splits, unreachable,
+    Loaded, coverage, exits, namespace, nothing_to_call, outside, reading, references, revision,
+    shadowed, splits, unreachable,
 };
 use crate::document::Document;
 use crate::limits;
@@ -96,6 +96,7 @@ impl Loader {
         references::check(&mut draft);
         splits::check(&mut draft);
         outside::check(&mut draft);
+        exits::check(&mut draft);
         coverage::check(&mut draft);
         shadowed::check(&mut draft);
         unreachable::check(&mut draft);

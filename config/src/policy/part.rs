@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Namespace, Service,
+    Egress, Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Namespace, Service,
     ServiceAccount, ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
 };
 
@@ -28,6 +28,7 @@ pub(super) struct Part {
     pub(super) tcp_routes: Definitions<TcpRoute>,
     pub(super) traffic_splits: Definitions<TrafficSplit>,
     pub(super) identity_bindings: Definitions<IdentityBinding>,
+    pub(super) egresses: Definitions<Egress>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -48,6 +49,7 @@ impl Part {
         self.tcp_routes.damaged(damage);
         self.traffic_splits.damaged(damage);
         self.identity_bindings.damaged(damage);
+        self.egresses.damaged(damage);
     }
 }
 
@@ -64,6 +66,7 @@ impl Part {
             && self.tcp_routes.are_same(&before.tcp_routes, PartialEq::eq)
             && self.traffic_splits.are_same(&before.traffic_splits, PartialEq::eq)
             && self.identity_bindings.are_same(&before.identity_bindings, PartialEq::eq)
+            && self.egresses.are_same(&before.egresses, PartialEq::eq)
     }
 
     /// Puts what it defines into `specification`, in place of what has the same names there.
@@ -79,6 +82,7 @@ impl Part {
         specification.tcp_routes.extend(self.tcp_routes.valid());
         specification.traffic_splits.extend(self.traffic_splits.valid());
         specification.identity_bindings.extend(self.identity_bindings.valid());
+        specification.egresses.extend(self.egresses.valid());
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 }
 
 /// Reads what names matches of a group in the namespace `home`, which is `None` if it could not be read.
-fn read_match(
+pub(super) fn read_match(
     item: Value<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,

@@ -107,18 +107,18 @@ fn action(
             ..WeightedCluster::default()
         }),
     };
-    let retry = RetryPolicy {
-        retry_on: RETRY_ON.to_owned(),
-        num_retries: number(1),
-        ..RetryPolicy::default()
-    };
     let host = host.map(str::to_owned);
     forward(RouteAction {
         cluster_specifier: Some(clusters),
-        retry_policy: Some(retry),
+        retry_policy: Some(cautious_retry()),
         host_rewrite_specifier: host.map(HostRewriteSpecifier::HostRewriteLiteral),
         ..RouteAction::default()
     })
+}
+
+/// Once again, what cannot have reached an application.
+pub(crate) fn cautious_retry() -> RetryPolicy {
+    RetryPolicy { retry_on: RETRY_ON.to_owned(), num_retries: number(1), ..RetryPolicy::default() }
 }
 
 fn cluster_weight(port: &ServicePort, weight: u32) -> ClusterWeight {

@@ -38,6 +38,8 @@ pub(crate) enum Side {
     Inbound,
     /// It takes calls from the proxy's own applications.
     Outbound,
+    /// The same, on the listener that routes by `Host`: CONNECT as well.
+    ByHost,
 }
 
 /// An HTTP connection manager that takes its routes from `route_configuration` by RDS.
@@ -73,14 +75,15 @@ pub(crate) fn connection_manager(
         stream_idle_timeout: Some(NO_TIMEOUT),
         // The application's `server` header is its own.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
-        upgrade_configs: vec![UpgradeConfig {
-            upgrade_type: "websocket".to_owned(),
-            ..UpgradeConfig::default()
-        }],
+        upgrade_configs: vec![upgrade("websocket")],
         ..HttpConnectionManager::default()
     };
     let manager = match side {
         Side::Outbound => manager,
+        Side::ByHost => HttpConnectionManager {
+            upgrade_configs: vec![upgrade("websocket"), upgrade("CONNECT")],
+            ..manager
+        },
         // What a caller says of its identity is thrown away and set from its certificate.
         Side::Inbound => HttpConnectionManager {
             access_log: vec![told::http()],
@@ -93,6 +96,10 @@ pub(crate) fn connection_manager(
         },
     };
     network_filter("envoy.filters.network.http_connection_manager", any(&manager))
+}
+
+fn upgrade(name: &str) -> UpgradeConfig {
+    UpgradeConfig { upgrade_type: name.to_owned(), ..UpgradeConfig::default() }
 }
 
 pub(crate) fn http_filter(name: &str, config: Any) -> HttpFilter {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service, ServiceAccount,
-    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
+    Egress, Exits, Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service,
+    ServiceAccount, ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
 };
 
 use crate::destination::Destination;
@@ -18,6 +18,8 @@ pub(crate) struct PolicyIndex {
     grants: Grants,
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
     splits: SplitIndex,
+    /// The egresses of which an account is a source, in the order of names.
+    egresses: BTreeMap<ServiceAccount, Vec<Arc<Egress>>>,
     /// The ports of services that let all in.
     permissive: BTreeSet<ServicePort>,
 }
@@ -38,6 +40,7 @@ impl PolicyIndex {
             grants: snapshot.grants.clone(),
             services: BTreeMap::new(),
             splits: SplitIndex::new(specification),
+            egresses: BTreeMap::new(),
             permissive: BTreeSet::new(),
         };
         for service in specification.services.values() {
@@ -45,6 +48,11 @@ impl PolicyIndex {
             names.push(service.name.clone());
             if snapshot.mode_of(service).lets_all_in() {
                 index.permissive.extend(service.service_ports().map(|(port, _)| port));
+            }
+        }
+        for egress in specification.egresses.values() {
+            for source in &egress.sources {
+                index.egresses.entry(source.clone()).or_default().push(Arc::clone(egress));
             }
         }
         index
@@ -58,6 +66,25 @@ impl PolicyIndex {
     /// What is granted on `account`.
     pub(crate) fn grants_on(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
         self.grants.on(account)
+    }
+
+    /// What `account` may call outside of the mesh by host or by address.
+    pub(crate) fn exits(&self, account: &ServiceAccount) -> Exits<'_> {
+        let egresses = self.egresses.get(account).into_iter().flatten();
+        Exits::of(egresses.map(|egress| &**egress))
+    }
+
+    /// The matches that `egress` names.
+    pub(crate) fn requests_of<'a>(
+        &'a self,
+        egress: &'a Egress,
+    ) -> impl Iterator<Item = &'a HttpMatch> {
+        egress.matches.iter().flat_map(|named| {
+            let key = (egress.namespace.clone(), named.group.clone());
+            let group = self.specification.http_route_groups.get(&key);
+            let all = group.into_iter().flat_map(|group| &group.matches);
+            all.filter(|one| named.matches.as_ref().is_none_or(|names| names.contains(&one.name)))
+        })
     }
 
     /// The services that run as `account`.

@@ -13,6 +13,7 @@ use ironmesh_catalog::{EndpointSource, Service, ServiceAccount, ServicePort, Sna
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
 use crate::destination::Destination;
+use crate::egress::Outward;
 use crate::index::PolicyIndex;
 use crate::outbound::ByHost;
 use crate::{external, inbound, outbound, secret, upstream};
@@ -148,7 +149,11 @@ impl Shared {
         }
         let service = |port: &ServicePort| snapshot.service(&port.service).map(|one| &**one);
         let by_host = ByHost::of(callable.keys().filter_map(service));
-        let routes = outbound::by_host_routes(&self.index, &snapshot, account, &callable, by_host);
+        let outward = Outward::of(&self.index, &snapshot, account);
+        let routes = outbound::by_host_routes(&outward, &callable, by_host);
+        if let Some(cluster) = outward.cluster() {
+            resources.insert(self.encoder.encode(&cluster));
+        }
         resources.insert(self.encoder.encode(&routes));
         if let Some(certificate) = self.certificate(account) {
             resources.insert(certificate);

@@ -12,7 +12,7 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration,
 use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request};
 use crate::shape::listener;
-use crate::{external, tcp};
+use crate::{egress, tcp};
 
 /// An upstream that names no service port.
 const UPSTREAM_UNKNOWN: Code = Code(401);
@@ -95,8 +95,8 @@ pub(crate) fn http_listener(
     port: &ServicePort,
     local_port: u16,
 ) -> Listener {
-    let lookup = hosts::is_passed_through(service).then(external::lookup);
-    let filters = lookup.into_iter().collect();
+    let goes_by_host = hosts::is_passed_through(service);
+    let filters = if goes_by_host { egress::filters::all(proxy) } else { Vec::new() };
     let manager = connection_manager(
         Side::Outbound,
         service.escaped_slashes,
@@ -178,7 +178,9 @@ pub(crate) fn upstream_routes(
 ) -> RouteConfiguration {
     let external = service.external.as_ref().filter(|_| hosts::is_passed_through(service));
     let any = || vec!["*".to_owned()];
+    let never = external.map(|_| egress::filters::never()).unwrap_or_default();
     RouteConfiguration {
+        typed_per_filter_config: never,
         name: name(port),
         virtual_hosts: vec![VirtualHost {
             name: "upstream".to_owned(),

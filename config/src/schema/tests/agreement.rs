@@ -11,7 +11,7 @@ use crate::schema::{KINDS, Shape};
 use crate::{Document, load_documents};
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 17] = [
+const LOADER_ALONE: [(&str, &str); 24] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -29,6 +29,13 @@ const LOADER_ALONE: [(&str, &str); 17] = [
     ("identity_binding.service_account", "one of three keys, and two not together"),
     ("identity_binding.spiffe_identities", "one of three keys; what is no SPIFFE ID"),
     ("identity_binding.endpoint_labels", "one of three keys, and two not together"),
+    ("egress.hosts", "requests need them; what is no hostname"),
+    ("egress.ip_addresses", "what is no range"),
+    ("egress.ports", "matches need a port of HTTP"),
+    ("egress.ports[].number", "ports of the mesh"),
+    ("egress.ports[].protocol", "requests need hosts, and matches requests"),
+    ("egress.matches", "they need requests"),
+    ("egress.matches[].kind", "they need requests"),
 ];
 
 #[test]

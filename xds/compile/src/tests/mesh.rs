@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    BoundIdentity, Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, External,
-    Hostname, HttpMatch, HttpRouteGroup, IdentityBinding, Inputs, JoinRecord, Labels, Mesh,
-    MeshSpecification, Method, Mode, Name, Namespace, Participation, PathRegex, PolicyRevision,
-    Port, Protocol, Provider, Proxy, ProxyId, ProxyStatement, Records, Resolution, RouteRule,
-    Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot, SpiffeId,
-    SplitBackend, SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
-    TrustBundle, TrustDomain, Upstream, Visibility,
+    BoundIdentity, Discovered, Domain, EgressMode, Endpoint, EndpointSource, EscapedSlashes,
+    External, Hostname, HttpMatch, HttpRouteGroup, IdentityBinding, Inputs, JoinRecord, Labels,
+    Mesh, MeshSpecification, Method, Mode, Name, Namespace, Participation, PathRegex,
+    PolicyRevision, Port, Protocol, Provider, Proxy, ProxyId, ProxyStatement, Records, Resolution,
+    RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
+    SpiffeId, SplitBackend, SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit,
+    TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -433,6 +433,7 @@ impl Shape {
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: self.mode,
+            egress: EgressMode::Policy,
             specification,
             discovered: Discovered(discovered.collect()),
             records,
@@ -477,7 +478,7 @@ impl Shape {
             .map(|split| ((split.namespace.clone(), split.name.clone()), Arc::new(split)));
         let namespaces = self.namespaces.iter().enumerate().map(|(n, mode)| {
             let name = name("n", n);
-            (name.clone(), Arc::new(Namespace { name, mode: *mode, spot: spot() }))
+            (name.clone(), Arc::new(Namespace { name, mode: *mode, egress: None, spot: spot() }))
         });
         MeshSpecification {
             namespaces: namespaces.collect(),
@@ -487,6 +488,7 @@ impl Shape {
             http_route_groups: groups.collect(),
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
+            egresses: OrdMap::new(),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
         }
     }
