@@ -2,6 +2,7 @@
 //! how calls are split. It is data; how proxies are told of it is for the compiler to say.
 
 mod access;
+mod exits;
 mod services;
 mod splits;
 #[cfg(test)]
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::Snapshot;
 pub use access::{AccessChange, Turn, Who};
+pub use exits::ExitChange;
 pub use services::ServiceChange;
 pub use splits::SplitChange;
 
@@ -23,6 +25,9 @@ pub struct Difference {
     pub access: Vec<AccessChange>,
     /// Service ports whose calls are split otherwise.
     pub splits: Vec<SplitChange>,
+    /// Who may call what outside of the mesh, and might not before, or the other way round.
+    #[serde(default)]
+    pub exits: Vec<ExitChange>,
 }
 
 /// How something changes.
@@ -55,12 +60,13 @@ impl Difference {
             services: services::changes(before, after),
             access: access::changes(before, after),
             splits: splits::changes(&before.specification, &after.specification),
+            exits: exits::changes(before, after),
         }
     }
 
     /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
-        let Self { services, access, splits } = self;
-        services.is_empty() && access.is_empty() && splits.is_empty()
+        let Self { services, access, splits, exits } = self;
+        services.is_empty() && access.is_empty() && splits.is_empty() && exits.is_empty()
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Spot;
-use crate::policy::{HttpMatch, HttpRouteGroup, RouteRule, TcpRoute, TrafficTarget};
+use crate::policy::{Egress, HttpMatch, HttpRouteGroup, RouteRule, TcpRoute, TrafficTarget};
 use crate::service::Port;
 use crate::specification::MeshSpecification;
 
@@ -156,6 +156,12 @@ impl Cited {
     pub fn target(target: &TrafficTarget) -> Self {
         let object = format!("traffic target `{}/{}`", target.namespace, target.name);
         Self { object, spot: target.spot.clone() }
+    }
+
+    /// An egress.
+    pub fn egress(egress: &Egress) -> Self {
+        let object = format!("egress `{}/{}`", egress.namespace, egress.name);
+        Self { object, spot: egress.spot.clone() }
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt;
 use crate::finding::Spot;
 use crate::ip_range::IpRange;
 use crate::name::{Hostname, Name, ServiceAccount};
-use crate::policy::SplitMatch;
+use crate::policy::{HttpMatch, HttpRouteGroup, SplitMatch};
+use crate::specification::MeshSpecification;
 
 /// OSM `Egress`: these sources may call these hosts or addresses outside of the mesh on these ports.
 ///
@@ -30,6 +31,25 @@ pub struct Egress {
     pub matches: Vec<SplitMatch>,
     /// Where it is written.
     pub spot: Spot,
+}
+
+impl Egress {
+    /// The matches that it names, each with its group. It is about all requests where it names none.
+    pub fn requests<'a>(
+        &'a self,
+        specification: &'a MeshSpecification,
+    ) -> impl Iterator<Item = (&'a HttpRouteGroup, &'a HttpMatch)> {
+        self.matches.iter().flat_map(|named| {
+            let key = (self.namespace.clone(), named.group.clone());
+            let group = specification.http_route_groups.get(&key);
+            let all = group
+                .into_iter()
+                .flat_map(|group| group.matches.iter().map(move |one| (&**group, one)));
+            all.filter(|(_, one)| {
+                named.matches.as_ref().is_none_or(|names| names.contains(&one.name))
+            })
+        })
+    }
 }
 
 impl PartialEq for Egress {

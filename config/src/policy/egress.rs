@@ -38,7 +38,8 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let meaning = "an empty list never means any address: leave it out, and name `hosts`";
         value.at_least_one(meaning, read_range)
     });
-    let of = Of { has_hosts: table.get("hosts").is_some(), hosts: hosts.as_ref().ok() };
+    let is_by_address = table.get("hosts").is_none() && table.get("ip_addresses").is_some();
+    let of = Of { is_by_address, hosts: hosts.as_ref().ok() };
     let ports = table.required("ports", |value| {
         let meaning = "an empty list never means any port: name those that may be called";
         let hosts = of.hosts.and_then(Option::as_ref).map_or(1, Vec::len);
@@ -124,7 +125,8 @@ fn read_source(
 
 /// What a port needs to know of the egress.
 struct Of<'a> {
-    has_hosts: bool,
+    /// Whether addresses are named and no hosts.
+    is_by_address: bool,
     hosts: Option<&'a Option<Vec<Hostname>>>,
 }
 
@@ -142,7 +144,7 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, Told> {
     });
     let protocol = table.required("protocol", |value| {
         let protocol = value.word("protocol of an egress", &EgressProtocol::ALL)?;
-        if protocol == EgressProtocol::Http && !of.has_hosts {
+        if protocol == EgressProtocol::Http && of.is_by_address {
             let message = "requests are told apart by their host, and the egress names no `hosts`";
             let finding = value.error(codes::INVALID_VALUE, message).label("which of them?");
             return Err(value.tell(finding.help("name `hosts`, or say `tcp`")));

@@ -155,7 +155,7 @@ impl<'a> Outward<'a> {
             if egress.matches.is_empty() {
                 allow(&[]);
             }
-            for one in self.index.requests_of(egress) {
+            for (_, one) in egress.requests(&self.snapshot.specification) {
                 allow(std::slice::from_ref(one));
             }
         }
@@ -167,15 +167,11 @@ impl<'a> Outward<'a> {
         let mut routes: Vec<_> =
             self.exits.by_address.iter().map(|(port, exits)| by_address(*port, exits)).collect();
         if self.passes_through {
-            let of_the_mesh = regex::of_the_mesh(self.snapshot);
-            let is_one = |route: Route| Route {
-                r#match: route
-                    .r#match
-                    .map(|one| RouteMatch { headers: vec![authority(of_the_mesh.clone())], ..one }),
-                ..route
-            };
-            routes.push(is_one(connect(self.refuses_to_connect())));
-            routes.push(is_one(every_request(self.is_unknown())));
+            for of_the_mesh in regex::of_the_mesh(self.snapshot) {
+                let matcher = authority(of_the_mesh);
+                routes.push(with(&matcher, connect(self.refuses_to_connect())));
+                routes.push(with(&matcher, every_request(self.is_unknown())));
+            }
             routes.extend([connect(to_be_bytes()), reject_escaped_slashes()]);
             routes.push(every_request(to_host(None)));
         } else {
@@ -203,16 +199,17 @@ impl<'a> Outward<'a> {
 
 /// Connections to addresses: which host it is says the request, and whether it may be the filter.
 fn by_address(port: u16, exits: &[ExitByAddress<'_>]) -> Route {
-    let route = connect(to_be_bytes());
-    let ranges = exits.iter().map(|one| &*one.egress.ip_addresses);
-    Route {
-        r#match: route
-            .r#match
-            .map(|one| RouteMatch { headers: vec![authority(regex::addresses(port))], ..one }),
-        // (There is no egress without hosts and without addresses; one would be closed.)
-        typed_per_filter_config: filters::limited(&ranges.flatten().copied().collect::<Vec<_>>()),
-        ..route
-    }
+    let route = with(&authority(regex::addresses(port)), connect(to_be_bytes()));
+    let ranges = exits.iter().flat_map(|one| &one.egress.ip_addresses).copied();
+    // (There is no egress without hosts and without addresses; one would be closed.)
+    let typed_per_filter_config = filters::limited(&ranges.collect::<Vec<_>>());
+    Route { typed_per_filter_config, ..route }
+}
+
+/// The same route, for requests of which this holds besides.
+fn with(matcher: &HeaderMatcher, route: Route) -> Route {
+    let narrowed = |one: RouteMatch| RouteMatch { headers: vec![matcher.clone()], ..one };
+    Route { r#match: route.r#match.map(narrowed), ..route }
 }
 
 /// What keeps calls to where one of these lists says; nothing if one of them is empty and so says

@@ -74,19 +74,6 @@ impl PolicyIndex {
         Exits::of(egresses.map(|egress| &**egress))
     }
 
-    /// The matches that `egress` names.
-    pub(crate) fn requests_of<'a>(
-        &'a self,
-        egress: &'a Egress,
-    ) -> impl Iterator<Item = &'a HttpMatch> {
-        egress.matches.iter().flat_map(|named| {
-            let key = (egress.namespace.clone(), named.group.clone());
-            let group = self.specification.http_route_groups.get(&key);
-            let all = group.into_iter().flat_map(|group| &group.matches);
-            all.filter(|one| named.matches.as_ref().is_none_or(|names| names.contains(&one.name)))
-        })
-    }
-
     /// The services that run as `account`.
     pub(crate) fn services_of(
         &self,

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Grant, Name, Proxy, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, Snapshot,
-    Spot, TrafficSplit, TrafficTarget,
+    Egress, Grant, Name, Proxy, RouteRule, Service, ServiceAccount, ServiceName, ServicePort,
+    Snapshot, Spot, TrafficSplit, TrafficTarget,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -62,6 +62,9 @@ pub fn origins(
             trace.service(service);
         }
         if resource_type == ResourceType::Route {
+            for egress in snapshot.specification.egresses.values() {
+                trace.egress(proxy, egress);
+            }
             for split in snapshot.specification.traffic_splits.values() {
                 trace.split(split);
             }
@@ -136,6 +139,18 @@ impl Trace<'_> {
         for rule in &target.rules {
             if let RouteRule::Http { group, .. } = rule {
                 self.group(namespace, group);
+            }
+        }
+    }
+
+    /// An egress for the account as which the proxy calls others.
+    fn egress(&mut self, proxy: &Proxy, egress: &Egress) {
+        let caller = proxy.record.services.first().and_then(|name| self.snapshot.service(name));
+        if caller.is_some_and(|caller| egress.sources.contains(&caller.account)) {
+            let (namespace, name) = (&egress.namespace, &egress.name);
+            self.add(false, format!("egress `{namespace}/{name}`"), &egress.spot);
+            for named in &egress.matches {
+                self.group(namespace, &named.group);
             }
         }
     }

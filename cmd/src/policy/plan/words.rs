@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
 use ironmesh_catalog::ServicePort;
-use ironmesh_catalog::difference::{AccessChange, SplitChange, Turn};
+use ironmesh_catalog::difference::{AccessChange, ExitChange, SplitChange, Turn};
 use ironmesh_catalog::routing::Branch;
 
 /// How many proxies of a group are named.
@@ -25,6 +25,7 @@ pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     services(&mut text, plan);
     access(&mut text, &plan.difference.access);
     splits(&mut text, plan);
+    exits(&mut text, &plan.difference.exits);
     findings(&mut text, "found wrong from then on", '+', &plan.findings_new);
     findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
     findings(&mut text, "found wrong of others or more or fewer", '~', &plan.findings_changed);
@@ -80,6 +81,24 @@ fn access(text: &mut String, changes: &[AccessChange]) {
             let by = by.join(", ");
             let _ = writeln!(text, "    {verb} {way}: {by}");
         }
+    }
+}
+
+/// Who may call what outside of the mesh.
+fn exits(text: &mut String, changes: &[ExitChange]) {
+    if !changes.is_empty() {
+        text.push_str("\negress\n");
+    }
+    for ExitChange { who, to, turn, way, by } in changes {
+        let verb = match turn {
+            Turn::Gained => "+ {} gains",
+            Turn::Kept => "  {} keeps",
+            Turn::Lost => "- {} loses",
+        };
+        let verb = verb.replace("{}", &who.to_string());
+        let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+        let by = if by.is_empty() { "passthrough".to_owned() } else { by.join(", ") };
+        let _ = writeln!(text, "  {verb} {way} at {to}: {by}");
     }
 }
 

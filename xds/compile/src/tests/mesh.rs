@@ -2,19 +2,20 @@
 
 mod instance;
 mod large;
+mod outward;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    BoundIdentity, Discovered, Domain, EgressMode, Endpoint, EndpointSource, EscapedSlashes,
-    External, Hostname, HttpMatch, HttpRouteGroup, IdentityBinding, Inputs, JoinRecord, Labels,
-    Mesh, MeshSpecification, Method, Mode, Name, Namespace, Participation, PathRegex,
-    PolicyRevision, Port, Protocol, Provider, Proxy, ProxyId, ProxyStatement, Records, Resolution,
-    RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
-    SpiffeId, SplitBackend, SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit,
-    TrafficTarget, TrustBundle, TrustDomain, Upstream, Visibility,
+    BoundIdentity, Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, External,
+    Hostname, HttpMatch, HttpRouteGroup, IdentityBinding, Inputs, JoinRecord, Labels, Mesh,
+    MeshSpecification, Method, Mode, Name, Namespace, Participation, PathRegex, PolicyRevision,
+    Port, Protocol, Provider, Proxy, ProxyId, ProxyStatement, Records, Resolution, RouteRule,
+    Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot, SpiffeId,
+    SplitBackend, SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
+    TrustBundle, TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -24,6 +25,7 @@ use uuid::Uuid;
 
 use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
+use outward::{OutwardShape, outward};
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
 /// matches in each group. What is named beyond that is not there.
@@ -35,7 +37,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u16 = 13;
+const PARTS: u16 = 14;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -63,6 +65,7 @@ pub(super) struct Shape {
     splits: Vec<SplitShape>,
     /// Whether bindings of one account are those of the next.
     has_other_bindings: bool,
+    outward: OutwardShape,
     proxies: Vec<ProxyShape>,
 }
 
@@ -232,10 +235,10 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         0..=NAMESPACES * ROUTES,
     );
     let ways = (groups, routes);
-    let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>());
+    let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>(), outward());
     (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
         |(modes, services, (groups, routes), targets, splits, proxies)| {
-            let (mode, namespaces, has_other_bindings) = modes;
+            let (mode, namespaces, has_other_bindings, outward) = modes;
             Shape {
                 mode: mode.unwrap_or(Mode::Strict),
                 namespaces,
@@ -245,6 +248,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
                 targets,
                 splits,
                 has_other_bindings,
+                outward,
                 proxies,
             }
         },
@@ -297,6 +301,7 @@ impl Shape {
             }],
             splits: Vec::new(),
             has_other_bindings: false,
+            outward: OutwardShape::default(),
             proxies: [proxy(0, participates)]
                 .into_iter()
                 .chain(others(1))
@@ -382,6 +387,12 @@ impl Shape {
                 service.is_drained = other.is_drained;
             });
         }
+        if takes(13) {
+            let (ours, other) = (&mut next.outward, &other.outward);
+            take_over(&mut ours.egresses, &other.egresses, only);
+            each_of(&mut ours.namespaces, &other.namespaces, only, Clone::clone_from);
+            ours.mesh = other.mesh;
+        }
         next
     }
 
@@ -433,7 +444,7 @@ impl Shape {
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: self.mode,
-            egress: EgressMode::Policy,
+            egress: self.outward.mesh,
             specification,
             discovered: Discovered(discovered.collect()),
             records,
@@ -476,9 +487,13 @@ impl Shape {
         let splits = splits
             .into_iter()
             .map(|split| ((split.namespace.clone(), split.name.clone()), Arc::new(split)));
+        let egresses = order.of(self.outward.egresses()).into_iter();
+        let egresses =
+            egresses.map(|one| ((one.namespace.clone(), one.name.clone()), Arc::new(one)));
         let namespaces = self.namespaces.iter().enumerate().map(|(n, mode)| {
             let name = name("n", n);
-            (name.clone(), Arc::new(Namespace { name, mode: *mode, egress: None, spot: spot() }))
+            let egress = self.outward.of(n);
+            (name.clone(), Arc::new(Namespace { name, mode: *mode, egress, spot: spot() }))
         });
         MeshSpecification {
             namespaces: namespaces.collect(),
@@ -488,7 +503,7 @@ impl Shape {
             http_route_groups: groups.collect(),
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
-            egresses: OrdMap::new(),
+            egresses: egresses.collect(),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
         }
     }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_catalog::{EscapedSlashes, Mode, Resolution};
+use ironmesh_catalog::{EgressMode, EgressProtocol, EscapedSlashes, Mode, Resolution};
 
+use super::outward::{EgressShape, OutwardShape};
 use super::{ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, Way};
 
 /// Ports, by their places in the list of all.
@@ -71,6 +72,14 @@ pub(in crate::tests) enum Edit {
     Circle,
     /// Another leads there as well, which comes first.
     IntoCircle,
+    /// The client may call a host outside, as matches of a group say.
+    Egress,
+    /// It may not any more.
+    NoEgress,
+    /// All calls to the outside pass from the namespace.
+    Passthrough,
+    /// The same of the mesh.
+    AllPass,
 }
 
 impl Shape {
@@ -126,6 +135,7 @@ impl Shape {
             targets: (0..number).map(target).collect(),
             splits: (0..number).map(split).collect(),
             has_other_bindings: false,
+            outward: OutwardShape::default(),
         }
     }
 
@@ -176,6 +186,16 @@ impl Shape {
                 self.splits[1].backends.extend([(SECOND_VERSION, 1)]);
             }
             Edit::IntoCircle => self.splits.push(leads(SERVER, &[CLIENT])),
+            Edit::Egress => self.outward.egresses.push(EgressShape {
+                namespace: 0,
+                source: (0, CLIENT),
+                host: Some(0),
+                protocol: EgressProtocol::Http,
+                matches: Some((0, None)),
+            }),
+            Edit::NoEgress => self.outward.egresses.clear(),
+            Edit::Passthrough => self.outward.namespaces = vec![Some(EgressMode::Passthrough)],
+            Edit::AllPass => self.outward.mesh = EgressMode::Passthrough,
         }
         self
     }

@@ -52,6 +52,7 @@ fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
         (Edit::Part, (14, 21, 2)),
         (Edit::NewService, (0, 0, 0)),
         (Edit::Gone, (2, 4, 3)),
+        (Edit::Egress, (3, 5, 1)),
     ];
     for teams in [2, 20] {
         for (edit, cost) in expected {
@@ -97,6 +98,15 @@ fn whatever_one_edit_touches_is_as_from_nothing() {
         (&[Edit::NoTarget], Edit::Anywhere),
         // Where the circle is cut is another place for all who come there.
         (&[Edit::Circle], Edit::IntoCircle),
+        // Who calls the outside is told what it may ask there, and nobody else.
+        (&[], Edit::Egress),
+        (&[Edit::Egress], Edit::NoEgress),
+        (&[Edit::Egress, Edit::NoTarget, Edit::NoSplits], Edit::Match),
+        (&[], Edit::Passthrough),
+        (&[], Edit::AllPass),
+        // What lets all pass lets nobody pass to what is of the mesh, or of an external service.
+        (&[Edit::Passthrough, Edit::NoTarget, Edit::NoSplits], Edit::Anywhere),
+        (&[Edit::AllPass, Edit::NoSplits], Edit::Gone),
     ];
     for (before, edit) in edits {
         let (_, _, reached) = make(2, before, edit);
