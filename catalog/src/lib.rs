@@ -27,6 +27,7 @@ pub mod service;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
+pub mod upstream_settings;
 pub mod verdict;
 pub mod way;
 
@@ -44,9 +45,10 @@ pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ip_range::IpRange;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, Egress, EgressMode, EgressPort, EgressProtocol, HttpMatch, HttpRouteGroup,
-    IdentityBinding, Method, Namespace, PathRegex, RouteRule, SplitBackend, SplitMatch, Subject,
-    TcpRoute, TrafficSplit, TrafficTarget,
+    BoundIdentity, Egress, EgressMode, EgressPort, EgressProtocol, HttpConnections, HttpMatch,
+    HttpRouteGroup, IdentityBinding, Level, Method, Namespace, OutlierDetection, PathRegex,
+    RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute,
+    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{
@@ -59,5 +61,6 @@ pub use service::{
 };
 pub use snapshot::{Absence, Inputs, Mesh, Records, Snapshot, Standing, State, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};
+pub use upstream_settings::{Said, UpstreamSettings};
 pub use verdict::{Question, Request, Verdict};
 pub use way::{Cited, Way};

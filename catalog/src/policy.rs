@@ -1,6 +1,9 @@
 //! Policy objects, in SMI's words. Each remembers where it was written; two that say the same are equal,
 //! wherever that is, so that a line more at the top of a file changes nothing.
 
+mod level;
+mod upstream_traffic_setting;
+
 mod egress;
 
 use std::collections::BTreeMap;
@@ -12,6 +15,11 @@ use crate::finding::Spot;
 use crate::identity::SpiffeId;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::service::Mode;
+
+pub use level::Level;
+pub use upstream_traffic_setting::{
+    HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
+};
 
 pub use egress::{Egress, EgressMode, EgressPort, EgressProtocol};
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::{Name, ServiceName};
 use crate::policy::{
     Egress, EgressMode, HttpRouteGroup, IdentityBinding, Namespace, TcpRoute, TrafficSplit,
-    TrafficTarget,
+    TrafficTarget, UpstreamTrafficSetting,
 };
 use crate::service::{Mode, Service};
 
@@ -36,6 +36,8 @@ pub struct MeshSpecification {
     pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
     /// Splits, by namespace and name. Of each service one at most is about all calls.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
+    /// How services are spared, by namespace and name. Of each level one at most says a setting.
+    pub upstream_traffic_settings: OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
     /// Who may call what outside of the mesh, by namespace and name.
     pub egresses: OrdMap<(Name, Name), Arc<Egress>>,
 }
@@ -70,6 +72,7 @@ impl MeshSpecification {
             && self.tcp_routes == other.tcp_routes
             && self.identity_bindings == other.identity_bindings
             && self.traffic_splits == other.traffic_splits
+            && self.upstream_traffic_settings == other.upstream_traffic_settings
             && self.egresses == other.egresses
     }
 }

@@ -21,6 +21,7 @@ use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
 use crate::routing::{Branch, Routing};
 use crate::service::{EndpointSource, External, Port, Service};
 use crate::snapshot::Snapshot;
+use crate::upstream_settings::{Said, UpstreamSettings};
 use crate::way::Cited;
 use destination::{branches, is_known, leave_out};
 pub use host::{AtUpstream, ComparedHost};
@@ -120,6 +121,8 @@ pub struct Destination {
     pub enforcement: Enforcement,
     /// What the caller gets from it.
     pub gets: Gets,
+    /// What upstream traffic settings say of it, and which of them.
+    pub settings: Vec<Said>,
 }
 
 /// What a destination is outside of the mesh.
@@ -233,6 +236,7 @@ pub fn verdict(
     };
     let at_upstream = at_server.filter(is_other_host).map(|arrival| arrival.to_host(&host));
     let mut allowed_at_upstream = 0;
+    let settings = UpstreamSettings::of(&snapshot.specification);
     for leaf in shares.map(|share| &share.service).filter(|leaf| told.insert(*leaf)) {
         let found = snapshot.service(leaf);
         let found = found.and_then(|service| Some((service, service.port(verdict.asked.port)?)));
@@ -244,7 +248,8 @@ pub fn verdict(
             let judgement = judge(snapshot, &verdict.caller, whole, port, Some(at_upstream));
             allowed_at_upstream += usize::from(judgement.allowed);
         }
-        let judged = Judged { service, port, judgement, known: verdict.known };
+        let settings = settings.said(service);
+        let judged = Judged { service, port, judgement, known: verdict.known, settings };
         verdict.destinations.push(judged.destination(snapshot, sight));
     }
     let allowed = verdict.destinations.iter().filter(|one| one.judgement.allowed).count();
@@ -295,11 +300,12 @@ struct Judged<'a> {
     judgement: Judgement,
     /// Whether the caller's proxies are told of what it calls.
     known: bool,
+    settings: Vec<Said>,
 }
 
 impl Judged<'_> {
     fn destination(self, snapshot: &Snapshot, sight: Sight) -> Destination {
-        let Self { service, port, judgement, known } = self;
+        let Self { service, port, judgement, known, settings } = self;
         let leaf = ServicePort::new(service.name.clone(), port.number);
         let is_external = service.external.is_some();
         let endpoints = snapshot.endpoints.get(&leaf).map(|known| (**known).clone());
@@ -354,6 +360,7 @@ impl Judged<'_> {
             findings,
             enforcement,
             gets,
+            settings,
         }
     }
 }

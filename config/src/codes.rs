@@ -58,6 +58,10 @@ pub const NOTHING_TO_CALL: Code = Code(309);
 pub const REFUSED_BY_ENVOY: Code = Code(310);
 /// A namespace of which policy says something, and that no service is in.
 pub const EMPTY_NAMESPACE: Code = Code(313);
+/// Two upstream traffic settings that say the same setting of the same services.
+pub const SAID_TWICE: Code = Code(611);
+/// An upstream traffic setting that can do nothing of what it says.
+pub const IDLE_SETTING: Code = Code(612);
 
 /// An egress to where no proxy lets anybody go.
 pub const NO_WAY_OUT: Code = Code(621);
@@ -65,7 +69,7 @@ pub const NO_WAY_OUT: Code = Code(621);
 pub const NEEDLESS_EGRESS: Code = Code(622);
 
 /// All of them, in order.
-pub const ALL: [Code; 28] = [
+pub const ALL: [Code; 30] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -92,6 +96,8 @@ pub const ALL: [Code; 28] = [
     NOTHING_TO_CALL,
     REFUSED_BY_ENVOY,
     EMPTY_NAMESPACE,
+    SAID_TWICE,
+    IDLE_SETTING,
     NO_WAY_OUT,
     NEEDLESS_EGRESS,
 ];

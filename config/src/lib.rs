@@ -17,6 +17,7 @@ pub mod schema;
 pub mod settings;
 
 mod document;
+mod duration;
 mod findings;
 mod limits;
 mod mode;

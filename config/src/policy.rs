@@ -15,6 +15,7 @@ mod exits;
 mod http_route_group;
 mod identity_binding;
 mod labels;
+mod level;
 mod loader;
 mod namespace;
 mod nothing_to_call;
@@ -32,6 +33,8 @@ mod tests;
 mod traffic_split;
 mod traffic_target;
 mod unreachable;
+mod upstream_settings;
+mod upstream_traffic_setting;
 
 use std::sync::Arc;
 
@@ -39,6 +42,7 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
 use xxhash_rust::xxh3::Xxh3;
 
 pub use crate::document::Document;
+pub(crate) use level::SCOPES;
 pub use loader::Loader;
 
 /// What one state of the documents says.

@@ -17,6 +17,7 @@ mod tcp_route;
 mod tests;
 mod traffic_split;
 mod traffic_target;
+mod upstream_traffic_setting;
 
 use std::ops::RangeInclusive;
 
@@ -24,7 +25,7 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 8] = [
+pub const KINDS: [&Kind; 9] = [
     &service::KIND,
     &namespace::KIND,
     &http_route_group::KIND,
@@ -32,6 +33,7 @@ pub const KINDS: [&Kind; 8] = [
     &traffic_target::KIND,
     &identity_binding::KIND,
     &traffic_split::KIND,
+    &upstream_traffic_setting::KIND,
     &egress::KIND,
 ];
 
@@ -144,6 +146,18 @@ const NAMESPACE: Key = Key {
     form: Form::Name,
     left_out: LeftOut::Text("default"),
 };
+
+/// `scope`, of what may be about many services.
+const SCOPE: Key = Key {
+    name: "scope",
+    about: "where no service is named: which services it is about",
+    form: Form::Word(|| crate::policy::SCOPES.map(|(word, _)| word).to_vec()),
+    left_out: LeftOut::Text("namespace"),
+};
+
+/// A duration, as far as an editor can tell.
+const DURATION: Form =
+    Form::Text { what: "a duration, as in `20ms`", pattern: r"^\s*[+-]?[0-9Pp]" };
 
 /// The number of a port.
 const PORT: Form = Form::Integer(1..=65535);

@@ -2,7 +2,6 @@
 //! is left out has the defaults of docs/reference/settings.md.
 
 mod consul;
-mod duration;
 mod endpoints;
 mod policy;
 mod servers;
@@ -18,6 +17,7 @@ use toml::de::DeTable;
 
 use crate::codes;
 use crate::document::Document;
+use crate::duration;
 use crate::mode;
 use crate::table::{Reader, Table, Told, Value};
 

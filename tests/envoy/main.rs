@@ -35,4 +35,5 @@ mod sotw;
 mod split_flips;
 mod splits;
 mod tcp;
+mod upstream_settings;
 mod websocket;

@@ -20,7 +20,8 @@ pub(crate) struct Shop {
     pub(crate) mesh: Mesh,
     pub(crate) buyer: Envoy,
     pub(crate) server: Envoy,
-    _apps: (Vec<App>, Vec<Ledger>),
+    apps: BTreeMap<&'static str, App>,
+    _ledgers: Vec<Ledger>,
 }
 
 /// The file `services.toml` with these services.
@@ -86,11 +87,11 @@ impl Shop {
         let policy = policy.each_ref().map(|(file, text)| (*file, text.as_str()));
         let mesh = Mesh::start(&programs, &policy).await;
         let socket = |port| mesh.loopback().socket(21, port);
-        let (mut apps, mut ledgers) = (Vec::new(), Vec::new());
-        apps.push(App::http2("calls", socket(8070)).await);
+        let (mut apps, mut ledgers) = (BTreeMap::new(), Vec::new());
+        apps.insert("calls", App::http2("calls", socket(8070)).await);
         let mut server = ProxyOptions::new("default/calls", 21);
         for (name, number) in SERVICES.into_iter().zip(0..) {
-            apps.push(App::http1(name, socket(8080 + number)).await);
+            apps.insert(name, App::http1(name, socket(8080 + number)).await);
             ledgers.push(Ledger::start(name, socket(8090 + number)).await);
             server = server.also(&format!("default/{name}"));
         }
@@ -104,12 +105,17 @@ impl Shop {
             .upstream("default/calls=14002")
             .upstream("default/v1:3306=3307");
         let buyer = mesh.envoy(&buyer).await;
-        let shop = Self { mesh, buyer, server, _apps: (apps, ledgers) };
+        let shop = Self { mesh, buyer, server, apps, _ledgers: ledgers };
         eventually("the buyer to be served", async || {
             expect(&get_once(shop.buyer.socket(14001), "/", &[]).await?, 200)
         })
         .await;
         Some(shop)
+    }
+
+    /// The application of a service.
+    pub(crate) fn app(&self, service: &str) -> &App {
+        self.apps.get(service).unwrap()
     }
 
     /// A kept connection of the buyer to the store.

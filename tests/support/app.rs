@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -16,9 +16,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// An application: it answers 200 to everything, with what it was asked as JSON and its name in
+/// An application: it answers 200 to everything, unless it is told otherwise, with what it was asked as JSON and its name in
 /// the header `x-app`. It ends when this is dropped.
 #[derive(Debug)]
 pub struct App {
@@ -59,6 +60,16 @@ impl App {
         self.seen.requests.load(Ordering::Relaxed)
     }
 
+    /// From now on it answers with this status.
+    pub fn answer_with(&self, status: StatusCode) {
+        self.seen.status.store(status.as_u16(), Ordering::Relaxed);
+    }
+
+    /// It answers nothing until what this returns is dropped.
+    pub async fn hold(&self) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.seen.gate).write_owned().await
+    }
+
     /// How many connections have reached it.
     pub fn connections(&self) -> u64 {
         self.seen.connections.load(Ordering::Relaxed)
@@ -80,6 +91,10 @@ enum Protocol {
 #[derive(Debug, Default)]
 struct Seen {
     name: String,
+    /// With what it answers; 0 is 200.
+    status: AtomicU16,
+    /// Taken for writing while it is to answer nothing.
+    gate: Arc<RwLock<()>>,
     requests: AtomicU64,
     connections: AtomicU64,
 }
@@ -134,7 +149,10 @@ async fn answer(
         });
         Full::from(answer.to_string()).map_err(|never| match never {}).boxed()
     };
+    drop(seen.gate.read().await);
+    let status = StatusCode::from_u16(seen.status.load(Ordering::Relaxed)).unwrap_or_default();
     let response = Response::builder()
+        .status(status)
         .header("x-app", &seen.name)
         .header("content-type", "application/json")
         .body(body);

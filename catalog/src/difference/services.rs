@@ -12,6 +12,7 @@ use crate::service::{
     Visibility,
 };
 use crate::snapshot::Snapshot;
+use crate::upstream_settings::{Said, UpstreamSettings};
 
 /// A service comes, goes or changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,17 +29,25 @@ pub struct ServiceChange {
 
 pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<ServiceChange> {
     let (old, new) = (&before.specification.services, &after.specification.services);
+    let [settings_before, settings_after] =
+        [before, after].map(|moment| UpstreamSettings::of(&moment.specification));
     let mut changes = Vec::new();
     // All of them: the mode of one may be another though not a word of it is.
     for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
         let (change, service, details) = match (old.get(name), new.get(name)) {
             (None, None) => continue,
-            (None, Some(service)) => (Change::Added, service, outline(service)),
+            (None, Some(service)) => {
+                let mut outline = outline(service);
+                outline.extend(said(&[], &settings_after.said(service)));
+                (Change::Added, service, outline)
+            }
             (Some(service), None) => (Change::Removed, service, Vec::new()),
             (Some(old), Some(new)) => {
                 let (mode, of_new) = (before.mode_of(old), after.mode_of(new));
                 let mode = (mode != of_new).then(|| format!("mode {mode} → {of_new}"));
-                let details: Vec<_> = mode.into_iter().chain(details(old, new)).collect();
+                let said = said(&settings_before.said(old), &settings_after.said(new));
+                let details: Vec<_> =
+                    mode.into_iter().chain(details(old, new)).chain(said).collect();
                 // What differs may be where it is written alone.
                 if details.is_empty() {
                     continue;
@@ -111,6 +120,22 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
         details.extend(endpoints(&old.endpoints, &new.endpoints));
     }
     details
+}
+
+/// What upstream traffic settings say otherwise of a service.
+fn said(old: &[Said], new: &[Said]) -> Vec<String> {
+    let find = |said: &[Said], key: &str| said.iter().find(|one| one.key == key).cloned();
+    let keys: BTreeSet<_> = old.iter().chain(new).map(|one| &one.key).collect();
+    let change = |key: &String| {
+        let (old, new) = (find(old, key), find(new, key));
+        let value = |said: &Option<Said>| {
+            said.as_ref().map_or_else(|| "nothing said".to_owned(), |said| said.value.clone())
+        };
+        let (before, after) = (value(&old), value(&new));
+        let by = new.or(old)?.by;
+        (before != after).then(|| format!("{key}: {before} → {after}, by {by}"))
+    };
+    keys.into_iter().filter_map(change).collect()
 }
 
 /// The word that policy uses.

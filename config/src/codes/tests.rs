@@ -9,7 +9,7 @@ use crate::{Document, load_documents};
 #[test]
 fn every_code_has_its_page_and_every_page_its_code() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/errors");
-    // Codes from 0400 to 0599 belong to other crates; `tests/cli/codes.rs` sees them all.
+    // Codes of 0400 to 0599 belong to other crates; `tests/cli/codes.rs` sees them all.
     let pages: BTreeSet<String> = fs_err::read_dir(&folder)
         .unwrap()
         .filter_map(|entry| {

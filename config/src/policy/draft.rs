@@ -7,6 +7,7 @@ use imbl::OrdMap;
 use ironmesh_catalog::{
     Egress, Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace, PolicyRevision,
     Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute, TrafficSplit, TrafficTarget,
+    UpstreamTrafficSetting,
 };
 
 use super::part::{Definition, Definitions, Key, Part, Reference};
@@ -27,6 +28,7 @@ pub(super) struct Draft<'a> {
     pub(super) tcp_routes: Objects<'a, TcpRoute>,
     pub(super) traffic_splits: Objects<'a, TrafficSplit>,
     pub(super) identity_bindings: Objects<'a, IdentityBinding>,
+    pub(super) upstream_traffic_settings: Objects<'a, UpstreamTrafficSetting>,
     pub(super) egresses: Objects<'a, Egress>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<&'a ServiceAccount>,
@@ -51,6 +53,11 @@ impl<'a> Draft<'a> {
         self.tcp_routes.add("TCP route", &part.tcp_routes, findings);
         self.traffic_splits.add("traffic split", &part.traffic_splits, findings);
         self.identity_bindings.add("identity binding", &part.identity_bindings, findings);
+        self.upstream_traffic_settings.add(
+            "upstream traffic setting",
+            &part.upstream_traffic_settings,
+            findings,
+        );
         self.egresses.add("egress", &part.egresses, findings);
         self.accounts.extend(&part.accounts);
         self.references.extend(&part.references);
@@ -93,6 +100,9 @@ impl<'a> Draft<'a> {
             tcp_routes: self.tcp_routes.onto(&before.tcp_routes, Key::clone),
             traffic_splits: self.traffic_splits.onto(&before.traffic_splits, Key::clone),
             identity_bindings: self.identity_bindings.onto(&before.identity_bindings, Key::clone),
+            upstream_traffic_settings: self
+                .upstream_traffic_settings
+                .onto(&before.upstream_traffic_settings, Key::clone),
             egresses: self.egresses.onto(&before.egresses, Key::clone),
         }
     }

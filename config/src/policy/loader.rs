@@ -9,7 +9,7 @@ use super::draft::Draft;
 use super::part::Part;
 use super::{
     Loaded, coverage, exits, namespace, nothing_to_call, outside, reading, references, revision,
-    shadowed, splits, unreachable,
+    shadowed, splits, unreachable, upstream_settings,
 };
 use crate::document::Document;
 use crate::limits;
@@ -102,6 +102,7 @@ impl Loader {
         unreachable::check(&mut draft);
         nothing_to_call::check(&mut draft);
         namespace::check(&mut draft);
+        upstream_settings::check(&mut draft);
 
         let mut findings = std::mem::take(&mut draft.findings);
         findings.extend(unreadable);

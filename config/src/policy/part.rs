@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{
     Egress, Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Namespace, Service,
     ServiceAccount, ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
+    UpstreamTrafficSetting,
 };
 
 use super::damage::Damage;
@@ -28,6 +29,7 @@ pub(super) struct Part {
     pub(super) tcp_routes: Definitions<TcpRoute>,
     pub(super) traffic_splits: Definitions<TrafficSplit>,
     pub(super) identity_bindings: Definitions<IdentityBinding>,
+    pub(super) upstream_traffic_settings: Definitions<UpstreamTrafficSetting>,
     pub(super) egresses: Definitions<Egress>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<ServiceAccount>,
@@ -49,6 +51,7 @@ impl Part {
         self.tcp_routes.damaged(damage);
         self.traffic_splits.damaged(damage);
         self.identity_bindings.damaged(damage);
+        self.upstream_traffic_settings.damaged(damage);
         self.egresses.damaged(damage);
     }
 }
@@ -66,6 +69,9 @@ impl Part {
             && self.tcp_routes.are_same(&before.tcp_routes, PartialEq::eq)
             && self.traffic_splits.are_same(&before.traffic_splits, PartialEq::eq)
             && self.identity_bindings.are_same(&before.identity_bindings, PartialEq::eq)
+            && self
+                .upstream_traffic_settings
+                .are_same(&before.upstream_traffic_settings, PartialEq::eq)
             && self.egresses.are_same(&before.egresses, PartialEq::eq)
     }
 
@@ -82,6 +88,7 @@ impl Part {
         specification.tcp_routes.extend(self.tcp_routes.valid());
         specification.traffic_splits.extend(self.traffic_splits.valid());
         specification.identity_bindings.extend(self.identity_bindings.valid());
+        specification.upstream_traffic_settings.extend(self.upstream_traffic_settings.valid());
         specification.egresses.extend(self.egresses.valid());
     }
 }

@@ -16,6 +16,7 @@ mod syntax;
 mod tcp_route;
 mod traffic_split;
 mod traffic_target;
+mod upstream_traffic_setting;
 
 use super::*;
 

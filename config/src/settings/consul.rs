@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ironmesh_catalog::Finding;
 
+use super::read_path;
 use super::servers::{Servers, Tls};
-use super::{duration, read_path};
 use crate::codes;
+use crate::duration;
 use crate::limits::CONSUL_NAME;
 use crate::table::{Table, Told, Value};
 

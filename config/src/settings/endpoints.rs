@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::duration;
+use crate::duration;
 use crate::table::{Told, Value};
 
 /// What is believed of endpoints providers, and for how long they are waited for.

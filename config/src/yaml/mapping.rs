@@ -8,6 +8,7 @@ mod routes;
 mod service;
 mod traffic_split;
 mod traffic_target;
+mod upstream_traffic_setting;
 mod workload;
 
 use std::cell::RefCell;
@@ -188,8 +189,9 @@ struct Api {
     read: for<'m, 'a> fn(&mut Made<'a>, &Resource<'a>, bool, &Context<'m, 'a>) -> Result<(), Told>,
 }
 
-/// What the SMI specification has at version 0.6.0, and the services that its splits are about.
-const APIS: [Api; 7] = [
+/// What the SMI specification has at version 0.6.0, the services that its splits are about, and what
+/// Open Service Mesh added.
+const APIS: [Api; 8] = [
     Api {
         group: "access.smi-spec.io",
         kind: "TrafficTarget",
@@ -261,12 +263,22 @@ const APIS: [Api; 7] = [
         what: "a Service",
         read: service::read,
     },
+    Api {
+        group: OSM_POLICY,
+        kind: "UpstreamTrafficSetting",
+        versions: &[("v1alpha1", true)],
+        table: "upstream_traffic_setting",
+        what: "an UpstreamTrafficSetting",
+        read: upstream_traffic_setting::read,
+    },
 ];
 
 const SPECS: &str = "specs.smi-spec.io";
 
+const OSM_POLICY: &str = "policy.openservicemesh.io";
+
 /// Groups of Open Service Mesh.
-const OSM: [&str; 2] = ["policy.openservicemesh.io", "config.openservicemesh.io"];
+const OSM: [&str; 2] = [OSM_POLICY, "config.openservicemesh.io"];
 
 fn is_of_mesh(group: &str) -> bool {
     OSM.contains(&group) || APIS.iter().any(|api| api.group == group && !group.is_empty())

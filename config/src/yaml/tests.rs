@@ -3,6 +3,7 @@
 mod hostile;
 mod kinds;
 mod resources;
+mod upstream_traffic_setting;
 
 use std::sync::Arc;
 

@@ -10,7 +10,8 @@ mod regex;
 use std::collections::{BTreeSet, HashMap};
 
 use ironmesh_catalog::{
-    Exit, ExitByAddress, Exits, Hostname, HttpMatch, IpRange, ServiceAccount, Snapshot, hosts,
+    Exit, ExitByAddress, Exits, Hostname, HttpMatch, IpRange, Protocol, ServiceAccount, Snapshot,
+    hosts,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::route_action::{
@@ -28,7 +29,7 @@ use crate::destination::cautious_retry;
 use crate::external;
 use crate::http::{answer, every_request, forward, protocol_options, reject_escaped_slashes};
 use crate::index::PolicyIndex;
-use crate::shape::{CONNECT_TIMEOUT, circuit_breakers};
+use crate::limits::Limits;
 
 /// The cluster by which all calls leave that no service stands for.
 pub(crate) const CLUSTER: &str = "egress";
@@ -62,14 +63,13 @@ impl<'a> Outward<'a> {
 
     /// The cluster by which calls leave, if any may.
     pub(crate) fn cluster(&self) -> Option<Cluster> {
+        let limits = Limits::default();
         self.is_open().then(|| {
             external::passed_through(Cluster {
                 name: CLUSTER.to_owned(),
-                connect_timeout: Some(CONNECT_TIMEOUT),
-                circuit_breakers: circuit_breakers(true),
-                typed_extension_protocol_options: protocol_options(
-                    ironmesh_catalog::Protocol::Http,
-                ),
+                connect_timeout: limits.connect_timeout(),
+                circuit_breakers: limits.circuit_breakers(),
+                typed_extension_protocol_options: protocol_options(Protocol::Http, None),
                 ..Cluster::default()
             })
         })

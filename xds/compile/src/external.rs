@@ -29,19 +29,32 @@ use crate::condition::route_match;
 use crate::destination::Destination;
 use crate::http::{answer, every_request, protocol_options};
 use crate::index::{Allowed, PolicyIndex};
+use crate::limits::Limits;
 use crate::outbound::keepalive;
-use crate::shape::{CONNECT_TIMEOUT, ads, circuit_breakers, lb_endpoint_at};
+use crate::shape::{ads, lb_endpoint_at, never_panic};
 
 /// The cluster through which an external service port is reached.
-pub(crate) fn cluster(service: &Service, external: &External, port: &Port) -> Cluster {
+pub(crate) fn cluster(
+    service: &Service,
+    external: &External,
+    port: &Port,
+    limits: Limits<'_>,
+) -> Cluster {
     let service_port = ServicePort::new(service.name.clone(), port.number);
     let plain = Cluster {
         name: service_port.to_string(),
-        connect_timeout: Some(CONNECT_TIMEOUT),
-        circuit_breakers: circuit_breakers(true),
-        typed_extension_protocol_options: protocol_options(port.protocol),
+        connect_timeout: limits.connect_timeout(),
+        circuit_breakers: limits.circuit_breakers(),
+        typed_extension_protocol_options: protocol_options(port.protocol, limits.per_connection()),
         upstream_connection_options: (!port.protocol.is_http()).then(keepalive),
         ..Cluster::default()
+    };
+    // Not where the host of each request says who is called.
+    let choosing = Cluster {
+        outlier_detection: limits.outlier_detection(),
+        // Who is ejected gets nothing (docs/decisions/0037).
+        common_lb_config: limits.detects_outliers().then(never_panic).flatten(),
+        ..plain.clone()
     };
     match (external.resolution, &external.hostname) {
         (Resolution::Dns, Some(hostname)) => Cluster {
@@ -54,7 +67,7 @@ pub(crate) fn cluster(service: &Service, external: &External, port: &Port) -> Cl
                 }],
                 ..ClusterLoadAssignment::default()
             }),
-            ..plain
+            ..choosing
         },
         (Resolution::Passthrough, _) => passed_through(plain),
         // (One to be looked up by no name would be an empty list.)
@@ -64,7 +77,7 @@ pub(crate) fn cluster(service: &Service, external: &External, port: &Port) -> Cl
                 eds_config: ads(),
                 ..EdsClusterConfig::default()
             }),
-            ..plain
+            ..choosing
         },
     }
 }

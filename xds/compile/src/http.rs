@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use ironmesh_catalog::{EscapedSlashes, Protocol};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    DataSource, Http1ProtocolOptions, Http2ProtocolOptions, data_source::Specifier,
+    DataSource, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions,
+    data_source::Specifier,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
@@ -156,8 +157,11 @@ pub(crate) fn answer(status: u32, body: String) -> route::Action {
     })
 }
 
-/// The protocol options of a cluster that is spoken to in `protocol`.
-pub(crate) fn protocol_options(protocol: Protocol) -> HashMap<String, Any> {
+/// The protocol options of a cluster that is spoken to in `protocol`, with what is said of each connection.
+pub(crate) fn protocol_options(
+    protocol: Protocol,
+    per_connection: Option<CommonOptions>,
+) -> HashMap<String, Any> {
     if !protocol.is_http() {
         return HashMap::new();
     }
@@ -168,6 +172,7 @@ pub(crate) fn protocol_options(protocol: Protocol) -> HashMap<String, Any> {
     };
     let explicit = ExplicitHttpConfig { protocol_config: Some(protocol) };
     let options = HttpProtocolOptions {
+        common_http_protocol_options: per_connection,
         upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(explicit)),
         ..HttpProtocolOptions::default()
     };

@@ -26,10 +26,9 @@ use ironmesh_xds_wire::pb::google::protobuf::Duration;
 
 use crate::http::{Side, connection_manager, every_request, forward, grpc_web, protocol_options};
 use crate::index::PolicyIndex;
+use crate::limits::unlimited;
 use crate::secret::{self, ROOTS};
-use crate::shape::{
-    CONNECT_TIMEOUT, circuit_breakers, health_status, lb_endpoint, listener, never_panic,
-};
+use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
 use crate::tls::{self, MESH_ALPN};
 use crate::{authorization, tcp};
 
@@ -174,9 +173,9 @@ pub(crate) fn local_cluster(
         name: name.clone(),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
         connect_timeout: Some(CONNECT_TIMEOUT),
-        circuit_breakers: circuit_breakers(false),
+        circuit_breakers: unlimited(),
         common_lb_config: told.then(never_panic).flatten(),
-        typed_extension_protocol_options: protocol_options(protocol),
+        typed_extension_protocol_options: protocol_options(protocol, None),
         load_assignment: Some(ClusterLoadAssignment {
             cluster_name: name,
             endpoints: vec![LocalityLbEndpoints {

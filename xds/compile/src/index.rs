@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Egress, Exits, Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service,
-    ServiceAccount, ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget,
+    ServiceAccount, ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget, UpstreamSettings,
 };
 
 use crate::destination::Destination;
@@ -18,6 +18,7 @@ pub(crate) struct PolicyIndex {
     grants: Grants,
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
     splits: SplitIndex,
+    upstream_settings: UpstreamSettings,
     /// The egresses of which an account is a source, in the order of names.
     egresses: BTreeMap<ServiceAccount, Vec<Arc<Egress>>>,
     /// The ports of services that let all in.
@@ -40,6 +41,7 @@ impl PolicyIndex {
             grants: snapshot.grants.clone(),
             services: BTreeMap::new(),
             splits: SplitIndex::new(specification),
+            upstream_settings: UpstreamSettings::of(specification),
             egresses: BTreeMap::new(),
             permissive: BTreeSet::new(),
         };
@@ -88,6 +90,11 @@ impl PolicyIndex {
         services: impl IntoIterator<Item = &'a ServiceName>,
     ) -> BTreeSet<&'a ServiceName> {
         self.splits.linked(services)
+    }
+
+    /// What upstream traffic settings say.
+    pub(crate) fn upstream_settings(&self) -> &UpstreamSettings {
+        &self.upstream_settings
     }
 
     /// Where calls of a service port go.

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Egress, Grant, Name, Proxy, RouteRule, Service, ServiceAccount, ServiceName, ServicePort,
-    Snapshot, Spot, TrafficSplit, TrafficTarget,
+    Egress, Grant, Name, Proxy, RouteRule, Said, Service, ServiceAccount, ServiceName, ServicePort,
+    Snapshot, Spot, TrafficSplit, TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -52,6 +52,9 @@ pub fn origins(
             trace.callers(service);
         }
         trace.splits(&port.service);
+        if resource_type == ResourceType::Cluster {
+            trace.upstream_settings(service);
+        }
         trace.service(service);
     } else {
         // The listener for the mesh, or the table by host: of all that the proxy serves, or calls.
@@ -104,6 +107,13 @@ impl Trace<'_> {
 
     fn service(&mut self, service: &Service) {
         self.add(false, format!("service `{}`", service.name), &service.spot);
+    }
+
+    fn upstream_settings(&mut self, service: &Service) {
+        let settings = UpstreamSettings::of(&self.snapshot.specification);
+        for Said { by, .. } in settings.said(service) {
+            self.add(false, by.object, &by.spot);
+        }
     }
 
     fn account(&mut self, account: &ServiceAccount) {

@@ -23,10 +23,8 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, Virtua
 use crate::destination::Destination;
 use crate::egress::Outward;
 use crate::http::{Side, connection_manager, protocol_options, reject_escaped_slashes};
-use crate::shape::{
-    CONNECT_TIMEOUT, ads, circuit_breakers, health_status, lb_endpoint, listener, never_panic,
-    number,
-};
+use crate::limits::Limits;
+use crate::shape::{ads, health_status, lb_endpoint, listener, never_panic, number};
 use crate::{egress, external, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
@@ -37,7 +35,7 @@ const BY_HOST: &str = "outbound-http";
 const KEEPALIVE_TIME: u32 = 60;
 const KEEPALIVE_INTERVAL: u32 = 15;
 
-/// The cluster through which `caller` reaches a service port: mutual TLS to the proxies in front of
+/// The cluster through which `caller` reaches a service port within `limits`: mutual TLS to the proxies in front of
 /// it, which must be those of the service's account. HTTP goes as HTTP/2.
 ///
 /// Where endpoints may be without a proxy, each says by its metadata that it is called in plaintext.
@@ -48,6 +46,7 @@ pub(crate) fn cluster(
     caller: &ServiceAccount,
     service: &Service,
     port: &Port,
+    limits: Limits<'_>,
 ) -> Cluster {
     let service_port = ServicePort::new(service.name.clone(), port.number);
     let server = snapshot.mesh.trust_domain.workload(&service.account);
@@ -63,10 +62,11 @@ pub(crate) fn cluster(
             eds_config: ads(),
             ..EdsClusterConfig::default()
         }),
-        connect_timeout: Some(CONNECT_TIMEOUT),
-        circuit_breakers: circuit_breakers(true),
+        connect_timeout: limits.connect_timeout(),
+        circuit_breakers: limits.circuit_breakers(),
+        outlier_detection: limits.outlier_detection(),
         common_lb_config: never_panic(),
-        typed_extension_protocol_options: protocol_options(protocol),
+        typed_extension_protocol_options: protocol_options(protocol, limits.per_connection()),
         transport_socket: tls::upstream(caller, &server, server_name),
         transport_socket_matches: may_be_plaintext
             .then(plaintext::socket_match)

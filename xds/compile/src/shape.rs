@@ -6,15 +6,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{Health, Name, TrustDomain};
-use ironmesh_xds_wire::pb::envoy::config::cluster::v3::CircuitBreakers;
-use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
-use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    Address, AggregatedConfigSource, ApiVersion, ConfigSource, HealthStatus, RoutingPriority,
-    SocketAddress, TransportSocket, address, transport_socket,
+    Address, AggregatedConfigSource, ApiVersion, ConfigSource, HealthStatus, SocketAddress,
+    TransportSocket, address, transport_socket,
 };
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{Endpoint, LbEndpoint, lb_endpoint};
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, Listener, filter};
@@ -29,9 +26,6 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
 /// No time limit, where Envoy would have one of its own.
 pub(crate) const NO_TIMEOUT: Duration = Duration { seconds: 0, nanos: 0 };
-
-/// How many retries may run at once, in percent of the requests that run.
-const RETRY_BUDGET: f64 = 20.0;
 
 pub(crate) fn yes() -> Option<BoolValue> {
     Some(BoolValue { value: true })
@@ -151,26 +145,4 @@ pub(crate) fn listener(name: String, ip: IpAddr, port: u16) -> Listener {
     let ipv4_compat = ip.is_ipv6() && ip.is_unspecified();
     let address = socket(SocketAddress { ipv4_compat, ..socket_address(ip.to_string(), port) });
     Listener { name, address, enable_reuse_port: no(), ..Listener::default() }
-}
-
-/// No limits of Envoy's own: its defaults (1,024 connections, requests and pending requests) are
-/// reached by ordinary services. `retries` gives the cluster the retry budget of the design.
-pub(crate) fn circuit_breakers(retries: bool) -> Option<CircuitBreakers> {
-    let budget = RetryBudget {
-        budget_percent: Some(Percent { value: RETRY_BUDGET }),
-        ..RetryBudget::default()
-    };
-    let open = |priority: RoutingPriority| Thresholds {
-        priority: priority.into(),
-        max_connections: number(u32::MAX),
-        max_pending_requests: number(u32::MAX),
-        max_requests: number(u32::MAX),
-        max_retries: number(u32::MAX),
-        retry_budget: retries.then_some(budget),
-        ..Thresholds::default()
-    };
-    Some(CircuitBreakers {
-        thresholds: vec![open(RoutingPriority::Default), open(RoutingPriority::High)],
-        ..CircuitBreakers::default()
-    })
 }

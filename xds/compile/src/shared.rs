@@ -15,6 +15,7 @@ use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, Resour
 use crate::destination::Destination;
 use crate::egress::Outward;
 use crate::index::PolicyIndex;
+use crate::limits::Limits;
 use crate::outbound::ByHost;
 use crate::{external, inbound, outbound, secret, upstream};
 
@@ -134,9 +135,10 @@ impl Shared {
                 continue;
             };
             let cluster = known(service_port).unwrap_or_else(|| {
+                let limits = Limits::of(self.index.upstream_settings(), service);
                 let cluster = match &service.external {
-                    None => outbound::cluster(&snapshot, account, service, port),
-                    Some(external) => external::cluster(service, external, port),
+                    None => outbound::cluster(&snapshot, account, service, port, limits),
+                    Some(external) => external::cluster(service, external, port, limits),
                 };
                 self.encoder.encode(&cluster)
             });

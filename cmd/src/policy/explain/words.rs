@@ -7,7 +7,7 @@ use ironmesh_catalog::verdict::{
     Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
     Outside, Permit,
 };
-use ironmesh_catalog::{Health, MeshEndpoint, Name, Request, Resolution, Transport, Verdict};
+use ironmesh_catalog::{Health, MeshEndpoint, Name, Request, Resolution, Said, Transport, Verdict};
 
 /// How many endpoints are told of each destination.
 const ENDPOINTS: usize = 5;
@@ -178,6 +178,9 @@ fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
         }
     }
     line(format!("the caller gets {}", gets(verdict, one)));
+    for Said { key, value, by } in &one.settings {
+        line(format!("{key} is {value}, by {by}"));
+    }
     for words in endpoints(one) {
         line(words);
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{
-    Name, RouteRule, Service, ServiceAccount, ServiceName, Snapshot, TrafficSplit, TrafficTarget,
-    Visibility, hosts,
+    Level, Name, RouteRule, Service, ServiceAccount, ServiceName, Snapshot, TrafficSplit,
+    TrafficTarget, Visibility, hosts,
 };
 
 use crate::index::PolicyIndex;
@@ -198,6 +198,7 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
         services.extend(called_so.map(|service| service.name.clone()));
     }
     services.append(&mut come_or_gone);
+    services.extend(services_with_settings(old, new));
     // A part is called in plaintext where the whole may be.
     let subsets = |name| {
         let known = [old.service(name), new.service(name)].into_iter().flatten();
@@ -205,6 +206,22 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
     };
     let parts: Vec<_> = services.iter().flat_map(subsets).cloned().collect();
     services.extend(parts);
+    services
+}
+
+/// The services that upstream traffic settings are about which say something else.
+fn services_with_settings(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
+    let (before, after) = (&old.specification, &new.specification);
+    let differ = before.upstream_traffic_settings.diff(&after.upstream_traffic_settings);
+    let mut services = BTreeSet::new();
+    for setting in differ.flat_map(|item| sides(&item)).flatten() {
+        let of_these = |name: &&ServiceName| match &setting.level {
+            Level::Service(service) => *name == service,
+            Level::Namespace(namespace) => name.namespace == *namespace,
+            Level::Mesh => true,
+        };
+        services.extend(after.services.keys().filter(of_these).cloned());
+    }
     services
 }
 

@@ -3,6 +3,7 @@
 mod instance;
 mod large;
 mod outward;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,6 +27,7 @@ use uuid::Uuid;
 use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
 use outward::{OutwardShape, outward};
+use settings::SettingShape;
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
 /// matches in each group. What is named beyond that is not there.
@@ -63,6 +65,7 @@ pub(super) struct Shape {
     routes: BTreeMap<(usize, usize), Option<Vec<usize>>>,
     targets: Vec<TargetShape>,
     splits: Vec<SplitShape>,
+    settings: Vec<SettingShape>,
     /// Whether bindings of one account are those of the next.
     has_other_bindings: bool,
     outward: OutwardShape,
@@ -228,7 +231,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         vec(0..MATCHES, 0..=MATCHES),
         0..=NAMESPACES * GROUPS,
     );
-    let splits = vec(split, 0..5);
+    let splits = (vec(split, 0..5), vec(settings::setting(), 0..4));
     let routes = btree_map(
         (0..NAMESPACES, 0..ROUTES),
         option::of(vec(0..PORTS.len(), 1..3)),
@@ -237,7 +240,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let ways = (groups, routes);
     let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>(), outward());
     (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
-        |(modes, services, (groups, routes), targets, splits, proxies)| {
+        |(modes, services, (groups, routes), targets, (splits, settings), proxies)| {
             let (mode, namespaces, has_other_bindings, outward) = modes;
             Shape {
                 mode: mode.unwrap_or(Mode::Strict),
@@ -247,6 +250,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
                 routes,
                 targets,
                 splits,
+                settings,
                 has_other_bindings,
                 outward,
                 proxies,
@@ -300,6 +304,7 @@ impl Shape {
                 rules: vec![RuleShape::Http(0, None)],
             }],
             splits: Vec::new(),
+            settings: Vec::new(),
             has_other_bindings: false,
             outward: OutwardShape::default(),
             proxies: [proxy(0, participates)]
@@ -386,6 +391,9 @@ impl Shape {
             each_of(&mut next.services, &other.services, only, |service, other| {
                 service.is_drained = other.is_drained;
             });
+        }
+        if takes(13) {
+            take_over(&mut next.settings, &other.settings, only);
         }
         if takes(13) {
             let (ours, other) = (&mut next.outward, &other.outward);
@@ -505,6 +513,7 @@ impl Shape {
             traffic_splits: splits.collect(),
             egresses: egresses.collect(),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
+            upstream_traffic_settings: order.of(self.settings()).into_iter().collect(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ironmesh_catalog::{EgressMode, EgressProtocol, EscapedSlashes, Mode, Resolution};
 
 use super::outward::{EgressShape, OutwardShape};
+use super::settings::{About, SettingShape};
 use super::{ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, Way};
 
 /// Ports, by their places in the list of all.
@@ -72,6 +73,12 @@ pub(in crate::tests) enum Edit {
     Circle,
     /// Another leads there as well, which comes first.
     IntoCircle,
+    /// Callers of the server ask less of it at once.
+    Setting,
+    /// Callers of all services of the namespace.
+    NamespaceSetting,
+    /// Callers of all services of the mesh.
+    MeshSetting,
     /// The client may call a host outside, as matches of a group say.
     Egress,
     /// It may not any more.
@@ -134,6 +141,7 @@ impl Shape {
             routes: (0..number).map(|team| ((team, 0), Some(vec![TCP]))).collect(),
             targets: (0..number).map(target).collect(),
             splits: (0..number).map(split).collect(),
+            settings: Vec::new(),
             has_other_bindings: false,
             outward: OutwardShape::default(),
         }
@@ -186,6 +194,9 @@ impl Shape {
                 self.splits[1].backends.extend([(SECOND_VERSION, 1)]);
             }
             Edit::IntoCircle => self.splits.push(leads(SERVER, &[CLIENT])),
+            Edit::Setting => self.settings.push(less(About::Service(SERVER))),
+            Edit::NamespaceSetting => self.settings.push(less(About::Namespace(0))),
+            Edit::MeshSetting => self.settings.push(less(About::Mesh)),
             Edit::Egress => self.outward.egresses.push(EgressShape {
                 namespace: 0,
                 source: (0, CLIENT),
@@ -199,6 +210,11 @@ impl Shape {
         }
         self
     }
+}
+
+/// A setting of all limits.
+fn less(about: About) -> SettingShape {
+    SettingShape { about, much: (3, 1) }
 }
 
 /// A split of all calls.

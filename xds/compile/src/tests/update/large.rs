@@ -52,6 +52,9 @@ fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
         (Edit::Part, (14, 21, 2)),
         (Edit::NewService, (0, 0, 0)),
         (Edit::Gone, (2, 4, 3)),
+        // The clusters of both ports for both callers, and what else is about the server.
+        (Edit::Setting, (8, 15, 2)),
+        (Edit::NamespaceSetting, (10, 20, 2)),
         (Edit::Egress, (3, 5, 1)),
     ];
     for teams in [2, 20] {
@@ -96,6 +99,11 @@ fn whatever_one_edit_touches_is_as_from_nothing() {
         (&[Edit::Outside, Edit::NewTarget], Edit::Gone),
         // Also who may not call it says so at the hosts of the service.
         (&[Edit::NoTarget], Edit::Anywhere),
+        (&[], Edit::Setting),
+        (&[], Edit::NamespaceSetting),
+        (&[], Edit::MeshSetting),
+        // A part of a service is spared as the whole is.
+        (&[Edit::Part], Edit::Setting),
         // Where the circle is cut is another place for all who come there.
         (&[Edit::Circle], Edit::IntoCircle),
         // Who calls the outside is told what it may ask there, and nobody else.

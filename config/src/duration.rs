@@ -8,8 +8,8 @@ use jiff::{Span, SpanRelativeTo};
 use crate::codes;
 use crate::table::{Told, Value};
 
-/// Reads a duration within `range`, whose bounds are whole days, minutes or seconds.
-pub(super) fn read(value: Value<'_>, range: &RangeInclusive<Duration>) -> Result<Duration, Told> {
+/// Reads a duration within `range`, whose bounds are whole days, minutes, seconds or milliseconds.
+pub(crate) fn read(value: Value<'_>, range: &RangeInclusive<Duration>) -> Result<Duration, Told> {
     let text = value.string()?;
     let Some(duration) = parse(text) else {
         let message = format!("`{}` must be a duration: `{text}`", value.key());
@@ -34,6 +34,7 @@ fn parse(text: &str) -> Option<Duration> {
 fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / (24 * 60 * 60), seconds / 60, seconds) {
+        (0, 0, 0) if !duration.is_zero() => format!("{}ms", duration.as_millis()),
         (0, 0, seconds) => format!("{seconds}s"),
         (0, minutes, _) => format!("{minutes}m"),
         (days, _, _) => format!("{days}d"),

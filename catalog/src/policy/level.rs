@@ -1,0 +1,27 @@
+//! Levels: what an object is about that says how calls go. Of several that say the same setting the
+//! nearest is heard.
+
+use std::fmt;
+
+use crate::name::{Name, ServiceName};
+
+/// What an object is about, the nearest first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// One service.
+    Service(ServiceName),
+    /// All services of a namespace.
+    Namespace(Name),
+    /// All services of the mesh.
+    Mesh,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(service) => write!(f, "service `{service}`"),
+            Self::Namespace(namespace) => write!(f, "namespace `{namespace}`"),
+            Self::Mesh => f.write_str("the mesh"),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `service` and `scope`: which services an object is about that says how calls go.
+
+use ironmesh_catalog::{Finding, Level, Name, ServiceName, Spot};
+
+use super::part::{Id, Part, Reference, Wanted};
+use crate::codes;
+use crate::table::{Table, Told};
+
+/// What is written of a level, while the namespace of its object may not be known.
+pub(super) struct Written {
+    service: Result<Option<(Name, Spot)>, Told>,
+    is_mesh: Result<bool, Told>,
+}
+
+/// The words that `scope` takes, and whether each means the mesh.
+pub(crate) const SCOPES: [(&str, bool); 2] = [("namespace", false), ("mesh", true)];
+
+/// Reads the two keys.
+pub(super) fn read(table: &mut Table<'_>) -> Written {
+    let service = table.optional("service", |value| Ok((value.name()?, value.spot())));
+    let scope = table.optional("scope", |value| Ok((value.word("scope", &SCOPES)?, value.spot())));
+    let is_mesh = match (&service, scope) {
+        (Ok(Some((_, service))), Ok(Some((_, scope)))) => {
+            let message = "`scope` is said of an object that is about one service";
+            let finding = Finding::error(codes::INVALID_VALUE, Some(scope), message);
+            let finding = finding.label("about more").related(service.clone(), "about this one");
+            Err(table.tell(finding.help("leave one of the two out")))
+        }
+        (_, scope) => scope.map(|scope| scope.is_some_and(|(is_mesh, _)| is_mesh)),
+    };
+    Written { service, is_mesh }
+}
+
+impl Written {
+    /// The level of the object `id`. A service that it names is wanted in `part`.
+    pub(super) fn level(self, id: &Id, part: &mut Part) -> Result<Level, Told> {
+        let service = self.service.map(|service| {
+            service.map(|(name, spot)| {
+                let service = ServiceName::new(id.namespace.clone(), name);
+                let wanted = Wanted::Service(service.clone());
+                part.references.push(Reference { wanted, spot });
+                service
+            })
+        });
+        match (service?, self.is_mesh?) {
+            (Some(service), _) => Ok(Level::Service(service)),
+            (None, false) => Ok(Level::Namespace(id.namespace.clone())),
+            (None, true) => Ok(Level::Mesh),
+        }
+    }
+}

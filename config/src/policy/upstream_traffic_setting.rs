@@ -1,0 +1,54 @@
+//! `[[upstream_traffic_setting]]`: how a service is spared by those who call it.
+
+mod connections;
+mod outliers;
+
+use ironmesh_catalog::UpstreamTrafficSetting;
+
+use super::level;
+use super::part::{Id, Part};
+use crate::codes;
+use crate::table::{Table, Told, Value};
+
+/// Reads one upstream traffic setting into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
+    let level = level::read(&mut table);
+    let connections = table.optional("connection_settings", connections::read);
+    let outliers = table.optional("outlier_detection", outliers::read);
+    let is_empty = matches!((&connections, &outliers), (Ok(None), Ok(None)));
+    let says_nothing = if is_empty { says_nothing(&table) } else { Ok(()) };
+    if let Ok(id) = id {
+        let level = level.level(&id, part);
+        let setting = || {
+            let (tcp, http) = connections?.unwrap_or_default();
+            says_nothing?;
+            Ok(UpstreamTrafficSetting {
+                namespace: id.namespace.clone(),
+                name: id.name.clone(),
+                level: level?,
+                tcp,
+                http,
+                outlier_detection: outliers?,
+                spot: id.spot.clone(),
+            })
+        };
+        let setting = setting();
+        part.upstream_traffic_settings.push(&id, setting);
+    }
+    table.finish();
+}
+
+fn says_nothing(table: &Table<'_>) -> Result<(), Told> {
+    let message = "an upstream traffic setting needs a setting";
+    let finding = ironmesh_catalog::Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
+    let help = "say `connection_settings` or `outlier_detection`, or take the object out";
+    Err(table.tell(finding.label("says nothing").help(help)))
+}
+
+/// Refuses the table `value`, which needs at least one of its keys.
+fn needs_one(value: Value<'_>, keys: &[&str]) -> Told {
+    let message = format!("`{}` is empty", value.key());
+    let finding = value.error(codes::MISSING_KEY, message).label("says nothing");
+    value.tell(finding.help(format!("say at least one of {}", crate::table::list(keys))))
+}

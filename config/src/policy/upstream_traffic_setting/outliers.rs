@@ -1,0 +1,42 @@
+//! `outlier_detection`: which endpoints callers take for broken.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ironmesh_catalog::OutlierDetection;
+
+use super::connections::percent;
+use super::needs_one;
+use crate::codes;
+use crate::duration;
+use crate::table::{Told, Value};
+
+/// How often is looked: not so often that nothing else is done.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// For how long an endpoint is ejected.
+const EJECTION_TIME: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
+
+pub(super) fn read(value: Value<'_>) -> Result<OutlierDetection, Told> {
+    let mut table = value.table("`outlier_detection`")?;
+    let count = |value: Value<'_>| value.integer(codes::INVALID_VALUE, 1..=u32::MAX);
+    let consecutive_5xx = table.optional("consecutive_5xx", count);
+    let consecutive_gateway_errors = table.optional("consecutive_gateway_errors", count);
+    let interval = table.optional("interval", |value| duration::read(value, &INTERVAL));
+    let time = table.optional("base_ejection_time", |value| duration::read(value, &EJECTION_TIME));
+    let max_ejection_percent = table.optional("max_ejection_percent", percent);
+    table.finish();
+    let detection = OutlierDetection {
+        consecutive_5xx: consecutive_5xx?,
+        consecutive_gateway_errors: consecutive_gateway_errors?,
+        interval: interval?.unwrap_or(OutlierDetection::INTERVAL),
+        base_ejection_time: time?.unwrap_or(OutlierDetection::BASE_EJECTION_TIME),
+        max_ejection_percent: max_ejection_percent?
+            .unwrap_or(OutlierDetection::MAX_EJECTION_PERCENT),
+    };
+    if detection.consecutive_5xx.or(detection.consecutive_gateway_errors).is_none() {
+        return Err(needs_one(value, &["consecutive_5xx", "consecutive_gateway_errors"]));
+    }
+    Ok(detection)
+}

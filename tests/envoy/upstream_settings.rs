@@ -1,0 +1,174 @@
+//! Upstream traffic settings: callers ask no more at once than is said, and nothing of who answers badly.
+
+mod outliers;
+
+use ironmesh_tests::{Envoy, Http1Connection, Response, TcpConnection, eventually, get_once};
+
+use serde_json::Value;
+
+use crate::bookstore::expect;
+use crate::shop::Shop;
+
+/// A setting of the service `store`.
+fn setting(text: &str) -> String {
+    format!("[[upstream_traffic_setting]]\nname = \"store\"\nservice = \"store\"\n{text}\n")
+}
+
+/// What is said where nothing nearer says otherwise: of the namespace, and of the mesh.
+const OF_ALL: [&str; 2] = [
+    "[[upstream_traffic_setting]]\nname = \"namespace\"\nconnection_settings.http.max_requests = 1000\n",
+    "[[upstream_traffic_setting]]\nname = \"mesh\"\nscope = \"mesh\"\nconnection_settings.http.max_requests = 1\n",
+];
+
+/// Waits until the buyer has a cluster of which `what` of its limits is this number.
+async fn wait_for_limit(buyer: &Envoy, cluster: &str, what: &str, limit: u32) {
+    eventually(&format!("{what} = {limit} of {cluster}"), async || {
+        let dump = buyer.config_dump().await;
+        let lists = |one: &Value| one.get("dynamic_active_clusters")?.as_array().cloned();
+        let configs = dump.get("configs").and_then(Value::as_array).into_iter().flatten();
+        let clusters = configs.filter_map(lists).flatten();
+        let mut clusters = clusters.filter_map(|one| one.get("cluster").cloned());
+        let found = clusters.find(|one| one.get("name").is_some_and(|name| name == cluster));
+        let found = found.ok_or_else(|| anyhow::anyhow!("not there"))?;
+        let limits = found.pointer("/circuit_breakers/thresholds/0").and_then(|one| one.get(what));
+        anyhow::ensure!(limits.is_some_and(|number| *number == limit), "{found}");
+        Ok(())
+    })
+    .await;
+}
+
+/// Asks the store.
+async fn ask(buyer: &Envoy) -> anyhow::Result<Response> {
+    get_once(buyer.socket(14001), "/", &[]).await
+}
+
+fn assert_overloaded(response: &Response) {
+    expect(response, 503).unwrap();
+    assert_eq!(response.header("x-envoy-overloaded"), Some("true"), "{response:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_more_at_once_than_the_setting_says_is_told_that_it_is_too_much() {
+    let Some(shop) = Shop::open("").await else { return };
+    let (cluster, store) = ("default/store|14001", shop.app("store"));
+    let overflow = r"^cluster\.default/store\|14001\.upstream_rq_(active|pending)_overflow$";
+    let of_the_store = setting("connection_settings.http.max_requests = 1");
+    let [of_the_namespace, of_the_mesh] = OF_ALL;
+
+    // Of the mesh, of the namespace, of the service: the nearest is heard.
+    let levels = [
+        (of_the_mesh.to_owned(), 1),
+        (format!("{of_the_namespace}{of_the_mesh}"), 1000),
+        (format!("{of_the_namespace}{of_the_mesh}{of_the_store}"), 1),
+    ];
+    for (policy, limit) in levels {
+        shop.mesh.write_policy("settings.toml", &policy);
+        wait_for_limit(&shop.buyer, cluster, "max_requests", limit).await;
+        let (before, asked) = (shop.buyer.sum(overflow).await, store.requests());
+        let held = store.hold().await;
+        let socket = shop.buyer.socket(14001);
+        let first = tokio::spawn(async move { get_once(socket, "/", &[]).await });
+        eventually("the first request to be under way", async || {
+            if store.requests() > asked { Ok(()) } else { Err(store.requests()) }
+        })
+        .await;
+        if limit == 1 {
+            assert_overloaded(&ask(&shop.buyer).await.unwrap());
+            assert_eq!(shop.buyer.sum(overflow).await, before + 1);
+        } else {
+            let second = tokio::spawn(async move { get_once(socket, "/", &[]).await });
+            eventually("the second request to be under way", async || {
+                if store.requests() > asked + 1 { Ok(()) } else { Err(store.requests()) }
+            })
+            .await;
+            drop(held);
+            expect(&second.await.unwrap().unwrap(), 200).unwrap();
+            expect(&first.await.unwrap().unwrap(), 200).unwrap();
+            continue;
+        }
+        drop(held);
+        expect(&first.await.unwrap().unwrap(), 200).unwrap();
+        expect(&ask(&shop.buyer).await.unwrap(), 200).unwrap();
+    }
+    shop.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_setting_that_comes_and_goes_disturbs_no_call() {
+    let Some(shop) = Shop::open("").await else { return };
+    let load = shop.load().await;
+    // Also the services of the stream and of the connection.
+    let rest =
+        "connection_settings.tcp.max_connections = 1000\noutlier_detection.consecutive_5xx = 5";
+    for most in [1000, 2000, 3000] {
+        let of_all = "[[upstream_traffic_setting]]\nname = \"all\"\n";
+        let http = format!("connection_settings.http.max_requests = {most}\n");
+        shop.mesh.write_policy("settings.toml", &format!("{of_all}{http}{rest}"));
+        wait_for_limit(&shop.buyer, "default/store|14001", "max_requests", most).await;
+    }
+    shop.mesh.write_policy("settings.toml", "");
+    wait_for_limit(&shop.buyer, "default/store|14001", "max_requests", u32::MAX).await;
+    shop.assert_nothing_broke(load).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_as_many_and_as_long_as_the_setting_says() {
+    let Some(shop) = Shop::open("").await else { return };
+    let tcp = "connection_settings.tcp.max_connections = 1";
+    let http = "connection_settings.http.max_requests_per_connection = 2";
+    shop.mesh.write_policy("settings.toml", &setting(&format!("{tcp}\n{http}")));
+    wait_for_limit(&shop.buyer, "default/store|3306", "max_connections", 1).await;
+
+    let mut first = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+    first.line().await.unwrap();
+    let mut second = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+    second.line().await.unwrap_err();
+    assert_eq!(shop.buyer.stat("cluster.default/store|3306.upstream_cx_overflow").await, 1);
+
+    let mut connection = Http1Connection::connect(shop.buyer.socket(14001)).await.unwrap();
+    for _ in 0..5 {
+        expect(&connection.get("/", "store").await.unwrap(), 200).unwrap();
+    }
+    let ended = shop.buyer.stat("cluster.default/store|14001.upstream_cx_max_requests").await;
+    assert_eq!(ended, 2);
+    shop.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_is_tried_again_than_the_setting_says() {
+    let Some(shop) = Shop::open("").await else { return };
+    let retries = "connection_settings.http.max_retries = 0";
+    shop.mesh.write_policy("settings.toml", &setting(retries));
+    wait_for_limit(&shop.buyer, "default/store|14001", "max_retries", 0).await;
+    let Shop { buyer, server, .. } = shop;
+    server.stop().await;
+    expect(&ask(&buyer).await.unwrap(), 503).unwrap();
+    let stat = async |name| buyer.stat(&format!("cluster.default/store|14001.{name}")).await;
+    assert_eq!((stat("upstream_rq_retry").await, stat("upstream_rq_retry_overflow").await), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_setting_that_is_wrong_changes_nothing_and_is_told() {
+    let Some(shop) = Shop::open(&setting("connection_settings.http.max_requests = 7")).await else {
+        return;
+    };
+    wait_for_limit(&shop.buyer, "default/store|14001", "max_requests", 7).await;
+    let wrong = setting("connection_settings.http = { max_requests = 0, max_retries = -1 }");
+    shop.mesh.write_policy("splits.toml", &wrong);
+    eventually("the findings", async || {
+        let policy = shop.mesh.readyz().await["policy"].to_string();
+        let log = shop.mesh.log();
+        let is_told = ["`max_requests` must be", "`max_retries` must be"];
+        anyhow::ensure!(is_told.iter().all(|text| log.contains(text)), "{policy}");
+        Ok(())
+    })
+    .await;
+    wait_for_limit(&shop.buyer, "default/store|14001", "max_requests", 7).await;
+    let explained = shop
+        .mesh
+        .run(&["policy", "explain", "--from", "buyer", "--to", "store", "--port", "14001"])
+        .await;
+    let explained = String::from_utf8(explained.stdout).unwrap();
+    let told = "connection_settings.http.max_requests is 7, by upstream traffic setting";
+    assert!(explained.contains(told), "{explained}");
+}

@@ -1,0 +1,130 @@
+//! How much a caller's cluster lets through at once, and which endpoints it takes for broken: what upstream
+//! traffic settings say, else the defaults of the design (docs/concepts/traffic.md).
+
+#![expect(clippy::unnecessary_wraps, reason = "message fields are options")]
+
+use ironmesh_catalog::{
+    HttpConnections, OutlierDetection as Detection, RetryLimit, Service, TcpConnections,
+    UpstreamSettings,
+};
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{CircuitBreakers, OutlierDetection};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{HttpProtocolOptions, RoutingPriority};
+use ironmesh_xds_wire::pb::envoy::r#type::v3::Percent;
+use ironmesh_xds_wire::pb::google::protobuf::Duration;
+
+use crate::shape::{CONNECT_TIMEOUT, number};
+
+/// How many retries may run at once, in percent of the requests that run.
+const RETRY_BUDGET: u32 = 20;
+
+/// What is said of calls of one service, if anything is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Limits<'a> {
+    tcp: Option<&'a TcpConnections>,
+    http: Option<&'a HttpConnections>,
+    outliers: Option<&'a Detection>,
+}
+
+impl<'a> Limits<'a> {
+    pub(crate) fn of(settings: &'a UpstreamSettings, service: &Service) -> Self {
+        Self {
+            tcp: settings.tcp(service),
+            http: settings.http(service),
+            outliers: settings.outlier_detection(service),
+        }
+    }
+
+    pub(crate) fn connect_timeout(self) -> Option<Duration> {
+        let said = self.tcp.and_then(|tcp| tcp.connect_timeout);
+        Some(said.map_or(CONNECT_TIMEOUT, duration))
+    }
+
+    /// No limits of Envoy's own where nothing is said: its defaults (1,024 connections, requests and pending
+    /// requests) are reached by ordinary services. Of retries, the budget of the design.
+    pub(crate) fn circuit_breakers(self) -> Option<CircuitBreakers> {
+        let retries = self.http.and_then(|http| http.retries);
+        let budget = |percent: u32, least: Option<u32>| RetryBudget {
+            budget_percent: Some(Percent { value: percent.into() }),
+            min_retry_concurrency: least.and_then(number),
+            ..RetryBudget::default()
+        };
+        let (max_retries, retry_budget) = match retries {
+            None => (u32::MAX, Some(budget(RETRY_BUDGET, None))),
+            Some(RetryLimit::Most(most)) => (most, None),
+            Some(RetryLimit::Budget { percent, min_concurrency }) => {
+                (u32::MAX, Some(budget(percent, min_concurrency)))
+            }
+        };
+        self.thresholds(max_retries, retry_budget)
+    }
+
+    fn thresholds(self, max_retries: u32, budget: Option<RetryBudget>) -> Option<CircuitBreakers> {
+        let unless = |said: Option<u32>| number(said.unwrap_or(u32::MAX));
+        let one = |priority: RoutingPriority| Thresholds {
+            priority: priority.into(),
+            max_connections: unless(self.tcp.and_then(|tcp| tcp.max_connections)),
+            max_pending_requests: unless(self.http.and_then(|http| http.max_pending_requests)),
+            max_requests: unless(self.http.and_then(|http| http.max_requests)),
+            max_retries: number(max_retries),
+            retry_budget: budget,
+            ..Thresholds::default()
+        };
+        Some(CircuitBreakers {
+            thresholds: vec![one(RoutingPriority::Default), one(RoutingPriority::High)],
+            ..CircuitBreakers::default()
+        })
+    }
+
+    /// What is said of each connection of HTTP, whatever its version.
+    pub(crate) fn per_connection(self) -> Option<HttpProtocolOptions> {
+        let most = self.http.and_then(|http| http.max_requests_per_connection)?;
+        let options = HttpProtocolOptions {
+            max_requests_per_connection: number(most),
+            ..HttpProtocolOptions::default()
+        };
+        Some(options)
+    }
+
+    /// Of Envoy's ways to take an endpoint for broken only those that policy names: by itself it would also
+    /// eject who answers less well than the others.
+    pub(crate) fn outlier_detection(self) -> Option<OutlierDetection> {
+        let Detection {
+            consecutive_5xx,
+            consecutive_gateway_errors,
+            interval,
+            base_ejection_time,
+            max_ejection_percent,
+        } = self.outliers?;
+        let enforced = |count: &Option<u32>| number(if count.is_some() { 100 } else { 0 });
+        Some(OutlierDetection {
+            consecutive_5xx: consecutive_5xx.and_then(number),
+            enforcing_consecutive_5xx: enforced(consecutive_5xx),
+            consecutive_gateway_failure: consecutive_gateway_errors.and_then(number),
+            enforcing_consecutive_gateway_failure: enforced(consecutive_gateway_errors),
+            enforcing_success_rate: number(0),
+            interval: Some(duration(*interval)),
+            base_ejection_time: Some(duration(*base_ejection_time)),
+            max_ejection_percent: number(*max_ejection_percent),
+            ..OutlierDetection::default()
+        })
+    }
+
+    pub(crate) fn detects_outliers(self) -> bool {
+        self.outliers.is_some()
+    }
+}
+
+/// No limits, and no retries of a cluster's own: behind a proxy is its application.
+pub(crate) fn unlimited() -> Option<CircuitBreakers> {
+    Limits::default().thresholds(u32::MAX, None)
+}
+
+fn duration(time: std::time::Duration) -> Duration {
+    Duration {
+        // (What policy takes is days at most.)
+        seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(time.subsec_nanos()).unwrap_or(0),
+    }
+}

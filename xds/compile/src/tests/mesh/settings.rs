@@ -1,0 +1,91 @@
+//! Upstream traffic settings by chance, of all levels.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    HttpConnections, Level, Name, OutlierDetection, RetryLimit, TcpConnections,
+    UpstreamTrafficSetting,
+};
+use proptest::prelude::*;
+
+use super::{NAMESPACES, SERVICES, Shape, name, spot};
+
+/// What is said of which services.
+#[derive(Debug, Clone)]
+pub(in crate::tests) struct SettingShape {
+    pub(in crate::tests) about: About,
+    /// Which limit is said, and how much it is.
+    pub(in crate::tests) much: (usize, u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(in crate::tests) enum About {
+    Service(usize),
+    Namespace(usize),
+    Mesh,
+}
+
+pub(super) fn setting() -> impl Strategy<Value = SettingShape> {
+    let about = prop_oneof![
+        (0..SERVICES).prop_map(About::Service),
+        (0..NAMESPACES).prop_map(About::Namespace),
+        Just(About::Mesh),
+    ];
+    (about, (0..4_usize, 1..3_u32)).prop_map(|(about, much)| SettingShape { about, much })
+}
+
+type Built = ((Name, Name), Arc<UpstreamTrafficSetting>);
+
+impl Shape {
+    /// The settings. Of each level one at most: the loader refuses others.
+    pub(super) fn settings(&self) -> impl Iterator<Item = Built> {
+        let mut levels = Vec::new();
+        self.settings.iter().enumerate().filter_map(move |(n, shape)| {
+            let setting = self.setting(n, shape);
+            if levels.contains(&setting.level) {
+                return None;
+            }
+            levels.push(setting.level.clone());
+            Some(((setting.namespace.clone(), setting.name.clone()), Arc::new(setting)))
+        })
+    }
+
+    fn setting(&self, n: usize, shape: &SettingShape) -> UpstreamTrafficSetting {
+        let namespace = match shape.about {
+            About::Service(service) => self.service_name(service).namespace,
+            About::Namespace(n) => name("n", n),
+            About::Mesh => name("n", 0),
+        };
+        let (what, much) = shape.much;
+        let http = HttpConnections {
+            max_requests: Some(much),
+            retries: Some(RetryLimit::Budget { percent: much, min_concurrency: None }),
+            ..HttpConnections::default()
+        };
+        let detection = OutlierDetection {
+            consecutive_5xx: Some(much),
+            consecutive_gateway_errors: None,
+            interval: OutlierDetection::INTERVAL,
+            base_ejection_time: OutlierDetection::BASE_EJECTION_TIME,
+            max_ejection_percent: OutlierDetection::MAX_EJECTION_PERCENT,
+        };
+        let tcp = TcpConnections {
+            max_connections: Some(much),
+            connect_timeout: Some(Duration::from_millis(much.into())),
+        };
+        UpstreamTrafficSetting {
+            level: match shape.about {
+                About::Service(service) => Level::Service(self.service_name(service)),
+                About::Namespace(_) => Level::Namespace(namespace.clone()),
+                About::Mesh => Level::Mesh,
+            },
+            namespace,
+            name: name("u", n),
+            tcp: (what != 0).then_some(tcp),
+            http: (what != 1).then_some(http),
+            outlier_detection: (what != 2).then_some(detection),
+            spot: spot(),
+        }
+    }
+}
