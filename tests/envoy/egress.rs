@@ -8,6 +8,7 @@ use ironmesh_tests::{
     App, Envoy, Http1Connection, Ledger, Load, Mesh, NameServer, Programs, ProxyOptions,
     TcpConnection, eventually,
 };
+use tokio::net::TcpStream;
 
 use self::outside::{TlsServer, connect};
 use crate::shop::Shop;
@@ -288,6 +289,88 @@ async fn passthrough_lets_all_out_but_what_is_of_the_mesh_or_never_called() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_local_port_stands_for_a_host_outside_as_long_as_an_egress_lets_it() {
+    let Some(hall) = Hall::open().await else { return };
+    let at = |host, port| hall.address(host, port);
+    let buyer = ProxyOptions::new("default/till", 13)
+        .name_server(hall.mesh.loopback().socket(2, 5353))
+        .upstream("httpbin.example:8080=18080")
+        .upstream("httpbin.example:8443=18443")
+        .upstream("httpbin.example:5432=15432")
+        .upstream(&format!("{}=15433", at(HTTPBIN, 5432)))
+        .upstream(&format!("{}=15434", at(OTHER, 5432)));
+    let till = hall.mesh.envoy(&buyer).await;
+    // Nothing lets it: nobody listens, and a finding says so.
+    assert!(TcpConnection::connect(till.socket(18443)).await.is_err());
+    eventually("the finding", async || {
+        let told = hall.mesh.proxies().await.to_string();
+        anyhow::ensure!(told.contains("no egress lets `default/till` call it"), "{told}");
+        anyhow::Ok(())
+    })
+    .await;
+
+    let ports = [(8080, "http"), (8443, "https"), (5432, "tcp")];
+    let by_host = egress("host", "hosts = [\"httpbin.example\"]", &ports, MATCHES);
+    let range = format!("ip_addresses = [\"{}/32\"]", hall.mesh.loopback().host(HTTPBIN));
+    let by_address = egress("address", &range, &[(5432, "tcp")], "");
+    hall.mesh.write_policy("egress.toml", &format!("{STATUS}{by_host}{by_address}"));
+    // Requests go to the host, whatever they name, and are judged.
+    let status = async |path: &str| {
+        let mut connection = Http1Connection::connect(till.socket(18080)).await?;
+        anyhow::Ok(connection.get(path, "whatever").await?)
+    };
+    eventually("an answer by the local port", async || {
+        let answer = status("/status/200").await?;
+        anyhow::ensure!(answer.status == 200, "{}", answer.status);
+        anyhow::ensure!(answer.json()["headers"]["host"] == "httpbin.example:8080");
+        anyhow::Ok(())
+    })
+    .await;
+    assert_eq!(status("/get").await.unwrap().status, 403);
+    // Of TLS only what asks for the host passes.
+    eventually("TLS by the local port", async || {
+        let stream = TcpStream::connect(till.socket(18443)).await?;
+        anyhow::ensure!(hall.tls.greets(stream, "httpbin.example").await? == "hello");
+        anyhow::Ok(())
+    })
+    .await;
+    let other = TcpStream::connect(till.socket(18443)).await.unwrap();
+    assert!(hall.tls.greets(other, "other.example").await.is_err());
+    let plain = Http1Connection::connect(till.socket(18443)).await.unwrap().get("/", "x").await;
+    assert!(plain.is_err(), "{plain:?}");
+    // Bytes, by name and by address; to no other address.
+    for port in [15432, 15433] {
+        eventually("a line by the local port", async || {
+            let mut connection = TcpConnection::connect(till.socket(port)).await?;
+            anyhow::ensure!(connection.line().await? == "httpbin");
+            connection.exchange("a line").await
+        })
+        .await;
+    }
+    assert!(TcpConnection::connect(till.socket(15434)).await.is_err());
+    // And nobody is led elsewhere by a name.
+    hall.names.set("httpbin.example", "169.254.169.254".parse().unwrap());
+    eventually("the host to be elsewhere", async || {
+        let answer = status("/status/200").await?;
+        anyhow::ensure!(answer.status == 403, "{}", answer.status);
+        let mut connection = TcpConnection::connect(till.socket(15432)).await?;
+        anyhow::ensure!(connection.line().await.is_err());
+        anyhow::Ok(())
+    })
+    .await;
+
+    hall.mesh.remove_policy("egress.toml");
+    eventually("nobody to listen", async || {
+        for port in [18080, 18443, 15432, 15433] {
+            anyhow::ensure!(TcpStream::connect(till.socket(port)).await.is_err(), "{port}");
+        }
+        anyhow::Ok(())
+    })
+    .await;
+    till.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn egresses_that_come_and_go_break_nothing_that_runs() {
     let Some(shop) = Shop::open("").await else { return };
     let loopback = shop.mesh.loopback();
@@ -296,7 +379,7 @@ async fn egresses_that_come_and_go_break_nothing_that_runs() {
     names.set("outside.example", loopback.host(HTTPBIN));
     let of = |name: &str, host: &str, matches: &str| {
         let hosts = format!("hosts = [\"{host}\"]");
-        let ports = [(8080, "http"), (8443, "https")];
+        let ports = [(8080, "http"), (8443, "https"), (5432, "tcp")];
         egress(name, &hosts, &ports, matches).replace("\"till\"", "\"buyer\"")
     };
     let kept = STATUS.to_owned() + &of("kept", "outside.example", "");
@@ -305,7 +388,16 @@ async fn egresses_that_come_and_go_break_nothing_that_runs() {
     until(&shop.buyer, host, "/", 200).await;
 
     let load = shop.load().await;
-    let outward = Load::start(shop.buyer.socket(15080), host, "/");
+    let _ledger = Ledger::start("outside", loopback.socket(HTTPBIN, 5432)).await;
+    let line = shop.buyer.socket(15432);
+    let mut outward = None;
+    eventually("a connection to the outside", async || {
+        let started = Load::start(shop.buyer.socket(15080), host, "/");
+        outward = Some(started.with_connection(line).await?);
+        anyhow::Ok(())
+    })
+    .await;
+    let outward = outward.unwrap();
     let counters = r"^(listener|cluster)_manager\.(listener|cluster)_(added|modified|removed|in_place_updated)$";
     let before = shop.buyer.sum(counters).await;
     let reloads = r"^http\.outbound\.rds\..*\.config_reload$";
@@ -328,6 +420,8 @@ async fn egresses_that_come_and_go_break_nothing_that_runs() {
     let reloads = shop.buyer.sum(reloads).await - reloads_before;
     assert!(reloads > 10, "the routes have changed {reloads} times only");
     assert_eq!(shop.buyer.sum(counters).await, before, "a listener or a cluster was touched");
-    outward.finish().await.assert_undisturbed();
+    let report = outward.finish().await;
+    report.assert_undisturbed();
+    assert!(report.connection_lines > 0, "{report:?}");
     shop.assert_nothing_broke(load).await;
 }

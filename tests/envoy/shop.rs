@@ -103,7 +103,8 @@ impl Shop {
             .upstream("default/store:14001=14001")
             .upstream("default/store:3306=3306")
             .upstream("default/calls=14002")
-            .upstream("default/v1:3306=3307");
+            .upstream("default/v1:3306=3307")
+            .upstream("outside.example:5432=15432");
         let buyer = mesh.envoy(&buyer).await;
         let shop = Self { mesh, buyer, server, apps, _ledgers: ledgers };
         eventually("the buyer to be served", async || {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use ironmesh_catalog::{
-    Discovered, Domain, EgressMode, Endpoint, Finding, Inputs, JoinRecord, Labels, Mesh, Mode,
-    Participation, Proxy, ProxyId, ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses,
-    TrustDomain, Upstream,
+    Discovered, Domain, EgressMode, Endpoint, Finding, HostUpstream, Inputs, JoinRecord, Labels,
+    Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement, Records, ServiceName, Snapshot,
+    TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
 use ironmesh_providers::{Believed, discover};
@@ -152,6 +152,8 @@ struct Written {
     #[serde(default)]
     upstreams: Vec<Upstream>,
     #[serde(default)]
+    hosts: Vec<HostUpstream>,
+    #[serde(default)]
     labels: Labels,
     /// Whether it has all ports of its services in force.
     #[serde(default = "yes")]
@@ -184,8 +186,8 @@ impl Written {
             revoked: None,
             suspect_since: None,
         };
-        let Self { bind, app_address, upstreams, .. } = self;
-        let statement = ProxyStatement { bind, app_address, upstreams };
+        let Self { bind, app_address, upstreams, hosts, .. } = self;
+        let statement = ProxyStatement { bind, app_address, upstreams, hosts };
         Labelled { label: self.label, proxy: Proxy { record, statement } }
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod filters;
 mod regex;
+pub(crate) mod upstream;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,7 +16,7 @@ use ironmesh_catalog::{
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::route_action::{
-    ClusterSpecifier, HostRewriteSpecifier, UpgradeConfig, upgrade_config::ConnectConfig,
+    ClusterSpecifier, UpgradeConfig, upgrade_config::ConnectConfig,
 };
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
     HeaderMatcher, Route, RouteAction, RouteMatch, VirtualHost,
@@ -130,7 +131,7 @@ impl<'a> Outward<'a> {
             None => connect(self.refuses_to_connect()),
             Some(limit) => Route { typed_per_filter_config: limit, ..connect(to_be_bytes()) },
         };
-        let requests = self.requests(exit, None);
+        let requests = self.requests(exit);
         let who = self.who();
         let words = format!(
             "ironmesh: {who} may not ask this of {host}:{port} in plain HTTP: no egress allows it\n"
@@ -139,15 +140,15 @@ impl<'a> Outward<'a> {
         [connect, reject_escaped_slashes()].into_iter().chain(requests).chain([rest]).collect()
     }
 
-    /// The routes of the requests that are allowed, whose host is rewritten to `host`, if it is given.
-    pub(crate) fn requests(&self, exit: &Exit<'_>, host: Option<&str>) -> Vec<Route> {
+    /// The routes of the requests that are allowed.
+    fn requests(&self, exit: &Exit<'_>) -> Vec<Route> {
         let mut routes = Vec::new();
         for egress in &exit.requests {
             let limit = limit([&*egress.ip_addresses].into_iter()).unwrap_or_default();
             let mut allow = |conditions: &[HttpMatch]| {
                 routes.push(Route {
                     r#match: Some(route_match(conditions)),
-                    action: Some(to_host(host)),
+                    action: Some(to_host()),
                     typed_per_filter_config: limit.clone(),
                     ..Route::default()
                 });
@@ -173,7 +174,7 @@ impl<'a> Outward<'a> {
                 routes.push(with(&matcher, every_request(self.is_unknown())));
             }
             routes.extend([connect(to_be_bytes()), reject_escaped_slashes()]);
-            routes.push(every_request(to_host(None)));
+            routes.push(every_request(to_host()));
         } else {
             routes.extend([connect(self.refuses_to_connect()), every_request(self.is_unknown())]);
         }
@@ -225,12 +226,10 @@ fn limit<'a>(lists: impl Iterator<Item = &'a [IpRange]>) -> Option<HashMap<Strin
     Some(if is_anywhere { HashMap::new() } else { filters::limited(&ranges) })
 }
 
-fn to_host(host: Option<&str>) -> route::Action {
-    let host = host.map(str::to_owned);
+fn to_host() -> route::Action {
     forward(RouteAction {
         cluster_specifier: Some(ClusterSpecifier::Cluster(CLUSTER.to_owned())),
         retry_policy: Some(cautious_retry()),
-        host_rewrite_specifier: host.map(HostRewriteSpecifier::HostRewriteLiteral),
         ..RouteAction::default()
     })
 }

@@ -70,10 +70,14 @@ impl PolicyIndex {
         self.grants.on(account)
     }
 
+    /// The egresses of which `account` is a source.
+    pub(crate) fn egresses(&self, account: &ServiceAccount) -> &[Arc<Egress>] {
+        self.egresses.get(account).map_or(&[], Vec::as_slice)
+    }
+
     /// What `account` may call outside of the mesh by host or by address.
     pub(crate) fn exits(&self, account: &ServiceAccount) -> Exits<'_> {
-        let egresses = self.egresses.get(account).into_iter().flatten();
-        Exits::of(egresses.map(|egress| &**egress))
+        Exits::of(self.egresses(account).iter().map(|egress| &**egress))
     }
 
     /// The services that run as `account`.

@@ -21,7 +21,7 @@ const UPSTREAM_UNKNOWN: Code = Code(401);
 const UPSTREAM_PORT_TAKEN: Code = Code(402);
 
 /// An upstream of TCP that leads nowhere.
-const UPSTREAM_CLOSED: Code = Code(407);
+pub(crate) const UPSTREAM_CLOSED: Code = Code(407);
 
 /// The service port that an upstream stands for.
 pub(crate) fn service_port<'a>(
@@ -78,9 +78,9 @@ pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
 }
 
 /// An upstream at a port that is taken: it is left out.
-pub(crate) fn port_taken(proxy: &Proxy, upstream: &Upstream) -> Finding {
-    let (service, port, id) = (&upstream.service, upstream.local_port, proxy.record.id);
-    let message = format!("upstream `{service}` of proxy {id} cannot have the local port {port}");
+pub(crate) fn port_taken(proxy: &Proxy, upstream: &str, port: u16) -> Finding {
+    let id = proxy.record.id;
+    let message = format!("upstream `{upstream}` of proxy {id} cannot have the local port {port}");
     let own: Vec<_> = own_ports(proxy).iter().map(u16::to_string).collect();
     Finding::error(UPSTREAM_PORT_TAKEN, None, message).help(format!(
         "give each upstream a port of its own, and none of the proxy's: {}",

@@ -24,6 +24,9 @@ use crate::external::cache;
 use crate::http::http_filter;
 use crate::shape::number;
 
+/// Looks up the host of a request.
+pub(super) const LOOKUP: &str = "envoy.filters.http.dynamic_forward_proxy";
+
 /// Denies what leads to places that are never called, as route configurations say ([`never`]).
 const NEVER: &str = "ironmesh.egress.never";
 
@@ -45,7 +48,7 @@ fn lookup() -> HttpFilter {
         save_upstream_address: true,
         ..FilterConfig::default()
     };
-    http_filter("envoy.filters.http.dynamic_forward_proxy", any(&config))
+    http_filter(LOOKUP, any(&config))
 }
 
 /// Denies what leads to the machine's own loopback. Where the mesh is one of this, so may be what is outside

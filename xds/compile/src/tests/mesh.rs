@@ -138,6 +138,8 @@ struct ProxyShape {
     is_suspect: bool,
     /// Whether its machine is known by the address of the next one too.
     is_next_too: bool,
+    /// Whether it has local ports for hosts outside.
+    has_hosts: bool,
 }
 
 /// In what order a mesh is put together: turned by so many places, and then reversed or not.
@@ -213,10 +215,10 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let split = (0..SERVICES, matches, backends);
     let split = split.prop_map(|(apex, matches, backends)| SplitShape { apex, matches, backends });
     let upstream = (0..=SERVICES, option::of(0..PORTS.len()), 15078..15084_u16);
-    let flags = (any::<[bool; 3]>(), prop::bool::weighted(0.2));
+    let flags = (any::<[bool; 4]>(), prop::bool::weighted(0.2));
     let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream, 0..4), flags);
     let proxy = proxy.prop_map(|(services, upstreams, flags)| {
-        let ([participates, is_on_loopback, is_suspect], is_next_too) = flags;
+        let ([participates, is_on_loopback, is_suspect, has_hosts], is_next_too) = flags;
         ProxyShape {
             services: services.into_iter().collect(),
             upstreams,
@@ -224,6 +226,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
             is_on_loopback,
             is_suspect,
             is_next_too,
+            has_hosts,
         }
     });
     let groups = btree_map(
@@ -289,6 +292,7 @@ impl Shape {
             is_on_loopback: false,
             is_suspect: false,
             is_next_too: false,
+            has_hosts: false,
         };
         let others = |service| std::iter::repeat_with(move || proxy(service, false)).take(callers);
         Self {
@@ -585,7 +589,11 @@ impl Shape {
             local_port: *local_port,
         });
         Proxy {
-            statement: ProxyStatement { upstreams: upstreams.collect(), ..Default::default() },
+            statement: ProxyStatement {
+                upstreams: upstreams.collect(),
+                hosts: if shape.has_hosts { outward::upstreams() } else { Vec::new() },
+                ..Default::default()
+            },
             record: JoinRecord {
                 id: proxy_id(n),
                 services,

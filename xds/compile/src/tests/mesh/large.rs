@@ -120,6 +120,7 @@ impl Shape {
             is_on_loopback: false,
             is_suspect: false,
             is_next_too: false,
+            has_hosts: false,
         };
         let target = |team| TargetShape {
             namespace: team,

@@ -1,6 +1,8 @@
 //! What accounts may call outside of a small mesh.
 
-use ironmesh_catalog::{Egress, EgressMode, EgressPort, EgressProtocol, Hostname, SplitMatch};
+use ironmesh_catalog::{
+    Egress, EgressMode, EgressPort, EgressProtocol, HostUpstream, Hostname, SplitMatch,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -9,6 +11,18 @@ use super::{ACCOUNTS, GROUPS, MATCHES, NAMESPACES, account, name, spot};
 
 /// What egresses name; one is what a service may be called as well.
 const HOSTS: [&str; 4] = ["api.example.com", "*.example.com", "db.example.com", "s2.n0"];
+
+/// Local ports for what some egresses name, and for what none does.
+pub(super) fn upstreams() -> Vec<HostUpstream> {
+    let all = [
+        "api.example.com:80=16001",
+        "a.example.com:80=16002",
+        "10.1.2.3:80=16003",
+        "none.example:80=16004",
+        "api.example.com:80=16001",
+    ];
+    all.iter().map(|one| one.parse().unwrap()).collect()
+}
 
 /// All that says what may leave the mesh.
 #[derive(Debug, Clone, Default)]
