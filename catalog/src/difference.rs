@@ -1,5 +1,5 @@
-//! What differs between two moments of a mesh, in the words of policy: services, who may call whom, and
-//! how calls are split. It is data; how proxies are told of it is for the compiler to say.
+//! What differs between two moments of a mesh, in the words of policy: services, who may call whom, how
+//! calls are split and how they are treated on their way. It is data; how proxies are told of it is for the compiler to say.
 
 mod access;
 mod exits;
@@ -7,6 +7,7 @@ mod services;
 mod splits;
 #[cfg(test)]
 mod tests;
+mod treatments;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ pub use access::{AccessChange, Turn, Who};
 pub use exits::ExitChange;
 pub use services::ServiceChange;
 pub use splits::SplitChange;
+pub use treatments::TreatmentChange;
 
 /// What differs between two moments of a mesh, in order of names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +27,8 @@ pub struct Difference {
     pub access: Vec<AccessChange>,
     /// Service ports whose calls are split otherwise.
     pub splits: Vec<SplitChange>,
+    /// Objects that come, go or say otherwise how calls are treated on their way.
+    pub treatments: Vec<TreatmentChange>,
     /// Who may call what outside of the mesh, and might not before, or the other way round.
     #[serde(default)]
     pub exits: Vec<ExitChange>,
@@ -60,13 +64,18 @@ impl Difference {
             services: services::changes(before, after),
             access: access::changes(before, after),
             splits: splits::changes(&before.specification, &after.specification),
+            treatments: treatments::changes(&before.specification, &after.specification),
             exits: exits::changes(before, after),
         }
     }
 
     /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
-        let Self { services, access, splits, exits } = self;
-        services.is_empty() && access.is_empty() && splits.is_empty() && exits.is_empty()
+        let Self { services, access, splits, treatments, exits } = self;
+        services.is_empty()
+            && access.is_empty()
+            && splits.is_empty()
+            && treatments.is_empty()
+            && exits.is_empty()
     }
 }

@@ -16,6 +16,7 @@ pub mod exits;
 pub mod finding;
 pub mod grants;
 pub mod hosts;
+pub mod http_routes;
 pub mod identity;
 pub mod ip_range;
 pub mod name;
@@ -45,10 +46,11 @@ pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ip_range::IpRange;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::{
-    BoundIdentity, Egress, EgressMode, EgressPort, EgressProtocol, HttpConnections, HttpMatch,
-    HttpRouteGroup, IdentityBinding, Level, Method, Namespace, OutlierDetection, PathRegex,
-    RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute,
-    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    BoundIdentity, CallSettings, Egress, EgressMode, EgressPort, EgressProtocol, HttpConnections,
+    HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Level, Method, Namespace,
+    OutlierDetection, PathRegex, Reach, Retries, Retry, RetryDestination, RetryLimit, RouteRule,
+    SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget,
+    UpstreamTrafficSetting,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

@@ -1,6 +1,7 @@
 //! Policy objects, in SMI's words. Each remembers where it was written; two that say the same are equal,
 //! wherever that is, so that a line more at the top of a file changes nothing.
 
+mod http_route;
 mod level;
 mod upstream_traffic_setting;
 
@@ -15,6 +16,7 @@ use crate::finding::Spot;
 use crate::identity::SpiffeId;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::service::Mode;
+pub use http_route::{CallSettings, HttpRoute, Reach, Retries, Retry, RetryDestination};
 
 pub use level::Level;
 pub use upstream_traffic_setting::{

@@ -41,16 +41,12 @@ pub struct Share {
 
 impl Branch {
     pub(crate) fn of(way: &splits::Way<'_>) -> Self {
-        let condition = |one: &&HttpMatch| Condition {
-            by: Cited { object: format!("match `{}`", one.name), spot: one.spot.clone() },
-            way: Way::from(*one),
-        };
         let share = |(service, weight): &(&ServiceName, u32)| Share {
             service: (*service).clone(),
             weight: *weight,
         };
         Self {
-            conditions: way.conditions.iter().map(condition).collect(),
+            conditions: way.conditions.iter().map(|one| Condition::from(*one)).collect(),
             shares: way.backends.iter().map(share).collect(),
         }
     }
@@ -73,6 +69,13 @@ impl Branch {
         ways(self) == ways(other)
             && self.shares.len() == other.shares.len()
             && self.shares.iter().zip(&other.shares).all(is_same)
+    }
+}
+
+impl From<&HttpMatch> for Condition {
+    fn from(one: &HttpMatch) -> Self {
+        let by = Cited { object: format!("match `{}`", one.name), spot: one.spot.clone() };
+        Self { by, way: Way::from(one) }
     }
 }
 

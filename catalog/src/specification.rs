@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, ServiceName};
 use crate::policy::{
-    Egress, EgressMode, HttpRouteGroup, IdentityBinding, Namespace, TcpRoute, TrafficSplit,
-    TrafficTarget, UpstreamTrafficSetting,
+    Egress, EgressMode, HttpRoute, HttpRouteGroup, IdentityBinding, Namespace, Retry, TcpRoute,
+    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 use crate::service::{Mode, Service};
 
@@ -36,6 +36,10 @@ pub struct MeshSpecification {
     pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
     /// Splits, by namespace and name. Of each service one at most is about all calls.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
+    /// How calls are treated, by namespace and name.
+    pub http_routes: OrdMap<(Name, Name), Arc<HttpRoute>>,
+    /// What is tried again, by namespace and name.
+    pub retries: OrdMap<(Name, Name), Arc<Retry>>,
     /// How services are spared, by namespace and name. Of each level one at most says a setting.
     pub upstream_traffic_settings: OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
     /// Who may call what outside of the mesh, by namespace and name.
@@ -72,6 +76,8 @@ impl MeshSpecification {
             && self.tcp_routes == other.tcp_routes
             && self.identity_bindings == other.identity_bindings
             && self.traffic_splits == other.traffic_splits
+            && self.http_routes == other.http_routes
+            && self.retries == other.retries
             && self.upstream_traffic_settings == other.upstream_traffic_settings
             && self.egresses == other.egresses
     }

@@ -20,6 +20,7 @@ use crate::policy::{HttpMatch, HttpRouteGroup, SplitBackend, TrafficSplit};
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
 use product::Ways;
+pub(crate) use product::{both, is_taken};
 
 /// All splits of a mesh, with the services and matches that they name.
 ///

@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::{Health, MeshEndpoint, Transport};
 use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
-use crate::routing::{Branch, Routing};
+use crate::routing::{Branch, Condition, Routing};
 use crate::service::{EndpointSource, External, Port, Service};
 use crate::snapshot::Snapshot;
 use crate::upstream_settings::{Said, UpstreamSettings};
 use crate::way::Cited;
-use destination::{branches, is_known, leave_out};
+use destination::{branches, is_known, leave_out, treatments};
 pub use host::{AtUpstream, ComparedHost};
 use judgement::judge;
 pub use judgement::{Judgement, Miss, Permit};
@@ -80,6 +80,18 @@ pub struct Verdict {
     pub left_out: BTreeSet<ServiceName>,
     /// Who answers on these branches, each once.
     pub destinations: Vec<Destination>,
+    /// How its calls are treated on the way: of one request what is said of it, else all, in the order in which
+    /// they are tried. Empty where nothing is said of any.
+    pub treatments: Vec<Treated>,
+}
+
+/// How requests are treated on their way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Treated {
+    /// What must hold of them, if no treatment before this one is for them. Of the last one nothing.
+    pub condition: Option<Condition>,
+    /// What is said of them. What is not has the mesh's default.
+    pub settings: Vec<Said>,
 }
 
 /// Whether policy lets a call through.
@@ -199,6 +211,7 @@ pub fn verdict(
         branches: Vec::new(),
         left_out: BTreeSet::new(),
         destinations: Vec::new(),
+        treatments: Vec::new(),
         asked,
     };
     let host = format!("{}:{}", snapshot.mesh.domain.hostname(&service.name), port.number);
@@ -224,6 +237,7 @@ pub fn verdict(
     let is_other = |path: &String| verdict.request.as_ref().is_some_and(|one| one.path != *path);
     verdict.compared_path = judged.map(|arrival| arrival.path.clone()).filter(is_other);
     verdict.branches = branches(&routing, &verdict.asked, at_caller);
+    verdict.treatments = treatments(snapshot, &verdict.caller, service, port, at_caller);
     if is_visible {
         verdict.left_out = leave_out(snapshot, &question.caller, &mut verdict.branches);
     }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Spot;
-use crate::policy::{Egress, HttpMatch, HttpRouteGroup, RouteRule, TcpRoute, TrafficTarget};
+use crate::policy::{
+    Egress, HttpMatch, HttpRoute, HttpRouteGroup, Retry, RouteRule, TcpRoute, TrafficTarget,
+};
 use crate::service::Port;
 use crate::specification::MeshSpecification;
 
@@ -156,6 +158,18 @@ impl Cited {
     pub fn target(target: &TrafficTarget) -> Self {
         let object = format!("traffic target `{}/{}`", target.namespace, target.name);
         Self { object, spot: target.spot.clone() }
+    }
+
+    /// An HTTP route.
+    pub fn http_route(route: &HttpRoute) -> Self {
+        let object = format!("HTTP route `{}/{}`", route.namespace, route.name);
+        Self { object, spot: route.spot.clone() }
+    }
+
+    /// A retry.
+    pub fn retry(retry: &Retry) -> Self {
+        let object = format!("retry `{}/{}`", retry.namespace, retry.name);
+        Self { object, spot: retry.spot.clone() }
     }
 
     /// An egress.

@@ -58,6 +58,10 @@ pub const NOTHING_TO_CALL: Code = Code(309);
 pub const REFUSED_BY_ENVOY: Code = Code(310);
 /// A namespace of which policy says something, and that no service is in.
 pub const EMPTY_NAMESPACE: Code = Code(313);
+/// Two objects that say the same of the same calls.
+pub const TREATED_TWICE: Code = Code(601);
+/// What is said of calls and has no effect on any.
+pub const IDLE_ROUTE: Code = Code(602);
 /// Two upstream traffic settings that say the same setting of the same services.
 pub const SAID_TWICE: Code = Code(611);
 /// An upstream traffic setting that can do nothing of what it says.
@@ -69,7 +73,7 @@ pub const NO_WAY_OUT: Code = Code(621);
 pub const NEEDLESS_EGRESS: Code = Code(622);
 
 /// All of them, in order.
-pub const ALL: [Code; 30] = [
+pub const ALL: [Code; 32] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -96,6 +100,8 @@ pub const ALL: [Code; 30] = [
     NOTHING_TO_CALL,
     REFUSED_BY_ENVOY,
     EMPTY_NAMESPACE,
+    TREATED_TWICE,
+    IDLE_ROUTE,
     SAID_TWICE,
     IDLE_SETTING,
     NO_WAY_OUT,

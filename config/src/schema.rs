@@ -6,11 +6,13 @@
 //! value that only one of them takes, fails them.
 
 mod egress;
+mod http_route;
 mod http_route_group;
 mod identity_binding;
 mod json;
 mod markdown;
 mod namespace;
+mod retry;
 mod service;
 mod tcp_route;
 #[cfg(test)]
@@ -25,7 +27,7 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 9] = [
+pub const KINDS: [&Kind; 11] = [
     &service::KIND,
     &namespace::KIND,
     &http_route_group::KIND,
@@ -33,6 +35,8 @@ pub const KINDS: [&Kind; 9] = [
     &traffic_target::KIND,
     &identity_binding::KIND,
     &traffic_split::KIND,
+    &http_route::KIND,
+    &retry::KIND,
     &upstream_traffic_setting::KIND,
     &egress::KIND,
 ];

@@ -93,10 +93,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Keys that SMI spells otherwise than we do, with how.
-const WORDS_OF_YAML: [(&str, &str); 5] = [
+/// Keys that SMI and Open Service Mesh spell otherwise than we do, with how.
+const WORDS_OF_YAML: [(&str, &str); 10] = [
     ("endpoint_labels", "matchLabels"),
+    ("num_retries", "numRetries"),
     ("path_regex", "pathRegex"),
+    ("per_try_timeout", "perTryTimeout"),
+    ("retry_backoff_base_interval", "retryBackoffBaseInterval"),
+    ("retry_on", "retryOn"),
+    ("retry_policy", "retryPolicy"),
     ("service_account", "serviceAccount"),
     ("spiffe_identities", "spiffeIdentities"),
     ("target_port", "targetPort"),

@@ -47,6 +47,12 @@ name = "books"
 service = "store"
 matches = [{ kind = "HTTPRouteGroup", name = "store" }]
 backends = [{ service = "store", weight = 1 }]
+
+[[http_route]]
+name = "books"
+service = "store"
+matches = [{ kind = "HTTPRouteGroup", name = "store" }]
+timeout = "5s"
 "#;
 
 /// The words in backquotes on the page.
@@ -80,6 +86,7 @@ fn every_key_of_a_verdict_and_a_plan_is_documented_and_there() {
     place.write("before/a.toml", BEFORE);
     let after = BEFORE
         .replace("x-tier = \"gold\"", "x-tier = \"lead\"")
+        .replace("5s", "6s")
         .replace("weight = 1 }", "weight = 1 }, { service = \"store-v2\", weight = 1 }")
         .replacen("[[service]]", "[[service]]\nvisibility = \"private\"", 1);
     let after = format!(
@@ -102,7 +109,16 @@ fn every_key_of_a_verdict_and_a_plan_is_documented_and_there() {
     let missing: Vec<_> = found.difference(&documented).collect();
     assert!(missing.is_empty(), "docs/reference/json.md does not have: {missing:?}");
     // A key that has another name is missing on the page, and one that is gone is no more here.
-    for gone in ["answer", "reason", "judgement", "mismatches", "shares", "conditions", "access"] {
+    for gone in [
+        "answer",
+        "reason",
+        "judgement",
+        "mismatches",
+        "shares",
+        "conditions",
+        "access",
+        "settings",
+    ] {
         assert!(found.contains(gone), "{gone} is not printed: {found:?}");
     }
     for key in ["bytes", "who", "turn"] {

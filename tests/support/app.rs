@@ -21,6 +21,9 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// An application: it answers 200 to everything, unless it is told otherwise, with what it was asked as JSON and its name in
 /// the header `x-app`. It ends when this is dropped.
+///
+/// A request says by a header if it is to be answered otherwise: `x-answer: 503` with another status, and
+/// `x-answer: never` not at all.
 #[derive(Debug)]
 pub struct App {
     address: SocketAddr,
@@ -131,6 +134,12 @@ async fn answer(
 ) -> Result<Response<BoxBody<Bytes, hyper::Error>>, Infallible> {
     seen.requests.fetch_add(1, Ordering::Relaxed);
     let (head, body) = request.into_parts();
+    let wanted = head.headers.get("x-answer").and_then(|value| value.to_str().ok());
+    if wanted == Some("never") {
+        // Until the client has enough of it, which drops this.
+        std::future::pending::<()>().await;
+    }
+    let wanted = wanted.and_then(|status| status.parse().ok());
     let body = if matches!(protocol, Protocol::Http2) && head.uri.path() == "/echo" {
         body.boxed()
     } else {
@@ -150,7 +159,8 @@ async fn answer(
         Full::from(answer.to_string()).map_err(|never| match never {}).boxed()
     };
     drop(seen.gate.read().await);
-    let status = StatusCode::from_u16(seen.status.load(Ordering::Relaxed)).unwrap_or_default();
+    let status = wanted.unwrap_or_else(|| seen.status.load(Ordering::Relaxed));
+    let status = StatusCode::from_u16(status).unwrap_or_default();
     let response = Response::builder()
         .status(status)
         .header("x-app", &seen.name)

@@ -65,7 +65,7 @@ fn bounded(ways: usize) -> Result<(), TooManyWays> {
 }
 
 /// The conditions of both, each once. One that holds always is none.
-fn both<'a>(some: &[&'a HttpMatch], others: &[&'a HttpMatch]) -> Vec<&'a HttpMatch> {
+pub(crate) fn both<'a>(some: &[&'a HttpMatch], others: &[&'a HttpMatch]) -> Vec<&'a HttpMatch> {
     let mut conditions: Vec<&HttpMatch> = Vec::with_capacity(some.len() + others.len());
     for condition in some.iter().chain(others) {
         let is_known = conditions.iter().any(|known| says_the_same(known, condition));
@@ -78,7 +78,7 @@ fn both<'a>(some: &[&'a HttpMatch], others: &[&'a HttpMatch]) -> Vec<&'a HttpMat
 
 /// Whether no request is left: one before takes all that fulfil its own conditions, which are among
 /// these.
-fn is_taken<'a, 'b: 'a>(
+pub(crate) fn is_taken<'a, 'b: 'a>(
     conditions: &[&'b HttpMatch],
     mut before: impl Iterator<Item = &'a Vec<&'b HttpMatch>>,
 ) -> bool {

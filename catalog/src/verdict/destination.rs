@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use super::Treated;
 use super::matching::mismatches;
 use super::request::Arrival;
+use crate::http_routes::{HttpRoutes, Treatment};
 use crate::name::{ServiceAccount, ServiceName, ServicePort};
 use crate::policy::HttpMatch;
-use crate::routing::{Branch, Routing};
+use crate::routing::{Branch, Condition, Routing};
 use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
 use crate::way::allowances;
@@ -23,6 +25,34 @@ pub(super) fn branches(
     let holds = |condition: &&HttpMatch| mismatches(condition, request).is_empty();
     let taken = ways.iter().find(|way| way.conditions.iter().all(holds));
     taken.map(Branch::of).into_iter().collect()
+}
+
+/// How calls of `caller` to a port are treated; of one request, as it arrives at the caller's sidecar, how
+/// that one is.
+pub(super) fn treatments(
+    snapshot: &Snapshot,
+    caller: &ServiceAccount,
+    service: &Service,
+    port: &Port,
+    request: Option<&Arrival>,
+) -> Vec<Treated> {
+    if !port.protocol.is_http() {
+        return Vec::new();
+    }
+    let all = HttpRoutes::of_specification(&snapshot.specification);
+    let mut treatments = all.treatments(caller, &service.name);
+    if let Some(request) = request {
+        let holds = |one: &HttpMatch| mismatches(one, request).is_empty();
+        let is_for = |one: &Treatment<'_>| one.condition.is_none_or(holds);
+        treatments = treatments.into_iter().find(is_for).into_iter().collect();
+    }
+    let treated: Vec<_> = treatments.iter().map(treated).collect();
+    let says_nothing = treated.iter().all(|one| one.settings.is_empty());
+    if says_nothing { Vec::new() } else { treated }
+}
+
+fn treated(treatment: &Treatment<'_>) -> Treated {
+    Treated { condition: treatment.condition.map(Condition::from), settings: treatment.settings() }
 }
 
 /// Takes those out of `branches` of whom `caller` may not know: they have no share of its calls. Returns

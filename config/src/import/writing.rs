@@ -13,13 +13,15 @@ use crate::document::Document;
 const WIDTH: usize = 100;
 
 /// The kinds in the order of the reference. Others come behind.
-const ORDER: [&str; 6] = [
+const ORDER: [&str; 8] = [
     "service",
     "identity_binding",
     "http_route_group",
     "tcp_route",
     "traffic_target",
     "traffic_split",
+    "http_route",
+    "retry",
 ];
 
 /// A table of the policy.

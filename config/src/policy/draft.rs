@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Egress, Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace, PolicyRevision,
-    Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute, TrafficSplit, TrafficTarget,
-    UpstreamTrafficSetting,
+    Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace,
+    PolicyRevision, Retry, Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute,
+    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 
 use super::part::{Definition, Definitions, Key, Part, Reference};
@@ -28,6 +28,8 @@ pub(super) struct Draft<'a> {
     pub(super) tcp_routes: Objects<'a, TcpRoute>,
     pub(super) traffic_splits: Objects<'a, TrafficSplit>,
     pub(super) identity_bindings: Objects<'a, IdentityBinding>,
+    pub(super) http_routes: Objects<'a, HttpRoute>,
+    pub(super) retries: Objects<'a, Retry>,
     pub(super) upstream_traffic_settings: Objects<'a, UpstreamTrafficSetting>,
     pub(super) egresses: Objects<'a, Egress>,
     /// The accounts that services run as.
@@ -53,6 +55,8 @@ impl<'a> Draft<'a> {
         self.tcp_routes.add("TCP route", &part.tcp_routes, findings);
         self.traffic_splits.add("traffic split", &part.traffic_splits, findings);
         self.identity_bindings.add("identity binding", &part.identity_bindings, findings);
+        self.http_routes.add("HTTP route", &part.http_routes, findings);
+        self.retries.add("retry", &part.retries, findings);
         self.upstream_traffic_settings.add(
             "upstream traffic setting",
             &part.upstream_traffic_settings,
@@ -100,6 +104,8 @@ impl<'a> Draft<'a> {
             tcp_routes: self.tcp_routes.onto(&before.tcp_routes, Key::clone),
             traffic_splits: self.traffic_splits.onto(&before.traffic_splits, Key::clone),
             identity_bindings: self.identity_bindings.onto(&before.identity_bindings, Key::clone),
+            http_routes: self.http_routes.onto(&before.http_routes, Key::clone),
+            retries: self.retries.onto(&before.retries, Key::clone),
             upstream_traffic_settings: self
                 .upstream_traffic_settings
                 .onto(&before.upstream_traffic_settings, Key::clone),
@@ -158,6 +164,11 @@ impl<'a, T> Objects<'a, T> {
     /// The objects that could be read, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a T> {
         self.valid().map(|(_, object)| &**object)
+    }
+
+    /// The same, as they are shared.
+    pub(super) fn shared(&self) -> impl Iterator<Item = &'a Arc<T>> {
+        self.valid().map(|(_, object)| object)
     }
 
     fn valid(&self) -> impl Iterator<Item = (&'a Key, &'a Arc<T>)> {

@@ -52,7 +52,8 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
             return Err(no_requests(value));
         }
         let meaning = "leave `matches` out for all requests";
-        value.at_least_one(meaning, |item| read_match(item, home, &mut references))
+        let what = "a match of an egress";
+        value.at_least_one(meaning, |item| read_match(item, what, home, &mut references))
     });
     let nothing = matches!((&hosts, &ip_addresses), (Ok(None), Ok(None)));
     let named = if nothing { Err(table.missing("hosts` or `ip_addresses")) } else { Ok(()) };

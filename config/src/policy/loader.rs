@@ -9,7 +9,7 @@ use super::draft::Draft;
 use super::part::Part;
 use super::{
     Loaded, coverage, exits, namespace, nothing_to_call, outside, reading, references, revision,
-    shadowed, splits, unreachable, upstream_settings,
+    shadowed, splits, treatments, unreachable, upstream_settings,
 };
 use crate::document::Document;
 use crate::limits;
@@ -96,6 +96,7 @@ impl Loader {
         references::check(&mut draft);
         splits::check(&mut draft);
         outside::check(&mut draft);
+        treatments::check(&mut draft);
         exits::check(&mut draft);
         coverage::check(&mut draft);
         shadowed::check(&mut draft);

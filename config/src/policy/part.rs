@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Egress, Finding, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Namespace, Service,
-    ServiceAccount, ServiceName, Spot, TcpRoute, TrafficSplit, TrafficTarget,
-    UpstreamTrafficSetting,
+    Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Name,
+    Namespace, Retry, Service, ServiceAccount, ServiceName, Spot, TcpRoute, TrafficSplit,
+    TrafficTarget, UpstreamTrafficSetting,
 };
 
 use super::damage::Damage;
@@ -29,6 +29,8 @@ pub(super) struct Part {
     pub(super) tcp_routes: Definitions<TcpRoute>,
     pub(super) traffic_splits: Definitions<TrafficSplit>,
     pub(super) identity_bindings: Definitions<IdentityBinding>,
+    pub(super) http_routes: Definitions<HttpRoute>,
+    pub(super) retries: Definitions<Retry>,
     pub(super) upstream_traffic_settings: Definitions<UpstreamTrafficSetting>,
     pub(super) egresses: Definitions<Egress>,
     /// The accounts that services run as.
@@ -51,6 +53,8 @@ impl Part {
         self.tcp_routes.damaged(damage);
         self.traffic_splits.damaged(damage);
         self.identity_bindings.damaged(damage);
+        self.http_routes.damaged(damage);
+        self.retries.damaged(damage);
         self.upstream_traffic_settings.damaged(damage);
         self.egresses.damaged(damage);
     }
@@ -69,6 +73,8 @@ impl Part {
             && self.tcp_routes.are_same(&before.tcp_routes, PartialEq::eq)
             && self.traffic_splits.are_same(&before.traffic_splits, PartialEq::eq)
             && self.identity_bindings.are_same(&before.identity_bindings, PartialEq::eq)
+            && self.http_routes.are_same(&before.http_routes, PartialEq::eq)
+            && self.retries.are_same(&before.retries, PartialEq::eq)
             && self
                 .upstream_traffic_settings
                 .are_same(&before.upstream_traffic_settings, PartialEq::eq)
@@ -88,6 +94,8 @@ impl Part {
         specification.tcp_routes.extend(self.tcp_routes.valid());
         specification.traffic_splits.extend(self.traffic_splits.valid());
         specification.identity_bindings.extend(self.identity_bindings.valid());
+        specification.http_routes.extend(self.http_routes.valid());
+        specification.retries.extend(self.retries.valid());
         specification.upstream_traffic_settings.extend(self.upstream_traffic_settings.valid());
         specification.egresses.extend(self.egresses.valid());
     }

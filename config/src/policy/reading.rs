@@ -6,8 +6,8 @@ use toml::de::DeTable;
 use super::damage::{self, Damage};
 use super::part::Part;
 use super::{
-    egress, http_route_group, identity_binding, namespace, service, tcp_route, traffic_split,
-    traffic_target, upstream_traffic_setting,
+    egress, http_route, http_route_group, identity_binding, namespace, retry, service, tcp_route,
+    traffic_split, traffic_target, upstream_traffic_setting,
 };
 use crate::codes;
 use crate::document::Document;
@@ -76,7 +76,7 @@ fn read_tables<'a>(reader: &'a Reader<'a>, root: &'a DeTable<'a>) -> Part {
 type Read = fn(Table<'_>, &mut Part);
 
 /// The kinds of tables: key, what one is, and who reads it.
-const KINDS: [(&str, &str, Read); 9] = [
+const KINDS: [(&str, &str, Read); 11] = [
     ("namespace", "a namespace", namespace::read),
     ("service", "a service", service::read),
     ("traffic_target", "a traffic target", traffic_target::read),
@@ -84,6 +84,8 @@ const KINDS: [(&str, &str, Read); 9] = [
     ("tcp_route", "a TCP route", tcp_route::read),
     ("traffic_split", "a traffic split", traffic_split::read),
     ("identity_binding", "an identity binding", identity_binding::read),
+    ("http_route", "an HTTP route", http_route::read),
+    ("retry", "a retry", retry::read),
     ("upstream_traffic_setting", "an upstream traffic setting", upstream_traffic_setting::read),
     ("egress", "an egress", egress::read),
 ];
@@ -93,7 +95,7 @@ pub(super) const NO_UDP: &str =
     "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
 
 /// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
-const LATER_KINDS: [&str; 4] = ["ingress_backend", "retry", "telemetry", "mesh_config"];
+const LATER_KINDS: [&str; 3] = ["ingress_backend", "telemetry", "mesh_config"];
 
 fn read_kind(value: Value<'_>, kind: &str, what: &'static str, read: Read, part: &mut Part) {
     if value.is_table() {

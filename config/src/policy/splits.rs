@@ -5,7 +5,7 @@ mod callers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_catalog::splits::{Circle, MOST_WAYS, Splits, TooManyWays, Way};
+use ironmesh_catalog::splits::{Circle, MOST_WAYS, Splits, TooManyWays};
 use ironmesh_catalog::{Finding, HttpMatch, Port, ServiceName, SplitBackend, Spot, TrafficSplit};
 
 use super::draft::Draft;
@@ -41,7 +41,9 @@ pub(super) fn check(draft: &mut Draft<'_>) {
                 findings.extend(too_many_ways(&port.service, splits.of(&port.service)));
             }
             Err(_) => {}
-            Ok(ways) => inseparable.extend(ways.iter().filter_map(two_large_paths)),
+            Ok(ways) => {
+                inseparable.extend(ways.iter().filter_map(|way| two_large_paths(&way.conditions)));
+            }
         }
     }
     findings.extend(inseparable.into_values());
@@ -111,10 +113,12 @@ fn too_many_ways(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Find
 }
 
 /// Of the paths that must match for one way, Envoy can compare one that is nearly as large as may be.
-fn two_large_paths<'a>(way: &Way<'a>) -> Option<([&'a Spot; 2], Finding)> {
+pub(super) fn two_large_paths<'a>(
+    conditions: &[&'a HttpMatch],
+) -> Option<([&'a Spot; 2], Finding)> {
     let is_large =
         |one: &&&HttpMatch| one.path.as_ref().is_some_and(|path| path.before_query.is_none());
-    let mut large = way.conditions.iter().filter(is_large);
+    let mut large = conditions.iter().filter(is_large);
     let (first, second) = (large.next()?, large.next()?);
     let message = format!(
         "the `path_regex` of match `{}` cannot be asked for together with that of match `{}`: Envoy \

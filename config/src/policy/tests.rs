@@ -6,6 +6,7 @@ mod again;
 mod egress;
 mod endpoints;
 mod external;
+mod http_route;
 mod http_route_group;
 mod identity_binding;
 mod large;

@@ -36,7 +36,8 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let mut references = Vec::new();
     let matches = table.optional("matches", |value| {
         let meaning = "leave `matches` out for a split of all calls";
-        value.at_least_one(meaning, |item| read_match(item, home, &mut references))
+        let what = "a match of a traffic split";
+        value.at_least_one(meaning, |item| read_match(item, what, home, &mut references))
     });
     if let Ok(id) = id {
         let of = |name: &Name| ServiceName::new(id.namespace.clone(), name.clone());
@@ -68,13 +69,14 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     table.finish();
 }
 
-/// Reads what names matches of a group in the namespace `home`, which is `None` if it could not be read.
+/// Reads `what` names matches of a group in the namespace `home`, which is `None` if it could not be read.
 pub(super) fn read_match(
     item: Value<'_>,
+    what: &'static str,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
 ) -> Result<SplitMatch, Told> {
-    let mut table = item.table("a match of a traffic split")?;
+    let mut table = item.table(what)?;
     let kind =
         table.required("kind", |value| value.word("kind of match", &[("HTTPRouteGroup", ())]));
     let group = table.required("name", |value| Ok((value.name()?, value.spot())));

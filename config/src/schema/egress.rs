@@ -42,13 +42,15 @@ pub(super) const KIND: Kind = Kind {
             Key {
                 name: "matches",
                 about: "on ports of `http` the requests that they may make: those that any of these matches",
-                form: Form::AtLeastOne(&Form::Table(&super::traffic_split::MATCH)),
+                form: Form::AtLeastOne(&Form::Table(&MATCH)),
                 left_out: LeftOut::Means("all requests"),
             },
         ],
     },
     example: include_str!("examples/egress.toml"),
 };
+
+const MATCH: Shape = Shape { what: "a match of an egress", keys: super::traffic_split::MATCH.keys };
 
 const SOURCE: Shape = Shape {
     what: "a source of an egress",

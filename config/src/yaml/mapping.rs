@@ -4,6 +4,7 @@
 mod identity_binding;
 mod made;
 mod paths;
+mod retry;
 mod routes;
 mod service;
 mod traffic_split;
@@ -191,7 +192,7 @@ struct Api {
 
 /// What the SMI specification has at version 0.6.0, the services that its splits are about, and what
 /// Open Service Mesh added.
-const APIS: [Api; 8] = [
+const APIS: [Api; 9] = [
     Api {
         group: "access.smi-spec.io",
         kind: "TrafficTarget",
@@ -262,6 +263,14 @@ const APIS: [Api; 8] = [
         table: "service",
         what: "a Service",
         read: service::read,
+    },
+    Api {
+        group: OSM_POLICY,
+        kind: "Retry",
+        versions: &[("v1alpha1", true)],
+        table: "retry",
+        what: "a Retry",
+        read: retry::read,
     },
     Api {
         group: OSM_POLICY,

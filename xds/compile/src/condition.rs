@@ -14,7 +14,7 @@ use crate::shape::{exact, regex};
 ///
 /// A route compares one expression with the path; each further one is compared with the header `:path`,
 /// where it has to leave the query out. (Where that is not possible for two, the loader refuses them.)
-pub(crate) fn route_match(conditions: &[HttpMatch]) -> RouteMatch {
+pub(crate) fn route_match(conditions: &[&HttpMatch]) -> RouteMatch {
     let mut headers: Vec<HeaderMatcher> = Vec::new();
     let mut paths: Vec<&PathRegex> = Vec::new();
     for one in conditions {

@@ -2,20 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::http_routes::{Crossing, Treatment, cross};
 use ironmesh_catalog::splits::Way;
 use ironmesh_catalog::{HttpMatch, ServicePort};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
-    RetryPolicy, Route, RouteAction, WeightedCluster, route,
+    Route, RouteAction, WeightedCluster, route,
     route_action::{ClusterSpecifier, HostRewriteSpecifier},
     weighted_cluster::ClusterWeight,
 };
 
 use crate::condition::route_match;
 use crate::http::{answer, forward};
-use crate::shape::number;
-
-/// Retried is only what cannot have reached an application.
-const RETRY_ON: &str = "connect-failure,refused-stream,reset-before-request";
+use crate::shape::{duration, number};
+use crate::treatment;
 
 /// Where calls of a service port go: the first of these ways whose conditions hold. The last has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,14 +76,38 @@ impl Destination {
         self.0.last().map_or(&[], |way| &way.backends)
     }
 
-    /// The routes that go there. `host` is what the request's host is rewritten to, if at all.
-    pub(crate) fn routes(&self, asked: &ServicePort, host: Option<&str>) -> Vec<Route> {
-        let route = |way: &ConditionalWay| Route {
-            r#match: Some(route_match(&way.conditions)),
-            action: Some(action(&way.backends, asked, host)),
-            ..Route::default()
+    /// The same for requests alone that one of `allowed` matches, whose order is no matter.
+    pub(crate) fn only_for(&self, allowed: &[&HttpMatch]) -> Self {
+        let way = |one: &&HttpMatch| {
+            let own = self.0.iter();
+            let conditions = own.map(|way| [&[(*one).clone()], &way.conditions[..]].concat());
+            let backends = self.0.iter().map(|way| way.backends.clone());
+            let ways = conditions.zip(backends);
+            ways.map(|(conditions, backends)| ConditionalWay { conditions, backends })
+                .collect::<Vec<_>>()
         };
-        self.0.iter().map(route).collect()
+        Self(allowed.iter().flat_map(way).collect())
+    }
+
+    /// The routes that go there, for calls that are treated so. `host` is what the request's host is rewritten
+    /// to, if at all.
+    pub(crate) fn routes(
+        &self,
+        asked: &ServicePort,
+        host: Option<&str>,
+        treatments: &[Treatment<'_>],
+    ) -> Vec<Route> {
+        let conditions: Vec<Vec<&HttpMatch>> =
+            self.0.iter().map(|way| way.conditions.iter().collect()).collect();
+        let route = |Crossing { conditions, treatment, way }: Crossing<'_>| {
+            let (treatment, way) = (treatments.get(treatment)?, self.0.get(way)?);
+            Some(Route {
+                r#match: Some(route_match(&conditions)),
+                action: Some(action(&way.backends, asked, host, treatment)),
+                ..Route::default()
+            })
+        };
+        cross(treatments, &conditions).into_iter().filter_map(route).collect()
     }
 }
 
@@ -92,6 +115,7 @@ fn action(
     backends: &[(ServicePort, u32)],
     asked: &ServicePort,
     host: Option<&str>,
+    treatment: &Treatment<'_>,
 ) -> route::Action {
     let clusters = match backends {
         [] => {
@@ -110,15 +134,11 @@ fn action(
     let host = host.map(str::to_owned);
     forward(RouteAction {
         cluster_specifier: Some(clusters),
-        retry_policy: Some(cautious_retry()),
+        timeout: treatment.timeout().map(duration),
+        retry_policy: treatment::retry_policy(&treatment.retries()),
         host_rewrite_specifier: host.map(HostRewriteSpecifier::HostRewriteLiteral),
         ..RouteAction::default()
     })
-}
-
-/// Once again, what cannot have reached an application.
-pub(crate) fn cautious_retry() -> RetryPolicy {
-    RetryPolicy { retry_on: RETRY_ON.to_owned(), num_retries: number(1), ..RetryPolicy::default() }
 }
 
 fn cluster_weight(port: &ServicePort, weight: u32) -> ClusterWeight {

@@ -11,8 +11,8 @@ pub(crate) mod upstream;
 use std::collections::{BTreeSet, HashMap};
 
 use ironmesh_catalog::{
-    Exit, ExitByAddress, Exits, Hostname, HttpMatch, IpRange, Protocol, ServiceAccount, Snapshot,
-    hosts,
+    Exit, ExitByAddress, Exits, Hostname, HttpMatch, IpRange, Protocol, Retries, ServiceAccount,
+    Snapshot, hosts,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::route_action::{
@@ -26,11 +26,10 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::condition::route_match;
-use crate::destination::cautious_retry;
-use crate::external;
 use crate::http::{answer, every_request, forward, protocol_options, reject_escaped_slashes};
 use crate::index::PolicyIndex;
 use crate::limits::Limits;
+use crate::{external, treatment};
 
 /// The cluster by which all calls leave that no service stands for.
 pub(crate) const CLUSTER: &str = "egress";
@@ -145,7 +144,7 @@ impl<'a> Outward<'a> {
         let mut routes = Vec::new();
         for egress in &exit.requests {
             let limit = limit([&*egress.ip_addresses].into_iter()).unwrap_or_default();
-            let mut allow = |conditions: &[HttpMatch]| {
+            let mut allow = |conditions: &[&HttpMatch]| {
                 routes.push(Route {
                     r#match: Some(route_match(conditions)),
                     action: Some(to_host()),
@@ -157,7 +156,7 @@ impl<'a> Outward<'a> {
                 allow(&[]);
             }
             for (_, one) in egress.requests(&self.snapshot.specification) {
-                allow(std::slice::from_ref(one));
+                allow(&[one]);
             }
         }
         routes
@@ -229,7 +228,7 @@ fn limit<'a>(lists: impl Iterator<Item = &'a [IpRange]>) -> Option<HashMap<Strin
 fn to_host() -> route::Action {
     forward(RouteAction {
         cluster_specifier: Some(ClusterSpecifier::Cluster(CLUSTER.to_owned())),
-        retry_policy: Some(cautious_retry()),
+        retry_policy: treatment::retry_policy(&Retries::default()),
         ..RouteAction::default()
     })
 }

@@ -5,7 +5,7 @@
 //! place, so that their order is no matter.
 
 use ironmesh_catalog::{
-    External, HttpMatch, Port, Resolution, Service, ServiceAccount, ServicePort, Snapshot,
+    External, Port, Resolution, Service, ServiceAccount, ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
@@ -25,7 +25,6 @@ use ironmesh_xds_wire::pb::envoy::extensions::clusters::dynamic_forward_proxy::v
 use ironmesh_xds_wire::pb::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
-use crate::condition::route_match;
 use crate::destination::Destination;
 use crate::http::{answer, every_request, protocol_options};
 use crate::index::{Allowed, PolicyIndex};
@@ -137,19 +136,17 @@ pub(crate) fn routes(
     external: &External,
     port: &ServicePort,
 ) -> Vec<Route> {
-    let to = Destination::to(port.clone()).routes(port, host(external, port).as_deref());
+    let (to, host) = (Destination::to(port.clone()), host(external, port));
+    let treatments = index.treatments(caller, &service.name);
     let matches = match index.allowed(snapshot, caller, service, port) {
-        Allowed::Everything => return to,
+        Allowed::Everything => return to.routes(port, host.as_deref(), &treatments),
         Allowed::These(matches) => matches,
     };
-    let allows = |one: &&HttpMatch| {
-        let conditions = route_match(std::slice::from_ref(*one));
-        to.iter().map(move |route| Route { r#match: Some(conditions.clone()), ..route.clone() })
-    };
+    let allowed = to.only_for(&matches).routes(port, host.as_deref(), &treatments);
     let who = snapshot.mesh.trust_domain.workload(caller);
     let words = format!(
         "ironmesh: {who} may not ask this of {}: no traffic target allows it\n",
         service.name
     );
-    matches.iter().flat_map(allows).chain([every_request(answer(403, words))]).collect()
+    allowed.into_iter().chain([every_request(answer(403, words))]).collect()
 }

@@ -141,9 +141,9 @@ pub(crate) fn reject_escaped_slashes() -> Route {
     }
 }
 
-/// Forwards, with no time limit of Envoy's own (it would be 15 s).
+/// Forwards, with no time limit where none is given (Envoy's own would be 15 s).
 pub(crate) fn forward(action: RouteAction) -> route::Action {
-    route::Action::Route(RouteAction { timeout: Some(NO_TIMEOUT), ..action })
+    route::Action::Route(RouteAction { timeout: action.timeout.or(Some(NO_TIMEOUT)), ..action })
 }
 
 /// Answers by itself.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
 use ironmesh_catalog::{
     Egress, Exits, Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service,
     ServiceAccount, ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget, UpstreamSettings,
@@ -18,6 +19,7 @@ pub(crate) struct PolicyIndex {
     grants: Grants,
     services: BTreeMap<ServiceAccount, Vec<ServiceName>>,
     splits: SplitIndex,
+    http_routes: HttpRoutes,
     upstream_settings: UpstreamSettings,
     /// The egresses of which an account is a source, in the order of names.
     egresses: BTreeMap<ServiceAccount, Vec<Arc<Egress>>>,
@@ -41,6 +43,7 @@ impl PolicyIndex {
             grants: snapshot.grants.clone(),
             services: BTreeMap::new(),
             splits: SplitIndex::new(specification),
+            http_routes: HttpRoutes::of_specification(specification),
             upstream_settings: UpstreamSettings::of(specification),
             egresses: BTreeMap::new(),
             permissive: BTreeSet::new(),
@@ -104,6 +107,15 @@ impl PolicyIndex {
     /// Where calls of a service port go.
     pub(crate) fn destination(&self, port: &ServicePort) -> Arc<Destination> {
         self.splits.destination(port)
+    }
+
+    /// How calls of `account` to a service are treated.
+    pub(crate) fn treatments(
+        &self,
+        account: &ServiceAccount,
+        service: &ServiceName,
+    ) -> Vec<Treatment<'_>> {
+        self.http_routes.treatments(account, service)
     }
 
     /// The service ports that `account` may call, of services that it may know of: those that a target of

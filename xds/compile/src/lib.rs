@@ -36,6 +36,7 @@ mod tcp;
 mod tests;
 mod tls;
 mod told;
+mod treatment;
 mod upstream;
 
 pub use compiler::{Compiled, Compiler};

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Egress, Grant, Name, Proxy, RouteRule, Said, Service, ServiceAccount, ServiceName, ServicePort,
-    Snapshot, Spot, TrafficSplit, TrafficTarget, UpstreamSettings,
+    Cited, Egress, Grant, HttpRoute, Name, Proxy, Reach, RouteRule, Said, Service, ServiceAccount,
+    ServiceName, ServicePort, Snapshot, Spot, TrafficSplit, TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -52,6 +52,9 @@ pub fn origins(
             trace.callers(service);
         }
         trace.splits(&port.service);
+        if resource_type == ResourceType::Route && !is_authorization {
+            trace.treated(service);
+        }
         if resource_type == ResourceType::Cluster {
             trace.upstream_settings(service);
         }
@@ -70,6 +73,12 @@ pub fn origins(
             }
             for split in snapshot.specification.traffic_splits.values() {
                 trace.split(split);
+            }
+            for route in snapshot.specification.http_routes.values() {
+                trace.http_route(route);
+            }
+            for retry in snapshot.specification.retries.values() {
+                trace.cited(Cited::retry(retry));
             }
         }
     }
@@ -192,6 +201,37 @@ impl Trace<'_> {
                 services.extend(split.backends.iter().map(|backend| backend.service.clone()));
             }
         }
+    }
+
+    /// What says how calls of a service are treated.
+    fn treated(&mut self, service: &Service) {
+        let snapshot = self.snapshot;
+        let is_about = |route: &&Arc<HttpRoute>| match &route.reach {
+            Reach::Mesh => true,
+            Reach::Namespace => route.namespace == service.name.namespace,
+            Reach::Service(name) | Reach::Requests(name, _) => *name == service.name,
+        };
+        for route in snapshot.specification.http_routes.values().filter(is_about) {
+            self.http_route(route);
+        }
+        for retry in snapshot.specification.retries.values() {
+            if retry.destinations.iter().any(|one| one.service == service.name) {
+                self.cited(Cited::retry(retry));
+            }
+        }
+    }
+
+    fn http_route(&mut self, route: &HttpRoute) {
+        self.cited(Cited::http_route(route));
+        if let Reach::Requests(_, matches) = &route.reach {
+            for named in matches {
+                self.group(&route.namespace, &named.group);
+            }
+        }
+    }
+
+    fn cited(&mut self, Cited { object, spot }: Cited) {
+        self.add(false, object, &spot);
     }
 
     fn split(&mut self, split: &TrafficSplit) {

@@ -192,7 +192,7 @@ pub(crate) fn by_host_routes(
     let mut virtual_hosts = Vec::new();
     for (port, destination, service, mut domains) in ports {
         let mut routes = match &service.external {
-            None => destination.routes(port, None),
+            None => destination.routes(port, None, &index.treatments(caller, &port.service)),
             Some(external) => {
                 // Of a host that is there twice Envoy would refuse the whole table.
                 domains.retain(|host| taken.insert(host.clone()));

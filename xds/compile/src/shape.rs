@@ -39,6 +39,12 @@ pub(crate) fn number(value: u32) -> Option<UInt32Value> {
     Some(UInt32Value { value })
 }
 
+pub(crate) fn duration(duration: std::time::Duration) -> Duration {
+    // Policy knows no duration that is anywhere near as long.
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Duration { seconds, nanos: duration.subsec_nanos().cast_signed() }
+}
+
 pub(crate) fn exact(text: impl Into<String>) -> StringMatcher {
     StringMatcher {
         match_pattern: Some(MatchPattern::Exact(text.into())),

@@ -236,7 +236,10 @@ impl Shared {
         let hostname = self.snapshot.mesh.domain.hostname(&port.service);
         let snapshot = &self.snapshot;
         let routes = match (scope.callable.get(port), &service.external) {
-            (Some(to), None) => to.routes(port, Some(&format!("{hostname}:{}", port.port))),
+            (Some(to), None) => {
+                let treatments = self.index.treatments(account, &port.service);
+                to.routes(port, Some(&format!("{hostname}:{}", port.port)), &treatments)
+            }
             (Some(_), Some(external)) => {
                 external::routes(&self.index, snapshot, account, service, external, port)
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ironmesh_catalog::routing::Branch;
 use ironmesh_catalog::verdict::{
     Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
-    Outside, Permit,
+    Outside, Permit, Treated,
 };
 use ironmesh_catalog::{Health, MeshEndpoint, Name, Request, Resolution, Said, Transport, Verdict};
 
@@ -48,6 +48,9 @@ pub(super) fn verdict(verdict: &Verdict, assumed: Option<&str>) -> String {
     if !verdict.left_out.is_empty() {
         let left_out = list(&verdict.left_out);
         line(format!("private to their namespace, so nothing of these calls goes to: {left_out}"));
+    }
+    for words in treatments(verdict) {
+        line(words);
     }
     for one in &verdict.destinations {
         text.push_str(&destination(verdict, one, &share(verdict, one)));
@@ -94,6 +97,28 @@ fn branches(verdict: &Verdict) -> Vec<String> {
     };
     let is_told = is_one || verdict.branches.len() > 1;
     verdict.branches.iter().filter(|_| is_told).filter_map(words).collect()
+}
+
+/// How calls are treated on their way: of a request what is said of it, else all that is said.
+fn treatments(verdict: &Verdict) -> Vec<String> {
+    let mut lines = Vec::new();
+    for Treated { condition, settings } in &verdict.treatments {
+        match condition {
+            Some(condition) => lines.push(format!("{} ({}):", condition.way, condition.by)),
+            None if verdict.treatments.len() > 1 => lines.push("other requests:".to_owned()),
+            None => {}
+        }
+        let indent = if lines.is_empty() { "" } else { "  " };
+        if settings.is_empty() {
+            lines.push(format!("{indent}nothing is said of them"));
+        }
+        lines.extend(
+            settings
+                .iter()
+                .map(|Said { key, value, by }| format!("{indent}{key}: {value}, by {by}")),
+        );
+    }
+    lines
 }
 
 /// What a destination has of the calls, where they go along one branch.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
 use ironmesh_catalog::ServicePort;
-use ironmesh_catalog::difference::{AccessChange, ExitChange, SplitChange, Turn};
+use ironmesh_catalog::difference::{AccessChange, ExitChange, SplitChange, TreatmentChange, Turn};
 use ironmesh_catalog::routing::Branch;
 
 /// How many proxies of a group are named.
@@ -25,6 +25,7 @@ pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     services(&mut text, plan);
     access(&mut text, &plan.difference.access);
     splits(&mut text, plan);
+    treatments(&mut text, plan);
     exits(&mut text, &plan.difference.exits);
     findings(&mut text, "found wrong from then on", '+', &plan.findings_new);
     findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
@@ -113,6 +114,19 @@ fn splits(text: &mut String, plan: &Plan) {
         let _ = writeln!(text, "  {sign} {service}, port {port}: {}", by.join(", "));
         branches(text, "", before);
         branches(text, "→ ", after);
+    }
+}
+
+fn treatments(text: &mut String, plan: &Plan) {
+    if plan.difference.treatments.is_empty() {
+        return;
+    }
+    text.push_str("\ntreatment of calls\n");
+    for TreatmentChange { by, change, details } in &plan.difference.treatments {
+        let _ = writeln!(text, "  {} {by}", change.sign());
+        for detail in details {
+            let _ = writeln!(text, "      {detail}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::schema::{KINDS, Shape};
 use crate::{Document, load_documents};
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 26] = [
+const LOADER_ALONE: [(&str, &str); 30] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -29,6 +29,10 @@ const LOADER_ALONE: [(&str, &str); 26] = [
     ("identity_binding.service_account", "one of three keys, and two not together"),
     ("identity_binding.spiffe_identities", "one of three keys; what is no SPIFFE ID"),
     ("identity_binding.endpoint_labels", "one of three keys, and two not together"),
+    ("http_route.service", "required with `matches`"),
+    ("http_route.matches", "with a service alone"),
+    ("http_route.scope", "without a service alone"),
+    ("retry.retry_policy.retry_on", "a condition that there is not"),
     ("upstream_traffic_setting.connection_settings.http.max_retries", "not with a budget"),
     ("upstream_traffic_setting.connection_settings.http.retry_budget", "not with `max_retries`"),
     ("egress.hosts", "requests need them; what is no hostname"),

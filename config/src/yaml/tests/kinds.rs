@@ -274,3 +274,32 @@ fn workloads_of_the_same_file_tell_account_and_ports_of_a_service() {
         "web"
     );
 }
+
+#[test]
+fn a_retry_of_open_service_mesh_is_a_retry() {
+    let retry = resource(
+        "policy.openservicemesh.io/v1alpha1",
+        "Retry",
+        "buyer",
+        "spec:\n  source: { kind: ServiceAccount, name: buyer, namespace: default }\n  \
+         destinations:\n  - { kind: Service, name: store, namespace: default }\n  \
+         retryPolicy:\n    retryOn: \"5xx, reset\"\n    perTryTimeout: 1s\n    numRetries: 5\n    \
+         retryBackoffBaseInterval: 1s\n",
+    );
+    let specification = specification(&format!("{SERVICES}{retry}"));
+    let retry = specification.retries.values().next().unwrap();
+    assert_eq!(retry.source.to_string(), "default/buyer");
+    assert_eq!(retry.destinations[0].service.to_string(), "default/store");
+    assert_eq!((retry.retries.on().as_str(), retry.retries.count), ("5xx,reset", 5));
+    assert_eq!(retry.retries.base_interval, Some(std::time::Duration::from_secs(1)));
+    // What it says in wrong words is told in these.
+    let wrong = resource(
+        "policy.openservicemesh.io/v1alpha1",
+        "Retry",
+        "buyer",
+        "spec:\n  source: { name: buyer }\n  destinations: [{ name: store }]\n  \
+         retryPolicy: { numRetries: 3 }\n",
+    );
+    let told = finding(&format!("{SERVICES}{wrong}"));
+    assert!(told.starts_with("error[IM0103]: a retry policy needs `retryOn`"), "{told}");
+}

@@ -19,7 +19,8 @@ fn of(path: Option<(&str, Option<&str>)>, methods: &[&str], headers: &[(&str, &s
 /// The path's expression or prefix, and the headers as `name=exact`, `name~expression` and
 /// `name!~expression`.
 fn written(conditions: &[HttpMatch]) -> (String, Vec<String>) {
-    let RouteMatch { path_specifier, headers, .. } = route_match(conditions);
+    let RouteMatch { path_specifier, headers, .. } =
+        route_match(&conditions.iter().collect::<Vec<_>>());
     let path = match path_specifier {
         Some(PathSpecifier::Prefix(prefix)) => prefix,
         Some(PathSpecifier::SafeRegex(expression)) => expression.regex,

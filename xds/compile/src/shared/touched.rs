@@ -10,8 +10,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{
-    Level, Name, RouteRule, Service, ServiceAccount, ServiceName, Snapshot, TrafficSplit,
-    TrafficTarget, Visibility, hosts,
+    HttpRoute, Level, MeshSpecification, Name, Reach, RouteRule, Service, ServiceAccount,
+    ServiceName, Snapshot, SplitMatch, TrafficSplit, TrafficTarget, Visibility, hosts,
 };
 
 use crate::index::PolicyIndex;
@@ -30,9 +30,19 @@ pub(super) struct Differences {
     tcp_routes: BTreeSet<Key>,
     /// The services whose splits differ.
     split: BTreeSet<ServiceName>,
+    /// What HTTP routes are about that differ, and retries.
+    treated: BTreeSet<Reached>,
     egresses: BTreeSet<Key>,
     /// The namespaces whose calls to the outside pass, or passed, for another reason than before.
     passing: BTreeSet<Name>,
+}
+
+/// What an object is about that says how calls are treated.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reached {
+    Service(ServiceName),
+    Namespace(Name),
+    Mesh,
 }
 
 /// What may be compiled to something else.
@@ -60,6 +70,7 @@ impl Differences {
             groups: keys(&before.http_route_groups, &after.http_route_groups),
             tcp_routes: keys(&before.tcp_routes, &after.tcp_routes),
             split: splits.map(|split| split.service.clone()).collect(),
+            treated: treated(before, after),
             egresses: keys(&before.egresses, &after.egresses),
             passing: passing(old, new),
         }
@@ -106,7 +117,9 @@ impl Differences {
         let splits = snapshot.specification.traffic_splits.values();
         let by_groups = splits.filter(|split| self.have_group_of_split(split));
         let by_groups = by_groups.map(|split| &split.service);
-        let linked = index.linked(self.services.iter().chain(&self.split).chain(by_groups));
+        let treated = self.treated_services(snapshot);
+        let linked =
+            index.linked(self.services.iter().chain(&self.split).chain(by_groups).chain(treated));
         for service in linked.into_iter().filter_map(|name| snapshot.service(name)) {
             let grants = index.grants_on(&service.account).iter();
             touched.callers.extend(grants.flat_map(|grant| &grant.sources).cloned());
@@ -120,6 +133,33 @@ impl Differences {
                 }
             }
         }
+    }
+
+    /// The services whose calls may be treated otherwise.
+    fn treated_services<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+    ) -> impl Iterator<Item = &'a ServiceName> {
+        let MeshSpecification { services, http_routes, .. } = &*snapshot.specification;
+        let by_groups = http_routes.values().filter_map(|route| match &route.reach {
+            Reach::Requests(service, matches) if self.have_group_of_route(route, matches) => {
+                Some(service)
+            }
+            _ => None,
+        });
+        let of_all = self.treated.contains(&Reached::Mesh);
+        let is_treated = move |service: &&ServiceName| {
+            of_all
+                || self.treated.contains(&Reached::Namespace(service.namespace.clone()))
+                || self.treated.contains(&Reached::Service((*service).clone()))
+        };
+        let is_any = !self.treated.is_empty();
+        let treated = services.keys().take_while(move |_| is_any).filter(is_treated);
+        treated.chain(by_groups)
+    }
+
+    fn have_group_of_route(&self, route: &HttpRoute, matches: &[SplitMatch]) -> bool {
+        matches.iter().any(|named| has(&self.groups, &route.namespace, &named.group))
     }
 
     /// Of egresses callers alone are told.
@@ -207,6 +247,20 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
     let parts: Vec<_> = services.iter().flat_map(subsets).cloned().collect();
     services.extend(parts);
     services
+}
+
+/// What the objects are about that say otherwise how calls are treated.
+fn treated(before: &MeshSpecification, after: &MeshSpecification) -> BTreeSet<Reached> {
+    let routes = before.http_routes.diff(&after.http_routes);
+    let routes = routes.flat_map(|item| sides(&item)).flatten().map(|route| match &route.reach {
+        Reach::Service(service) | Reach::Requests(service, _) => Reached::Service(service.clone()),
+        Reach::Namespace => Reached::Namespace(route.namespace.clone()),
+        Reach::Mesh => Reached::Mesh,
+    });
+    let retries = before.retries.diff(&after.retries);
+    let retries = retries.flat_map(|item| sides(&item)).flatten();
+    let retried = retries.flat_map(|retry| &retry.destinations);
+    routes.chain(retried.map(|one| Reached::Service(one.service.clone()))).collect()
 }
 
 /// The services that upstream traffic settings are about which say something else.

@@ -4,6 +4,7 @@ mod instance;
 mod large;
 mod outward;
 mod settings;
+mod treated;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -28,6 +29,7 @@ use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
 use outward::{OutwardShape, outward};
 use settings::SettingShape;
+use treated::{TreatedShape, treated};
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
 /// matches in each group. What is named beyond that is not there.
@@ -39,7 +41,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u16 = 14;
+const PARTS: u16 = 15;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -65,6 +67,7 @@ pub(super) struct Shape {
     routes: BTreeMap<(usize, usize), Option<Vec<usize>>>,
     targets: Vec<TargetShape>,
     splits: Vec<SplitShape>,
+    treated: Vec<TreatedShape>,
     settings: Vec<SettingShape>,
     /// Whether bindings of one account are those of the next.
     has_other_bindings: bool,
@@ -234,7 +237,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         vec(0..MATCHES, 0..=MATCHES),
         0..=NAMESPACES * GROUPS,
     );
-    let splits = (vec(split, 0..5), vec(settings::setting(), 0..4));
+    let splits = (vec(split, 0..5), vec(treated(), 0..5), vec(settings::setting(), 0..4));
     let routes = btree_map(
         (0..NAMESPACES, 0..ROUTES),
         option::of(vec(0..PORTS.len(), 1..3)),
@@ -243,7 +246,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let ways = (groups, routes);
     let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>(), outward());
     (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
-        |(modes, services, (groups, routes), targets, (splits, settings), proxies)| {
+        |(modes, services, (groups, routes), targets, (splits, treated, settings), proxies)| {
             let (mode, namespaces, has_other_bindings, outward) = modes;
             Shape {
                 mode: mode.unwrap_or(Mode::Strict),
@@ -253,6 +256,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
                 routes,
                 targets,
                 splits,
+                treated,
                 settings,
                 has_other_bindings,
                 outward,
@@ -308,6 +312,7 @@ impl Shape {
                 rules: vec![RuleShape::Http(0, None)],
             }],
             splits: Vec::new(),
+            treated: Vec::new(),
             settings: Vec::new(),
             has_other_bindings: false,
             outward: OutwardShape::default(),
@@ -397,6 +402,9 @@ impl Shape {
             });
         }
         if takes(13) {
+            take_over(&mut next.treated, &other.treated, only);
+        }
+        if takes(14) {
             take_over(&mut next.settings, &other.settings, only);
         }
         if takes(13) {
@@ -507,7 +515,7 @@ impl Shape {
             let egress = self.outward.of(n);
             (name.clone(), Arc::new(Namespace { name, mode: *mode, egress, spot: spot() }))
         });
-        MeshSpecification {
+        let mut specification = MeshSpecification {
             namespaces: namespaces.collect(),
             revision: PolicyRevision::default(),
             services: services.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),
@@ -518,7 +526,10 @@ impl Shape {
             egresses: egresses.collect(),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
             upstream_traffic_settings: order.of(self.settings()).into_iter().collect(),
-        }
+            ..MeshSpecification::default()
+        };
+        self.put_treated(order, &mut specification);
+        specification
     }
 
     fn split(&self, n: usize, shape: &SplitShape) -> TrafficSplit {

@@ -6,6 +6,7 @@ use ironmesh_catalog::{EgressMode, EgressProtocol, EscapedSlashes, Mode, Resolut
 
 use super::outward::{EgressShape, OutwardShape};
 use super::settings::{About, SettingShape};
+use super::treated::{ReachShape, TreatedShape};
 use super::{ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, Way};
 
 /// Ports, by their places in the list of all.
@@ -73,6 +74,14 @@ pub(in crate::tests) enum Edit {
     Circle,
     /// Another leads there as well, which comes first.
     IntoCircle,
+    /// How long all requests of the mesh may take, those of the namespace, those to the server, and those
+    /// alone that a match is about.
+    TimeOfMesh,
+    TimeOfNamespace,
+    TimeOfService,
+    TimeOfRequests,
+    /// What the client tries again.
+    Retry,
     /// Callers of the server ask less of it at once.
     Setting,
     /// Callers of all services of the namespace.
@@ -142,6 +151,7 @@ impl Shape {
             routes: (0..number).map(|team| ((team, 0), Some(vec![TCP]))).collect(),
             targets: (0..number).map(target).collect(),
             splits: (0..number).map(split).collect(),
+            treated: Vec::new(),
             settings: Vec::new(),
             has_other_bindings: false,
             outward: OutwardShape::default(),
@@ -195,6 +205,13 @@ impl Shape {
                 self.splits[1].backends.extend([(SECOND_VERSION, 1)]);
             }
             Edit::IntoCircle => self.splits.push(leads(SERVER, &[CLIENT])),
+            Edit::TimeOfMesh => self.treated.push(time(ReachShape::Mesh)),
+            Edit::TimeOfNamespace => self.treated.push(time(ReachShape::Namespace(0))),
+            Edit::TimeOfService => self.treated.push(time(ReachShape::Service(SERVER))),
+            Edit::TimeOfRequests => {
+                self.treated.push(time(ReachShape::Requests(SERVER, vec![(0, None)])));
+            }
+            Edit::Retry => self.treated.push(TreatedShape::Retry((0, CLIENT), SERVER, 7)),
             Edit::Setting => self.settings.push(less(About::Service(SERVER))),
             Edit::NamespaceSetting => self.settings.push(less(About::Namespace(0))),
             Edit::MeshSetting => self.settings.push(less(About::Mesh)),
@@ -211,6 +228,11 @@ impl Shape {
         }
         self
     }
+}
+
+/// A time limit.
+fn time(reach: ReachShape) -> TreatedShape {
+    TreatedShape::Route(reach, None, 5)
 }
 
 /// A setting of all limits.

@@ -52,6 +52,8 @@ fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
         (Edit::Part, (14, 21, 2)),
         (Edit::NewService, (0, 0, 0)),
         (Edit::Gone, (2, 4, 3)),
+        (Edit::TimeOfService, (3, 6, 2)),
+        (Edit::Retry, (3, 5, 1)),
         // The clusters of both ports for both callers, and what else is about the server.
         (Edit::Setting, (8, 15, 2)),
         (Edit::NamespaceSetting, (10, 20, 2)),
@@ -106,6 +108,13 @@ fn whatever_one_edit_touches_is_as_from_nothing() {
         (&[Edit::Part], Edit::Setting),
         // Where the circle is cut is another place for all who come there.
         (&[Edit::Circle], Edit::IntoCircle),
+        (&[], Edit::TimeOfMesh),
+        (&[], Edit::TimeOfNamespace),
+        (&[], Edit::TimeOfService),
+        (&[], Edit::TimeOfRequests),
+        (&[], Edit::Retry),
+        // The server has neither a split nor a target that names the group.
+        (&[Edit::NoSplits, Edit::TimeOfRequests], Edit::Match),
         // Who calls the outside is told what it may ask there, and nobody else.
         (&[], Edit::Egress),
         (&[Edit::Egress], Edit::NoEgress),

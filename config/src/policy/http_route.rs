@@ -1,0 +1,183 @@
+//! `[[http_route]]`: how HTTP calls are treated on their way.
+
+mod retries;
+
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    CallSettings, HttpRoute, Name, Reach, ServiceAccount, ServiceName, SplitMatch, Spot,
+};
+
+use super::part::{Id, Part, Reference, Wanted};
+use super::traffic_split::read_match;
+use super::traffic_target::without_repeats;
+use crate::codes;
+use crate::duration;
+use crate::table::{Table, Told, Value};
+
+pub(super) use retries::{Keys, read_retries};
+
+/// How long a request may be given.
+const MOST_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The settings of which one must be given, between two backquotes.
+const SETTINGS: &str = "timeout` or `retries";
+
+/// Reads one HTTP route into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
+    let home = id.as_ref().ok().map(|id| &id.namespace);
+    let mut references = Vec::new();
+    let service = table.optional("service", |value| Ok((value.name()?, value.spot())));
+    let matches = table.optional("matches", |value| {
+        let meaning = "leave `matches` out for all requests";
+        let what = "a match of an HTTP route";
+        value.at_least_one(meaning, |item| read_match(item, what, home, &mut references))
+    });
+    let matches = matches.and_then(|matches| of_a_service(&mut table, matches));
+    let scope = read_scope(&mut table);
+    let sources = table.optional("sources", |value| {
+        let meaning = "leave `sources` out for the calls of all accounts";
+        value.at_least_one(meaning, |item| read_account(item, home, &mut references))
+    });
+    let settings = read_settings(&mut table);
+    if let Ok(id) = id {
+        let named = service.iter().flatten();
+        part.references.extend(references);
+        part.references.extend(named.map(|(name, spot)| Reference {
+            wanted: Wanted::Service(ServiceName::new(id.namespace.clone(), name.clone())),
+            spot: spot.clone(),
+        }));
+        let reach = reach(&id.namespace, service, matches, scope);
+        let route = route(&id, reach, sources, settings);
+        part.http_routes.push(&id, route);
+    }
+    table.finish();
+}
+
+fn route(
+    id: &Id,
+    reach: Result<Reach, Told>,
+    sources: Result<Option<Vec<ServiceAccount>>, Told>,
+    settings: Result<CallSettings, Told>,
+) -> Result<HttpRoute, Told> {
+    Ok(HttpRoute {
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+        reach: reach?,
+        sources: sources?.map(without_repeats),
+        settings: settings?,
+        spot: id.spot.clone(),
+    })
+}
+
+fn reach(
+    home: &Name,
+    service: Result<Option<(Name, Spot)>, Told>,
+    matches: Result<Option<Vec<SplitMatch>>, Told>,
+    scope: Result<Option<Reach>, Told>,
+) -> Result<Reach, Told> {
+    let service = service?.map(|(name, _)| ServiceName::new(home.clone(), name));
+    let (matches, scope) = (matches?, scope?);
+    Ok(match (service, matches) {
+        (Some(service), Some(matches)) => Reach::Requests(service, matches),
+        (Some(service), None) => Reach::Service(service),
+        (None, _) => scope.unwrap_or(Reach::Namespace),
+    })
+}
+
+/// Matches tell requests to one service apart.
+fn of_a_service(
+    table: &mut Table<'_>,
+    matches: Option<Vec<SplitMatch>>,
+) -> Result<Option<Vec<SplitMatch>>, Told> {
+    match (table.get("matches"), table.get("service")) {
+        (Some(value), None) => {
+            let message = "an HTTP route with `matches` needs `service`";
+            let finding = value.error(codes::MISSING_KEY, message).label("requests to whom?");
+            Err(value.tell(finding.help("name the service that these requests are to")))
+        }
+        _ => Ok(matches),
+    }
+}
+
+fn read_scope(table: &mut Table<'_>) -> Result<Option<Reach>, Told> {
+    let service = table.get("service");
+    table.optional("scope", |value| {
+        let is_mesh = value.word("scope", &[("namespace", false), ("mesh", true)])?;
+        let Some(service) = service else {
+            return Ok(if is_mesh { Reach::Mesh } else { Reach::Namespace });
+        };
+        let message = "an HTTP route has `service` or `scope`, not both";
+        let finding = value.error(codes::INVALID_VALUE, message).label("one too many");
+        let finding = finding.related(service.spot(), "it is about this service alone");
+        Err(value.tell(finding.help("take one of them out")))
+    })
+}
+
+/// Reads an account. Its namespace is `home` unless it says another; `home` is `None` if it could not be
+/// read.
+pub(super) fn read_account(
+    item: Value<'_>,
+    home: Option<&Name>,
+    references: &mut Vec<Reference>,
+) -> Result<ServiceAccount, Told> {
+    let mut table = item.table("a source")?;
+    let kind =
+        table.optional("kind", |value| value.word("kind of source", &[("ServiceAccount", ())]));
+    let name = table.required("name", |value| Ok((value.name()?, value.spot())));
+    let namespace = table.optional("namespace", Value::name);
+    table.finish();
+    let (name, spot) = name?;
+    let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
+    let account = ServiceAccount::new(namespace, name);
+    references.push(Reference { wanted: Wanted::Account(account.clone()), spot });
+    kind.map(|_| account)
+}
+
+fn read_settings(table: &mut Table<'_>) -> Result<CallSettings, Told> {
+    let timeout = table.optional("timeout", read_timeout);
+    let retries = table.optional("retries", |value| {
+        let mut table = value.table("retries")?;
+        let retries = read_retries(&mut table, &Keys::OURS);
+        table.finish();
+        retries
+    });
+    if table.get("timeout").is_none() && table.get("retries").is_none() {
+        return Err(table.missing(SETTINGS));
+    }
+    let settings = CallSettings { timeout: timeout?, retries: retries? };
+    contradiction(table, &settings)?;
+    Ok(settings)
+}
+
+fn read_timeout(value: Value<'_>) -> Result<Duration, Told> {
+    let timeout = duration::read(value, &(Duration::ZERO..=MOST_TIME))?;
+    in_milliseconds(value, timeout)
+}
+
+/// Envoy counts in whole milliseconds.
+fn in_milliseconds(value: Value<'_>, duration: Duration) -> Result<Duration, Told> {
+    if duration.subsec_nanos().is_multiple_of(1_000_000) {
+        return Ok(duration);
+    }
+    let message = format!("`{}` must be whole milliseconds", value.key());
+    Err(value.tell(value.error(codes::INVALID_VALUE, message).label("finer than a millisecond")))
+}
+
+/// A try that may take longer than all of them together.
+fn contradiction(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), Told> {
+    let timeout = settings.timeout.filter(|timeout| !timeout.is_zero());
+    let per_try = settings.retries.as_ref().and_then(|retries| retries.per_try_timeout);
+    match (timeout, per_try, table.get("timeout"), table.get("retries")) {
+        (Some(timeout), Some(per_try), Some(value), Some(retries)) if per_try >= timeout => {
+            let message = format!(
+                "one try may take {per_try:?}, and the request with all of its tries {timeout:?}"
+            );
+            let finding = value.error(codes::INVALID_VALUE, message).label("the whole request");
+            let finding = finding.related(retries.spot(), "each of its tries");
+            Err(value.tell(finding.help("make `per_try_timeout` shorter than `timeout`")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,205 @@
+use std::time::Duration;
+
+use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
+use ironmesh_catalog::{HttpRoute, Reach, Retries};
+
+use super::*;
+
+/// Services `a` and `b`, a caller and a group, with `text`.
+fn with_services(text: &str) -> String {
+    let text = format!(
+        "{text}\n[[service]]\nname = \"buyer\"\n[[http_route_group]]\nname = \"g\"\n\
+         matches = [{{ name = \"m\", path_regex = \"/m\" }}, {{ name = \"n\" }}]\n\
+         [[tcp_route]]\nname = \"all\"\n[[traffic_target]]\nname = \"t\"\n\
+         destination = {{ name = \"a\" }}\nsources = [{{ name = \"buyer\" }}]\n\
+         rules = [{{ kind = \"HTTPRouteGroup\", name = \"g\", matches = [\"n\"] }}]\n"
+    );
+    with_service("a", &text)
+}
+
+/// An HTTP route of that name, with these keys.
+fn route(name: &str, keys: &str) -> String {
+    format!("[[http_route]]\nname = \"{name}\"\n{keys}\n")
+}
+
+const SEARCH: &str =
+    "service = \"a\"\nmatches = [{ kind = \"HTTPRouteGroup\", name = \"g\", matches = [\"m\"] }]";
+
+#[test]
+fn a_route_is_about_as_much_as_it_says() {
+    let text = [
+        route("all", "scope = \"mesh\"\ntimeout = \"1m\""),
+        route("here", "retries = { num_retries = 0 }"),
+        route("of-a", "service = \"a\"\ntimeout = \"0s\"\nsources = [{ name = \"buyer\" }]"),
+        route("some", &format!("{SEARCH}\ntimeout = \"1500ms\"")),
+    ];
+    let specification = specification(&with_services(&text.concat()));
+    let reach: Vec<_> = specification.http_routes.values().map(|one| one.reach.clone()).collect();
+    let service = "a".parse().unwrap();
+    assert_eq!(reach[..3], [Reach::Mesh, Reach::Namespace, Reach::Service(service)]);
+    let Reach::Requests(_, matches) = &reach[3] else { panic!("{reach:?}") };
+    assert_eq!(matches.len(), 1);
+    // Each setting by itself is the nearest's, and 0 is a word too.
+    let all = HttpRoutes::of_specification(&specification);
+    let treatments = all.treatments(&"buyer".parse().unwrap(), &"a".parse().unwrap());
+    let times: Vec<_> = treatments.iter().map(Treatment::timeout).collect();
+    assert_eq!(times, [Some(Duration::from_millis(1500)), None]);
+    assert!(treatments.iter().all(|one| one.retries().count == 0));
+    let others = all.treatments(&"a".parse().unwrap(), &"a".parse().unwrap());
+    assert_eq!(others[1].timeout(), Some(Duration::from_secs(60)));
+}
+
+#[test]
+fn what_is_tried_again_is_said_in_envoys_words_and_by_statuses() {
+    let text = route(
+        "r",
+        "retries = { retry_on = [\"5xx\", \"503\", \"5xx\", \"unavailable\", \"retriable-status-codes\"] }",
+    ) + "[[retry]]\nname = \"o\"\nsource = { name = \"buyer\" }\ndestinations = [{ name = \"a\" }]\n\
+         retry_policy = { retry_on = \" reset , 429,5xx\", retry_backoff_base_interval = \"1ms\" }\n";
+    let specification = specification(&with_services(&text));
+    let route: &HttpRoute = specification.http_routes.values().next().unwrap();
+    let retries = route.settings.retries.as_ref().unwrap();
+    assert_eq!(retries.on(), "5xx,unavailable,retriable-status-codes");
+    assert_eq!((retries.statuses.as_slice(), retries.count), (&[503][..], 1));
+    let retry = specification.retries.values().next().unwrap();
+    assert_eq!(retry.retries.on(), "reset,5xx,retriable-status-codes");
+    assert_eq!(retry.retries.base_interval, Some(Duration::from_millis(1)));
+    // Every word that Envoy knows is taken.
+    let words = Retries::CONDITIONS.map(|word| format!("\"{word}\"")).join(", ");
+    let all = route_text(&format!("retries = {{ retry_on = [{words}, \"503\"] }}"));
+    assert_eq!(findings(&with_services(&all)), [""; 0]);
+}
+
+fn route_text(keys: &str) -> String {
+    route("r", keys)
+}
+
+#[test]
+fn what_is_wrong_with_settings_is_told() {
+    for (keys, expected) in [
+        ("", "error[IM0103]: an HTTP route needs `timeout` or `retries`"),
+        ("timeout = \"-1s\"", "error[IM0105]: `timeout` must be a duration: `-1s`"),
+        ("timeout = \"25h\"", "error[IM0105]: `timeout` must be from 0s to 1d: `25h`"),
+        ("timeout = \"1us\"", "error[IM0105]: `timeout` must be whole milliseconds"),
+        ("timeout = 5", "error[IM0104]: `timeout` must be a string, not an integer"),
+        ("timeout = \"soon\"", "error[IM0105]: `timeout` must be a duration: `soon`"),
+        (
+            "timeout = \"1s\"\nretries = { per_try_timeout = \"1s\" }",
+            "error[IM0105]: one try may take 1s, and the request with all of its tries 1s",
+        ),
+        ("retries = { num_retries = -1 }", "error[IM0105]: `num_retries` must be from 0 to 100"),
+        ("retries = { num_retries = 101 }", "error[IM0105]: `num_retries` must be from 0 to 100"),
+        (
+            "retries = { per_try_timeout = \"0s\" }",
+            "error[IM0105]: `per_try_timeout` must be from 1ms to 60m: `0s`",
+        ),
+        ("retries = { retry_on = [] }", "error[IM0304]: `retry_on` is empty"),
+        (
+            "retries = { retry_on = [\"5XX\"] }",
+            "error[IM0105]: there is no condition `5XX` for a retry",
+        ),
+        (
+            "retries = { retry_on = [\"600\"] }",
+            "error[IM0105]: there is no condition `600` for a retry",
+        ),
+        (
+            "retries = { retry_on = [\"retriable-status-codes\"] }",
+            "error[IM0105]: `retriable-status-codes` is about no status",
+        ),
+        (
+            "retries = { backoff_max_interval = \"10ms\" }",
+            "error[IM0105]: the first retry comes after 25ms, and none waits for longer than 10ms",
+        ),
+        ("scope = \"world\"\ntimeout = \"1s\"", "error[IM0105]: there is no scope `world`"),
+        (
+            "service = \"a\"\nscope = \"mesh\"\ntimeout = \"1s\"",
+            "error[IM0105]: an HTTP route has `service` or `scope`, not both",
+        ),
+        ("service = \"z\"\ntimeout = \"1s\"", "error[IM0201]: there is no service `z`"),
+        ("sources = [{ name = \"z\" }]\ntimeout = \"1s\"", "error[IM0201]: no service runs as `z`"),
+        ("sources = []\ntimeout = \"1s\"", "error[IM0304]: `sources` is empty"),
+    ] {
+        let told = finding(&with_services(&route("r", keys)));
+        assert!(told.starts_with(expected), "{keys}: {told}");
+    }
+    let without = route("r", &SEARCH.replace("service = \"a\"\n", "timeout = \"1s\"\n"));
+    let told = finding(&with_services(&without));
+    assert!(told.starts_with("error[IM0103]: an HTTP route with `matches` needs"), "{told}");
+    let osm = "[[retry]]\nname = \"o\"\nsource = { name = \"buyer\" }\n\
+               destinations = [{ name = \"a\" }]\nretry_policy = { retry_on = \"5xx,sometimes\" }\n";
+    let told = finding(&with_services(osm));
+    assert!(told.contains("there is no condition `sometimes` for a retry"), "{told}");
+}
+
+#[test]
+fn what_is_said_twice_of_the_same_calls_is_told() {
+    let time = |name: &str, keys: &str| route(name, &format!("{keys}\ntimeout = \"1s\""));
+    let (of_a, of_buyer) = ("service = \"a\"", "service = \"a\"\nsources = [{ name = \"buyer\" }]");
+    let of_server = "service = \"a\"\nsources = [{ name = \"a\" }]";
+    let all = "scope = \"mesh\"";
+    for (one, other) in [(of_a, of_a), (of_buyer, of_a), (of_a, of_buyer), (all, all), ("", "")] {
+        let told = finding(&with_services(&(time("r1", one) + &time("r2", other))));
+        assert!(told.starts_with("error[IM0601]: two HTTP routes say `timeout`"), "{told}");
+    }
+    for (one, other) in [(of_buyer, of_server), (of_a, all), (of_a, SEARCH), (SEARCH, SEARCH)] {
+        assert_eq!(findings(&with_services(&(time("r1", one) + &time("r2", other)))), [""; 0]);
+    }
+    let another = route("r2", "service = \"a\"\nretries = { num_retries = 2 }");
+    assert_eq!(findings(&with_services(&(time("r1", of_a) + &another))), [""; 0]);
+    let retry = |name: &str| {
+        format!(
+            "[[retry]]\nname = \"{name}\"\nsource = {{ name = \"buyer\" }}\n\
+             destinations = [{{ name = \"a\" }}]\nretry_policy = {{ retry_on = \"5xx\" }}\n"
+        )
+    };
+    let told = finding(&with_services(&(retry("o1") + &retry("o2"))));
+    assert!(told.starts_with("error[IM0601]: two retries are about calls of"), "{told}");
+}
+
+#[test]
+fn what_has_no_effect_is_told() {
+    let of_client = route("r", "service = \"buyer\"\ntimeout = \"1s\"");
+    let told = finding(&with_services(&of_client));
+    assert!(
+        told.starts_with("warning[IM0602]: this does nothing: service `buyer` has no"),
+        "{told}"
+    );
+    let tries = route("r1", "retries = { per_try_timeout = \"2s\" }")
+        + &route("r2", "service = \"a\"\ntimeout = \"1s\"");
+    let told = finding(&with_services(&tries));
+    assert!(
+        told.starts_with("warning[IM0602]: one try may take 2s, and the request with"),
+        "{told}"
+    );
+}
+
+#[test]
+fn more_routes_than_a_sidecar_is_to_look_at_are_told() {
+    let matches: Vec<_> =
+        (0..40).map(|n| format!("{{ name = \"x{n}\", path_regex = \"/{n}$\" }}")).collect();
+    let group =
+        format!("[[http_route_group]]\nname = \"many\"\nmatches = [{}]\n", matches.join(", "));
+    let named = |n: usize| {
+        format!("[{{ kind = \"HTTPRouteGroup\", name = \"many\", matches = [\"x{n}\"] }}]")
+    };
+    let split = |n: usize| {
+        format!(
+            "[[traffic_split]]\nname = \"s{n}\"\nservice = \"a\"\nmatches = {}\n\
+             backends = [{{ service = \"a\", weight = 1 }}]\n",
+            named(n)
+        )
+    };
+    let names: Vec<_> = (20..40).map(|n| format!("x{n}")).collect();
+    let all = format!(
+        "service = \"a\"\nmatches = [{{ kind = \"HTTPRouteGroup\", name = \"many\", matches = {names:?} }}]\n\
+         timeout = \"1s\""
+    );
+    let splits = |count: usize| (0..count).map(split).collect::<String>();
+    let few = with_services(&(group.clone() + &splits(10) + &route("r", &all)));
+    assert_eq!(findings(&few), [""; 0]);
+    let told = finding(&with_services(&(group + &splits(20) + &route("r", &all))));
+    assert!(
+        told.starts_with("error[IM0113]: HTTP routes make more than 256 routes to service `a`"),
+        "{told}"
+    );
+}

@@ -1,0 +1,101 @@
+//! HTTP routes and retries as a whole: that no two say the same of the same calls, that what they say has an
+//! effect, and that sidecars have no more routes to look at than they should.
+
+mod idle;
+mod routes;
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::{Finding, HttpRoute, Reach, Retry, ServiceAccount, ServiceName, Spot};
+
+use super::draft::Draft;
+use crate::codes;
+
+/// Tells the HTTP routes and retries of `draft` that do not fit together, or do not fit their services.
+pub(super) fn check(draft: &mut Draft<'_>) {
+    let mut findings = Vec::new();
+    said_twice(draft, &mut findings);
+    retried_twice(draft, &mut findings);
+    routes::check(draft, &mut findings);
+    idle::check(draft, &mut findings);
+    draft.findings.extend(findings);
+}
+
+/// Who has said a setting so far.
+#[derive(Default)]
+struct Said<'a> {
+    of_anyone: Option<&'a HttpRoute>,
+    of: BTreeMap<&'a ServiceAccount, &'a HttpRoute>,
+}
+
+impl<'a> Said<'a> {
+    /// Takes what `route` says, and tells who has said so before of the same calls.
+    fn say(&mut self, route: &'a HttpRoute) -> Option<&'a HttpRoute> {
+        let before = match &route.sources {
+            None => self.of_anyone.or_else(|| self.of.values().next().copied()),
+            Some(sources) => {
+                let known = sources.iter().find_map(|source| self.of.get(source).copied());
+                self.of_anyone.or(known)
+            }
+        };
+        match &route.sources {
+            None => self.of_anyone = self.of_anyone.or(Some(route)),
+            Some(sources) => {
+                for source in sources {
+                    self.of.entry(source).or_insert(route);
+                }
+            }
+        }
+        before
+    }
+}
+
+/// Two routes at the same distance. (Of routes of some requests, which may share requests, the first by name
+/// decides.)
+fn said_twice(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+    let mut said: BTreeMap<(u8, String, &str), Said<'_>> = BTreeMap::new();
+    for route in draft.http_routes.iter() {
+        let (distance, of) = match &route.reach {
+            Reach::Requests(..) => continue,
+            Reach::Service(service) => (0, service.to_string()),
+            Reach::Namespace => (1, route.namespace.to_string()),
+            Reach::Mesh => (2, String::new()),
+        };
+        let of_what = match &route.reach {
+            Reach::Mesh => "the mesh".to_owned(),
+            Reach::Namespace => format!("namespace `{of}`"),
+            Reach::Service(_) | Reach::Requests(..) => format!("service `{of}`"),
+        };
+        let first = |(key, _): (&'static str, String)| {
+            let before = said.entry((distance, of.clone(), key)).or_default().say(route)?;
+            Some((key, before))
+        };
+        let twice: Vec<_> = route.settings.in_words().into_iter().filter_map(first).collect();
+        for (key, before) in twice {
+            let message = format!("two HTTP routes say `{key}` of the same calls of {of_what}");
+            findings.push(told(&message, &route.spot, &before.spot));
+        }
+    }
+}
+
+fn retried_twice(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+    let mut known: BTreeMap<(&ServiceAccount, &ServiceName), &Retry> = BTreeMap::new();
+    for retry in draft.retries.iter() {
+        for destination in &retry.destinations {
+            let (source, service) = (&retry.source, &destination.service);
+            if let Some(first) = known.get(&(source, service)) {
+                let message = format!("two retries are about calls of `{source}` to `{service}`");
+                findings.push(told(&message, &destination.spot, &first.spot));
+            } else {
+                known.insert((source, service), retry);
+            }
+        }
+    }
+}
+
+fn told(message: &str, second: &Spot, first: &Spot) -> Finding {
+    Finding::error(codes::TREATED_TWICE, Some(second.clone()), message)
+        .label("the second")
+        .related(first.clone(), "the first")
+        .help("say it once, or of other callers or requests")
+}

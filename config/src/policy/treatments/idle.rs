@@ -1,0 +1,79 @@
+//! What is said of calls and has no effect on any: legal, and surely not meant.
+
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
+use ironmesh_catalog::{Finding, ServiceName, Spot};
+
+use crate::codes;
+use crate::policy::draft::Draft;
+
+/// Tells what has no effect.
+pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+    for route in draft.http_routes.iter() {
+        let service = route.reach.service();
+        findings.extend(service.and_then(|name| without_http(draft, name, &route.spot)));
+    }
+    for retry in draft.retries.iter() {
+        let about = |service: &ServiceName, spot: &Spot| without_http(draft, service, spot);
+        let idle = retry.destinations.iter().filter_map(|one| about(&one.service, &one.spot));
+        findings.extend(idle);
+    }
+    endless_tries(draft, findings);
+}
+
+/// Of what is not HTTP no request is known.
+fn without_http(draft: &Draft<'_>, name: &ServiceName, spot: &Spot) -> Option<Finding> {
+    let service = draft.services.get(&(name.namespace.clone(), name.name.clone()))?;
+    if service.ports.iter().any(|port| port.protocol.is_http()) {
+        return None;
+    }
+    let message = format!("this does nothing: service `{}` has no HTTP port", name.name);
+    let finding = Finding::warning(codes::IDLE_ROUTE, Some(spot.clone()), message);
+    Some(
+        finding
+            .label("is about requests")
+            .related(service.spot.clone(), "the service is defined here")
+            .help("name another service, or give this one an HTTP port"),
+    )
+}
+
+/// A try that may take as long as the request with all of its tries, where different objects say the two.
+fn endless_tries(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+    let group = |namespace: &_, name: &_| {
+        draft.http_route_groups.get(&(Clone::clone(namespace), Clone::clone(name)))
+    };
+    let all = HttpRoutes::new(draft.http_routes.shared(), draft.retries.shared(), group);
+    let of_routes = draft.services.iter().flat_map(|service| all.treatments_of_all(&service.name));
+    let of_retries = draft.retries.iter().flat_map(|retry| {
+        retry.destinations.iter().flat_map(|one| all.treatments(&retry.source, &one.service))
+    });
+    let mut told = BTreeSet::new();
+    for treatment in of_routes.chain(of_retries) {
+        if let Some((spots, finding)) = endless_try(&treatment)
+            && told.insert(spots)
+        {
+            findings.push(finding);
+        }
+    }
+}
+
+fn endless_try(treatment: &Treatment<'_>) -> Option<([Spot; 2], Finding)> {
+    let (timeout, retries) = (treatment.timeout()?, treatment.retries());
+    let per_try = retries.per_try_timeout.filter(|per_try| *per_try >= timeout)?;
+    let settings = treatment.settings();
+    let of = |key: &str| settings.iter().find(|said| said.key == key);
+    let (whole, tries) = (&of("timeout")?.by, &of("retries")?.by);
+    if whole.spot == tries.spot {
+        return None;
+    }
+    let message = format!(
+        "one try may take {per_try:?}, and the request with all of its tries {timeout:?}: nothing is \
+         tried again that takes too long"
+    );
+    let finding = Finding::warning(codes::IDLE_ROUTE, Some(tries.spot.clone()), message)
+        .label("each of its tries")
+        .related(whole.spot.clone(), "the whole request")
+        .help("make `per_try_timeout` shorter than `timeout`");
+    Some(([tries.spot.clone(), whole.spot.clone()], finding))
+}

@@ -1,0 +1,99 @@
+//! How many routes a sidecar has to one service, and whether Envoy can compare what they ask for.
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::http_routes::{HttpRoutes, Treatment, cross};
+use ironmesh_catalog::splits::{MOST_WAYS, Splits};
+use ironmesh_catalog::{Finding, HttpMatch, RouteRule, Service, ServiceName, ServicePort};
+
+use super::super::splits::two_large_paths;
+use crate::codes;
+use crate::policy::draft::Draft;
+
+/// Tells services to which there are too many routes, or routes that Envoy would refuse.
+pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+    let group = |namespace: &_, name: &_| {
+        draft.http_route_groups.get(&(Clone::clone(namespace), Clone::clone(name)))
+    };
+    let all = HttpRoutes::new(draft.http_routes.shared(), draft.retries.shared(), group);
+    if all.services_with_requests().next().is_none() {
+        return;
+    }
+    let splits = Splits::new(
+        draft.services.iter(),
+        draft.http_route_groups.iter(),
+        draft.traffic_splits.iter(),
+    );
+    let mut inseparable = BTreeMap::new();
+    for name in all.services_with_requests() {
+        let Some(service) = splits.service(name) else { continue };
+        let treatments = all.treatments_of_all(name);
+        let ways = if service.external.is_some() {
+            allowed(draft, service)
+        } else {
+            ways(&splits, service)
+        };
+        for ways in ways {
+            // So many are not even put together.
+            let pairs = treatments.len().saturating_mul(ways.len());
+            let crossings = (pairs <= MOST_LOOKED_AT).then(|| cross(&treatments, &ways));
+            let Some(crossings) = crossings.filter(|some| some.len() <= MOST_WAYS) else {
+                findings.extend(too_many(name, &treatments));
+                break;
+            };
+            inseparable
+                .extend(crossings.into_iter().filter_map(|one| two_large_paths(&one.conditions)));
+        }
+    }
+    findings.extend(inseparable.into_values());
+}
+
+/// The conditions of the ways of each HTTP port.
+fn ways<'a>(splits: &Splits<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatch>>> {
+    let known = splits.ways_from(&service.name);
+    let conditions = |(port, _): (ServicePort, _)| match known.get(&port) {
+        Some(Ok(ways)) => Some(ways.iter().map(|way| way.conditions.clone()).collect()),
+        // It has been told already.
+        Some(Err(_)) => None,
+        None => Some(vec![Vec::new()]),
+    };
+    let ports = service.service_ports().filter(|(_, port)| port.protocol.is_http());
+    ports.filter_map(conditions).collect()
+}
+
+/// What may be asked of an external service, which is in the routes of its callers.
+fn allowed<'a>(draft: &Draft<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatch>>> {
+    let mut allowed: Vec<Vec<&HttpMatch>> = Vec::new();
+    for target in draft.traffic_targets.iter() {
+        let accounts = draft.accounts_of(&target.destination);
+        if accounts.is_some_and(|accounts| !accounts.contains(&service.account)) {
+            continue;
+        }
+        for rule in &target.rules {
+            let RouteRule::Http { group, matches, .. } = rule else { continue };
+            let group = draft.http_route_groups.get(&(target.namespace.clone(), group.clone()));
+            let all = group.into_iter().flat_map(|group| &group.matches);
+            let is_named =
+                |one: &&HttpMatch| matches.as_ref().is_none_or(|names| names.contains(&one.name));
+            allowed.extend(all.filter(is_named).map(|one| vec![one]));
+        }
+    }
+    vec![allowed]
+}
+
+/// So many pairs of what is asked for are put together.
+const MOST_LOOKED_AT: usize = 16 * MOST_WAYS;
+
+fn too_many(service: &ServiceName, treatments: &[Treatment<'_>]) -> Option<Finding> {
+    let condition = treatments.iter().find_map(|treatment| treatment.condition)?;
+    let message = format!(
+        "HTTP routes make more than {MOST_WAYS} routes to service `{}`, and Envoy would look at one after the other",
+        service.name
+    );
+    let finding = Finding::error(codes::TOO_LARGE, Some(condition.spot.clone()), message);
+    Some(
+        finding
+            .label("with each way that its splits or its traffic targets know")
+            .help("say several matches as one, as in `path_regex = \"/(?:a|b)\"`"),
+    )
+}

@@ -1,0 +1,233 @@
+//! How calls are treated on their way: timeouts and retries, by the nearest object that says them.
+
+use http::Method;
+use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
+
+use crate::bookstore::expect;
+use crate::shop::Shop;
+
+const SERVICES: &str = r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
+
+[[service]]
+name = "buyer"
+
+[[service]]
+name = "auditor"
+
+[[http_route_group]]
+name = "store"
+matches = [{ name = "all" }, { name = "search", path_regex = "/search" }]
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "store" }
+sources = [{ name = "buyer" }, { name = "auditor" }]
+rules = [{ kind = "HTTPRouteGroup", name = "store", matches = ["all"] }]
+"#;
+
+/// A store, and two who call it.
+struct Market {
+    mesh: Mesh,
+    buyer: Envoy,
+    auditor: Envoy,
+    server: Envoy,
+    app: App,
+}
+
+impl Market {
+    async fn open(treatments: &str) -> Option<Self> {
+        let programs = Programs::find()?;
+        let policy = [("services.toml", SERVICES), ("treatments.toml", treatments)];
+        let mesh = Mesh::start(&programs, &policy).await;
+        let app = App::http1("store", mesh.loopback().socket(21, 8080)).await;
+        let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
+        let caller = |name: &str, host| {
+            ProxyOptions::new(&format!("default/{name}"), host).upstream("default/store=14001")
+        };
+        let buyer = mesh.envoy(&caller("buyer", 11)).await;
+        let auditor = mesh.envoy(&caller("auditor", 12)).await;
+        let market = Self { mesh, buyer, auditor, server, app };
+        for envoy in [&market.buyer, &market.auditor] {
+            eventually("the store to answer", async || expect(&ask(envoy, "/", "200").await?, 200))
+                .await;
+        }
+        Some(market)
+    }
+
+    /// How often such a request comes to the application, and with which status it ends.
+    async fn tries(&self, envoy: &Envoy, path: &str, answer: &str) -> (u64, u16) {
+        let before = self.app.requests();
+        let response = ask(envoy, path, answer).await.unwrap();
+        (self.app.requests() - before, response.status.as_u16())
+    }
+
+    async fn assert_calm(&self) {
+        for envoy in [&self.buyer, &self.auditor, &self.server] {
+            envoy.assert_calm().await;
+        }
+    }
+}
+
+/// Waits until what an Envoy has holds this text, or holds it no more. (A request that no sidecar ends in time
+/// would be waited for much longer.)
+async fn wait_for(envoy: &Envoy, text: &str, is_there: bool) {
+    eventually(&format!("{text} to be there: {is_there}"), async || {
+        let has = envoy.config_dump().await.to_string().contains(text);
+        if has == is_there { Ok(()) } else { Err(has) }
+    })
+    .await;
+}
+
+/// A request to the store that is to be answered so.
+async fn ask(envoy: &Envoy, path: &str, answer: &str) -> anyhow::Result<ironmesh_tests::Response> {
+    let mut connection = Http1Connection::connect(envoy.socket(14001)).await?;
+    connection.request(Method::GET, path, &[("host", "store"), ("x-answer", answer)]).await
+}
+
+/// Open Service Mesh's scenario: five retries on 5xx, and then it is enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_tries_again_as_often_as_it_says_and_not_once_it_is_gone() {
+    let retry = r#"
+[[retry]]
+name = "buyer"
+source = { kind = "ServiceAccount", name = "buyer" }
+destinations = [{ kind = "Service", name = "store" }]
+retry_policy = { retry_on = "5xx", num_retries = 5, per_try_timeout = "3s", retry_backoff_base_interval = "1ms" }
+"#;
+    let Some(market) = Market::open(retry).await else { return };
+    let counters = async || {
+        let of = |name: &str| format!(r"^cluster\.default/store\|14001\.{name}$");
+        let mut counts = Vec::new();
+        for name in [
+            "upstream_rq_retry",
+            "upstream_rq_retry_limit_exceeded",
+            "upstream_rq_retry_backoff_exponential",
+        ] {
+            counts.push(market.buyer.sum(&of(name)).await);
+        }
+        counts
+    };
+    assert_eq!(counters().await, [0, 0, 0]);
+    assert_eq!(market.tries(&market.buyer, "/", "503").await, (6, 503));
+    assert_eq!(counters().await, [5, 1, 5]);
+    // What it does not say, and what others call, is not tried again.
+    assert_eq!(market.tries(&market.buyer, "/", "429").await, (1, 429));
+    assert_eq!(market.tries(&market.auditor, "/", "503").await, (1, 503));
+    market.mesh.write_policy("treatments.toml", "");
+    eventually("no more retries", async || match market.tries(&market.buyer, "/", "503").await {
+        (1, 503) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    market.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_nearest_object_that_says_a_setting_decides_it() {
+    let of_all = "[[http_route]]\nname = \"all\"\nscope = \"mesh\"\n";
+    let of_namespace = "[[http_route]]\nname = \"here\"\nscope = \"namespace\"\n";
+    let of_service = "[[http_route]]\nname = \"store\"\nservice = \"store\"\n";
+    let of_search = "[[http_route]]\nname = \"search\"\nservice = \"store\"\n\
+                     matches = [{ kind = \"HTTPRouteGroup\", name = \"store\", matches = [\"search\"] }]\n";
+    let retry = "[[retry]]\nname = \"buyer\"\nsource = { name = \"buyer\" }\n\
+                 destinations = [{ name = \"store\" }]\n";
+    let tries = |count: u32| {
+        format!(
+            "retries = {{ retry_on = [\"503\"], num_retries = {count}, backoff_base_interval = \"1ms\" }}\n"
+        )
+    };
+    let Some(market) = Market::open("").await else { return };
+    // Each is nearer than the one before it, and all of them stay.
+    let mut policy = String::new();
+    let retry = format!(
+        "{retry}retry_policy = {{ retry_on = \"503\", num_retries = 4, retry_backoff_base_interval = \"1ms\" }}\n"
+    );
+    let nearer = [
+        (format!("{of_all}{}", tries(1)), [2, 2, 2]),
+        (format!("{of_namespace}{}", tries(2)), [3, 3, 3]),
+        (format!("{of_service}{}", tries(3)), [4, 4, 4]),
+        (retry, [5, 5, 4]),
+        (format!("{of_search}{}", tries(5)), [5, 6, 6]),
+        // A setting that one of them does not say falls to who says it.
+        (
+            format!("{of_search}{}", tries(5))
+                .replace("name = \"search\"\n", "name = \"00-search\"\n")
+                .replace(&tries(5), "timeout = \"1m\"\n"),
+            [5, 5, 4],
+        ),
+    ];
+    for (object, expected) in nearer {
+        policy.push_str(&object);
+        market.mesh.write_policy("treatments.toml", &policy);
+        eventually(&format!("{expected:?} tries"), async || {
+            let of_buyer = market.tries(&market.buyer, "/", "503").await;
+            let search = market.tries(&market.buyer, "/search", "503").await;
+            let of_auditor = market.tries(&market.auditor, "/search", "503").await;
+            let seen = [of_buyer, search, of_auditor].map(|(tries, _)| tries);
+            if seen == expected { Ok(()) } else { Err(format!("{seen:?}")) }
+        })
+        .await;
+    }
+    market.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_ends_with_its_time_and_each_try_with_its_own() {
+    let of_service = "[[http_route]]\nname = \"store\"\nservice = \"store\"\ntimeout = \"50ms\"\n";
+    let Some(market) = Market::open(of_service).await else { return };
+    wait_for(&market.buyer, "\"timeout\":\"0.050s\"", true).await;
+    assert_eq!(market.tries(&market.buyer, "/", "never").await, (1, 504));
+    // By retries it is no longer.
+    let retried = format!(
+        "{of_service}retries = {{ retry_on = [\"gateway-error\"], num_retries = 2, per_try_timeout = \"5ms\", backoff_base_interval = \"1ms\" }}\n"
+    )
+    .replace("50ms", "20s");
+    market.mesh.write_policy("treatments.toml", &retried);
+    wait_for(&market.buyer, "\"per_try_timeout\":\"0.005s\"", true).await;
+    eventually("three tries", async || match market.tries(&market.buyer, "/", "never").await {
+        (3, 504) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    // For these callers alone.
+    let sources = "sources = [{ name = \"auditor\" }]\n";
+    let limited = retried.replace("timeout = ", &format!("{sources}timeout = "));
+    market.mesh.write_policy("treatments.toml", &limited);
+    eventually("the buyer to be none of them", async || {
+        match (
+            market.tries(&market.buyer, "/", "504").await,
+            market.tries(&market.auditor, "/", "504").await,
+        ) {
+            ((1, 504), (3, 504)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    market.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_load_settings_change_and_no_request_fails() {
+    let Some(shop) = Shop::open("").await else { return };
+    let load = shop.load().await;
+    let mut connection = shop.connection().await;
+    let mut ask = async |answer: &str| {
+        let headers = [("host", "store"), ("x-answer", answer)];
+        connection.request(Method::GET, "/", &headers).await
+    };
+    for _ in 0..5 {
+        let route = "[[http_route]]\nname = \"store\"\nservice = \"store\"\ntimeout = \"200ms\"\n";
+        shop.mesh.write_policy("treatments.toml", route);
+        let time = "\"timeout\":\"0.200s\"";
+        wait_for(&shop.buyer, time, true).await;
+        // On the connection that there was before.
+        expect(&ask("never").await.unwrap(), 504).unwrap();
+        shop.mesh.remove_policy("treatments.toml");
+        wait_for(&shop.buyer, time, false).await;
+        expect(&ask("200").await.unwrap(), 200).unwrap();
+    }
+    shop.assert_nothing_broke(load).await;
+}

@@ -1,0 +1,116 @@
+//! HTTP routes and retries by chance.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    CallSettings, HttpRoute, MeshSpecification, Name, Reach, Retries, Retry, RetryDestination,
+    SplitMatch,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::{ACCOUNTS, GROUPS, MATCHES, NAMESPACES, Order, SERVICES, Shape, account, name, spot};
+
+/// An object that says how calls are treated.
+#[derive(Debug, Clone)]
+pub(super) enum TreatedShape {
+    Route(ReachShape, Option<(usize, usize)>, u64),
+    /// Of an account, to a service: so many.
+    Retry((usize, usize), usize, u32),
+}
+
+/// What a route is about.
+#[derive(Debug, Clone)]
+pub(super) enum ReachShape {
+    Mesh,
+    Namespace(usize),
+    Service(usize),
+    Requests(usize, Vec<(usize, Option<Vec<usize>>)>),
+}
+
+pub(super) fn treated() -> impl Strategy<Value = TreatedShape> {
+    let matches = vec((0..=GROUPS, option::of(vec(0..=MATCHES, 0..3))), 0..3);
+    let reach = prop_oneof![
+        1 => Just(ReachShape::Mesh),
+        1 => (0..NAMESPACES).prop_map(ReachShape::Namespace),
+        2 => (0..=SERVICES).prop_map(ReachShape::Service),
+        4 => (0..SERVICES, matches).prop_map(|(service, matches)| ReachShape::Requests(service, matches)),
+    ];
+    let caller = || (0..NAMESPACES, 0..ACCOUNTS);
+    let route = (reach, option::of(caller()), 0..3_u64);
+    prop_oneof![
+        3 => route.prop_map(|(reach, source, seconds)| TreatedShape::Route(reach, source, seconds)),
+        1 => (caller(), 0..SERVICES, 0..3_u32)
+            .prop_map(|(source, service, count)| TreatedShape::Retry(source, service, count)),
+    ]
+}
+
+impl Shape {
+    /// Puts them into a specification, in `order`.
+    pub(super) fn put_treated(&self, order: Order, specification: &mut MeshSpecification) {
+        for (n, shape) in order.of(self.treated.iter().enumerate()) {
+            match shape {
+                TreatedShape::Route(reach, source, seconds) => {
+                    let route = self.route(n, reach, *source, *seconds);
+                    let key = (route.namespace.clone(), route.name.clone());
+                    specification.http_routes.insert(key, Arc::new(route));
+                }
+                TreatedShape::Retry((namespace, n_account), service, count) => {
+                    let destination =
+                        RetryDestination { service: self.service_name(*service), spot: spot() };
+                    let retry = Retry {
+                        namespace: name("n", *namespace),
+                        name: name("t", n),
+                        source: account(*namespace, *n_account),
+                        destinations: vec![destination],
+                        retries: Retries { count: *count, ..Retries::default() },
+                        spot: spot(),
+                    };
+                    let key = (retry.namespace.clone(), retry.name.clone());
+                    specification.retries.insert(key, Arc::new(retry));
+                }
+            }
+        }
+    }
+
+    fn route(
+        &self,
+        n: usize,
+        reach: &ReachShape,
+        source: Option<(usize, usize)>,
+        seconds: u64,
+    ) -> HttpRoute {
+        let (namespace, reach): (Name, _) = match reach {
+            ReachShape::Mesh => (name("n", 0), Reach::Mesh),
+            ReachShape::Namespace(namespace) => (name("n", *namespace), Reach::Namespace),
+            ReachShape::Service(service) => {
+                let service = self.service_name(*service);
+                (service.namespace.clone(), Reach::Service(service))
+            }
+            ReachShape::Requests(service, matches) => {
+                let service = self.service_name(*service);
+                let matches = matches.iter().map(|(group, matches)| SplitMatch {
+                    group: name("g", *group),
+                    matches: matches
+                        .as_ref()
+                        .map(|all| all.iter().map(|n| name("m", *n)).collect()),
+                    spot: spot(),
+                });
+                (service.namespace.clone(), Reach::Requests(service, matches.collect()))
+            }
+        };
+        HttpRoute {
+            namespace,
+            name: name("t", n),
+            reach,
+            sources: source.map(|(namespace, n)| vec![account(namespace, n)]),
+            settings: CallSettings {
+                timeout: Some(Duration::from_secs(seconds)),
+                ..CallSettings::default()
+            },
+            spot: spot(),
+        }
+    }
+}
