@@ -241,12 +241,8 @@ impl Compiler {
                     compiled.findings.push(egress::upstream::closed(proxy, declared, account));
                     continue;
                 }
-                Some(Opened::Requests(listener, routes)) => {
-                    [encoder.encode(&listener), encoder.encode(&routes)]
-                }
-                Some(Opened::Bytes(listener, cluster)) => {
-                    [encoder.encode(&listener), encoder.encode(&cluster)]
-                }
+                Some(Opened::Requests(both)) => [encoder.encode(&both.0), encoder.encode(&both.1)],
+                Some(Opened::Bytes(both)) => [encoder.encode(&both.0), encoder.encode(&both.1)],
             };
             for resource in resources {
                 compiled.resources.insert(resource);

@@ -1,3 +1,5 @@
+use std::fmt::Write;
+
 use ironmesh_catalog::{EgressMode, Name};
 
 use super::*;
@@ -15,7 +17,7 @@ fn text(keys: &[(&str, &str)]) -> String {
     let is_given = |key: &str| keys.iter().any(|(given, _)| *given == key);
     let others = usual.iter().filter(|(key, _)| !is_given(key));
     for (key, value) in others.chain(keys).filter(|(_, value)| !value.is_empty()) {
-        text.push_str(&format!("{key} = {value}\n"));
+        writeln!(text, "{key} = {value}").unwrap();
     }
     text
 }

@@ -56,7 +56,7 @@ fn lookup() -> HttpFilter {
 fn own_loopback() -> HttpFilter {
     let policy = policy(exits::loopback().map(leads_to).collect());
     let rules = rules(Action::Deny, policy);
-    http_filter("ironmesh.egress.loopback", any(&Rbac { rules, ..Rbac::default() }))
+    http_filter("ironmesh.egress.loopback", any(&Rbac { rules: Some(rules), ..Rbac::default() }))
 }
 
 /// What a route configuration says in which calls go where their host says.
@@ -76,14 +76,14 @@ pub(super) fn limited(ranges: &[IpRange]) -> HashMap<String, Any> {
     per_route(LIMIT, rules(Action::Allow, policy(permissions)))
 }
 
-fn per_route(filter: &str, rules: Option<Rules>) -> HashMap<String, Any> {
-    let per_route = RbacPerRoute { rbac: Some(Rbac { rules, ..Rbac::default() }) };
+fn per_route(filter: &str, rules: Rules) -> HashMap<String, Any> {
+    let per_route = RbacPerRoute { rbac: Some(Rbac { rules: Some(rules), ..Rbac::default() }) };
     [(filter.to_owned(), any(&per_route))].into()
 }
 
-fn rules(action: Action, policy: Policy) -> Option<Rules> {
+fn rules(action: Action, policy: Policy) -> Rules {
     let policies = [("addresses".to_owned(), policy)].into();
-    Some(Rules { action: action.into(), policies, ..Rules::default() })
+    Rules { action: action.into(), policies, ..Rules::default() }
 }
 
 fn policy(permissions: Vec<Permission>) -> Policy {
@@ -96,18 +96,18 @@ fn leads_to(range: IpRange) -> Permission {
         address_prefix: range.address().to_string(),
         prefix_len: number(u32::from(range.length())),
     };
-    matcher(UpstreamIpPortMatcher { upstream_ip: Some(upstream_ip), upstream_port_range: None })
+    matcher(&UpstreamIpPortMatcher { upstream_ip: Some(upstream_ip), upstream_port_range: None })
 }
 
 fn leads_to_port(port: u16) -> Permission {
     let range = Int64Range { start: i64::from(port), end: i64::from(port) + 1 };
-    matcher(UpstreamIpPortMatcher { upstream_ip: None, upstream_port_range: Some(range) })
+    matcher(&UpstreamIpPortMatcher { upstream_ip: None, upstream_port_range: Some(range) })
 }
 
-fn matcher(config: UpstreamIpPortMatcher) -> Permission {
+fn matcher(config: &UpstreamIpPortMatcher) -> Permission {
     let matcher = TypedExtensionConfig {
         name: "envoy.rbac.matchers.upstream_ip_port".to_owned(),
-        typed_config: Some(any(&config)),
+        typed_config: Some(any(config)),
     };
     Permission { rule: Some(permission::Rule::Matcher(matcher)) }
 }

@@ -39,9 +39,9 @@ const TUNNEL: &str = "egress-by-host";
 /// What a declared upstream comes to.
 pub(crate) enum Opened {
     /// Requests, judged by these routes.
-    Requests(Listener, RouteConfiguration),
+    Requests(Box<(Listener, RouteConfiguration)>),
     /// Bytes, which go on by CONNECT.
-    Bytes(Listener, Cluster),
+    Bytes(Box<(Listener, Cluster)>),
 }
 
 /// What an upstream of a proxy comes to by policy; none where that does not let its account call the host.
@@ -52,7 +52,7 @@ pub(crate) fn open(
 ) -> Option<Opened> {
     let bytes = |protocol| {
         let listener = tunnel_listener(proxy, upstream, protocol);
-        Some(Opened::Bytes(listener, tunnel(proxy)))
+        Some(Opened::Bytes(Box::new((listener, tunnel(proxy)))))
     };
     if outward.passes_through {
         return bytes(EgressProtocol::Tcp);
@@ -71,7 +71,8 @@ pub(crate) fn open(
             let (_, exit) = outward.exits.at_host(host, upstream.port)?;
             if exit.connections.is_empty() {
                 let listener = http_listener(proxy, upstream);
-                return Some(Opened::Requests(listener, routes(outward, upstream, host)));
+                let routes = routes(outward, upstream, host);
+                return Some(Opened::Requests(Box::new((listener, routes))));
             }
             let is_tls = spoken(Box::new(exit.connections.iter().map(|(_, protocol)| *protocol)));
             bytes(protocol(is_tls))
@@ -128,7 +129,6 @@ fn routes(outward: &Outward<'_>, upstream: &HostUpstream, host: &Hostname) -> Ro
     let requests = exit.map(|exit| outward.requests(exit)).unwrap_or_default();
     let rewrite = PerRouteConfig {
         host_rewrite_specifier: Some(HostRewriteSpecifier::HostRewriteLiteral(authority)),
-        ..PerRouteConfig::default()
     };
     RouteConfiguration {
         name: name(upstream),
