@@ -302,6 +302,18 @@ fn quoted(path: &Path) -> String {
     if is_plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
+/// The services and the hosts that local ports stand for.
+fn declared(arguments: &BootstrapArguments) -> (Vec<Upstream>, Vec<HostUpstream>) {
+    let (mut upstreams, mut hosts) = (Vec::new(), Vec::new());
+    for declared in &arguments.upstreams {
+        match declared {
+            Declared::Service(upstream) => upstreams.push(upstream.clone()),
+            Declared::Host(host) => hosts.push(host.clone()),
+        }
+    }
+    (upstreams, hosts)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,16 +333,4 @@ mod tests {
         assert_eq!(of("fd00::fffe", Some(3)), last("0003", "fd00::1:0"));
         assert_eq!(of("255.255.255.254", Some(3)), None);
     }
-}
-
-/// The services and the hosts that local ports stand for.
-fn declared(arguments: &BootstrapArguments) -> (Vec<Upstream>, Vec<HostUpstream>) {
-    let (mut upstreams, mut hosts) = (Vec::new(), Vec::new());
-    for declared in &arguments.upstreams {
-        match declared {
-            Declared::Service(upstream) => upstreams.push(upstream.clone()),
-            Declared::Host(host) => hosts.push(host.clone()),
-        }
-    }
-    (upstreams, hosts)
 }
