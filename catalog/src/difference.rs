@@ -5,6 +5,7 @@ mod access;
 mod exits;
 mod services;
 mod splits;
+mod telemetries;
 #[cfg(test)]
 mod tests;
 mod treatments;
@@ -16,6 +17,7 @@ pub use access::{AccessChange, Turn, Who};
 pub use exits::ExitChange;
 pub use services::ServiceChange;
 pub use splits::SplitChange;
+pub use telemetries::TelemetryChange;
 pub use treatments::TreatmentChange;
 
 /// What differs between two moments of a mesh, in order of names.
@@ -29,6 +31,8 @@ pub struct Difference {
     pub splits: Vec<SplitChange>,
     /// Objects that come, go or say otherwise how calls are treated on their way.
     pub treatments: Vec<TreatmentChange>,
+    /// Telemetry that comes, goes or is another.
+    pub telemetries: Vec<TelemetryChange>,
     /// Who may call what outside of the mesh, and might not before, or the other way round.
     #[serde(default)]
     pub exits: Vec<ExitChange>,
@@ -65,17 +69,19 @@ impl Difference {
             access: access::changes(before, after),
             splits: splits::changes(&before.specification, &after.specification),
             treatments: treatments::changes(&before.specification, &after.specification),
+            telemetries: telemetries::changes(&before.specification, &after.specification),
             exits: exits::changes(before, after),
         }
     }
 
     /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
-        let Self { services, access, splits, treatments, exits } = self;
+        let Self { services, access, splits, treatments, exits, telemetries } = self;
         services.is_empty()
             && access.is_empty()
             && splits.is_empty()
             && treatments.is_empty()
             && exits.is_empty()
+            && telemetries.is_empty()
     }
 }

@@ -28,6 +28,7 @@ pub mod service;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
+pub mod telemetries;
 pub mod upstream_settings;
 pub mod verdict;
 pub mod way;
@@ -45,6 +46,9 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ip_range::IpRange;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
+pub use policy::telemetry::{
+    AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,
+};
 pub use policy::{
     BoundIdentity, CallSettings, Egress, EgressMode, EgressPort, EgressProtocol, HttpConnections,
     HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Level, Method, Namespace,

@@ -3,6 +3,7 @@
 
 mod http_route;
 mod level;
+pub mod telemetry;
 mod upstream_traffic_setting;
 
 mod egress;

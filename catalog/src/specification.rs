@@ -8,6 +8,7 @@ use imbl::ordmap::DiffItem;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Name, ServiceName};
+use crate::policy::telemetry::Telemetry;
 use crate::policy::{
     Egress, EgressMode, HttpRoute, HttpRouteGroup, IdentityBinding, Namespace, Retry, TcpRoute,
     TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
@@ -42,6 +43,9 @@ pub struct MeshSpecification {
     pub retries: OrdMap<(Name, Name), Arc<Retry>>,
     /// How services are spared, by namespace and name. Of each level one at most says a setting.
     pub upstream_traffic_settings: OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
+    /// What sidecars tell of calls, by namespace and name. Of each service and setting one at most is of the
+    /// same distance.
+    pub telemetries: OrdMap<(Name, Name), Arc<Telemetry>>,
     /// Who may call what outside of the mesh, by namespace and name.
     pub egresses: OrdMap<(Name, Name), Arc<Egress>>,
 }
@@ -79,6 +83,7 @@ impl MeshSpecification {
             && self.http_routes == other.http_routes
             && self.retries == other.retries
             && self.upstream_traffic_settings == other.upstream_traffic_settings
+            && self.telemetries == other.telemetries
             && self.egresses == other.egresses
     }
 }

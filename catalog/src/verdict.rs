@@ -13,6 +13,7 @@ mod request;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,7 @@ use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
 use crate::routing::{Branch, Condition, Routing};
 use crate::service::{EndpointSource, External, Port, Service};
 use crate::snapshot::Snapshot;
+use crate::telemetries::{Telemetries, Told};
 use crate::upstream_settings::{Said, UpstreamSettings};
 use crate::way::Cited;
 use destination::{branches, is_known, leave_out, treatments};
@@ -83,6 +85,8 @@ pub struct Verdict {
     /// How its calls are treated on the way: of one request what is said of it, else all, in the order in which
     /// they are tried. Empty where nothing is said of any.
     pub treatments: Vec<Treated>,
+    /// What the sidecars of the caller's services tell of such calls, and those of the destinations.
+    pub telemetry: Vec<Told>,
 }
 
 /// How requests are treated on their way.
@@ -212,6 +216,7 @@ pub fn verdict(
         left_out: BTreeSet::new(),
         destinations: Vec::new(),
         treatments: Vec::new(),
+        telemetry: Vec::new(),
         asked,
     };
     let host = format!("{}:{}", snapshot.mesh.domain.hostname(&service.name), port.number);
@@ -266,6 +271,7 @@ pub fn verdict(
         let judged = Judged { service, port, judgement, known: verdict.known, settings };
         verdict.destinations.push(judged.destination(snapshot, sight));
     }
+    verdict.telemetry = verdict.told(snapshot);
     let allowed = verdict.destinations.iter().filter(|one| one.judgement.allowed).count();
     verdict.answer = verdict.answered(allowed);
     let has_compared = |one: &&Arrival| one.has_compared_host();
@@ -280,6 +286,18 @@ pub fn verdict(
 }
 
 impl Verdict {
+    /// What sidecars tell of the calls, on both sides. Nobody's is in front of an external service.
+    fn told(&self, snapshot: &Snapshot) -> Vec<Told> {
+        let telemetries = Telemetries::of(&snapshot.specification);
+        let is_callers = |service: &&Arc<Service>| service.account == self.caller;
+        let callers = snapshot.specification.services.values().filter(is_callers);
+        let own = callers.filter(|service| !service.is_subset()).map(|service| &service.name);
+        let of_mesh = self.destinations.iter().filter(|one| one.outside.is_none());
+        let answering = of_mesh.map(|one| one.part_of.as_ref().unwrap_or(&one.port.service));
+        let services: BTreeSet<_> = own.chain(answering).collect();
+        services.into_iter().flat_map(|service| telemetries.told_of(service)).collect()
+    }
+
     /// The answer, where destinations are known, and this many of them let the call through.
     fn answered(&self, allowed: usize) -> Answer {
         let ends_nowhere = self.branches.iter().any(|branch| branch.shares.is_empty());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Spot;
+use crate::policy::telemetry::Telemetry;
 use crate::policy::{
     Egress, HttpMatch, HttpRoute, HttpRouteGroup, Retry, RouteRule, TcpRoute, TrafficTarget,
 };
@@ -176,6 +177,13 @@ impl Cited {
     pub fn egress(egress: &Egress) -> Self {
         let object = format!("egress `{}/{}`", egress.namespace, egress.name);
         Self { object, spot: egress.spot.clone() }
+    }
+}
+
+impl From<&Telemetry> for Cited {
+    fn from(telemetry: &Telemetry) -> Self {
+        let object = format!("telemetry `{}/{}`", telemetry.namespace, telemetry.name);
+        Self { object, spot: telemetry.spot.clone() }
     }
 }
 

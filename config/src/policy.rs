@@ -30,6 +30,7 @@ mod service;
 mod shadowed;
 mod splits;
 mod tcp_route;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod traffic_split;
@@ -47,6 +48,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub use crate::document::Document;
 pub(crate) use level::SCOPES;
 pub use loader::Loader;
+pub use telemetry::log_operators;
 
 /// What one state of the documents says.
 #[derive(Debug, Clone)]

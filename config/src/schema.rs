@@ -15,6 +15,7 @@ mod namespace;
 mod retry;
 mod service;
 mod tcp_route;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod traffic_split;
@@ -27,7 +28,7 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 11] = [
+pub const KINDS: [&Kind; 12] = [
     &service::KIND,
     &namespace::KIND,
     &http_route_group::KIND,
@@ -38,6 +39,7 @@ pub const KINDS: [&Kind; 11] = [
     &http_route::KIND,
     &retry::KIND,
     &upstream_traffic_setting::KIND,
+    &telemetry::KIND,
     &egress::KIND,
 ];
 
@@ -114,6 +116,8 @@ pub enum Form {
     },
     /// A whole number.
     Integer(RangeInclusive<u32>),
+    /// A number from 0 to 100, with 4 decimals at most.
+    Percent,
     /// `true` or `false`.
     Boolean,
     /// A list.
@@ -133,6 +137,8 @@ pub enum Form {
     },
     /// A form, or a list of at least one of it.
     OneOrMore(&'static Self),
+    /// One of a few words, or a table.
+    WordOrTable(fn() -> Vec<&'static str>, &'static Shape),
 }
 
 /// `name`, which all kinds have.

@@ -53,6 +53,10 @@ name = "books"
 service = "store"
 matches = [{ kind = "HTTPRouteGroup", name = "store" }]
 timeout = "5s"
+
+[[telemetry]]
+name = "log"
+access_log = {}
 "#;
 
 /// The words in backquotes on the page.
@@ -88,6 +92,7 @@ fn every_key_of_a_verdict_and_a_plan_is_documented_and_there() {
         .replace("x-tier = \"gold\"", "x-tier = \"lead\"")
         .replace("5s", "6s")
         .replace("weight = 1 }", "weight = 1 }, { service = \"store-v2\", weight = 1 }")
+        .replace("access_log = {}", "access_log = { filter = { status_at_least = 500 } }")
         .replacen("[[service]]", "[[service]]\nvisibility = \"private\"", 1);
     let after = format!(
         "{after}\n[[service]]\nname = \"store-v2\"\nports = [{{ name = \"web\", port = 80, protocol = \"http\" }}]\n"

@@ -36,5 +36,6 @@ mod sotw;
 mod split_flips;
 mod splits;
 mod tcp;
+mod telemetry;
 mod upstream_settings;
 mod websocket;

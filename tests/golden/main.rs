@@ -28,4 +28,5 @@ mod regexes;
 mod rendering;
 mod scale;
 mod stories;
+mod telemetry;
 mod verdicts;

@@ -6,11 +6,15 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use ironmesh_config::policy::log_operators;
 use ironmesh_config::schema;
 
 /// What stands before the keys of a kind, round its name, and behind them.
 const BEGIN: [&str; 2] = ["<!-- keys of ", ": `cargo xtask docs` -->"];
 const END: &str = "<!-- end of keys -->";
+
+/// What stands before the command operators of access logs.
+const OPERATORS: &str = "<!-- operators of access logs -->";
 
 pub(crate) fn write() -> anyhow::Result<()> {
     for (path, text) in made()? {
@@ -23,9 +27,22 @@ pub(crate) fn write() -> anyhow::Result<()> {
 fn made() -> anyhow::Result<Vec<(PathBuf, String)>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
     let page = folder.join("policy.md");
-    let text = with_keys(&fs_err::read_to_string(&page)?)?;
+    let text = with_operators(&with_keys(&fs_err::read_to_string(&page)?)?)?;
     let schema = format!("{:#}\n", schema::json_schema());
     Ok(vec![(page, text), (folder.join("policy.schema.json"), schema)])
+}
+
+/// The page with the operators of access logs behind their mark, on one line.
+fn with_operators(page: &str) -> anyhow::Result<String> {
+    let (before, after) = page.split_once(OPERATORS).context("no place for the operators")?;
+    let (_, after) = after.split_once('\n').context("no line behind the mark of operators")?;
+    let operators: Vec<String> = log_operators().map(|one| format!("`{one}`")).collect();
+    // (What was there before stands on one line and begins with an operator.)
+    let after = match after.split_once('\n') {
+        Some((line, rest)) if line.starts_with("`%") => rest,
+        _ => after,
+    };
+    Ok(format!("{before}{OPERATORS}\n{}.\n{after}", operators.join(", ")))
 }
 
 /// The page with what the schema says of each kind between the kind's marks.

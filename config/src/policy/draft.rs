@@ -7,7 +7,7 @@ use imbl::OrdMap;
 use ironmesh_catalog::{
     Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace,
     PolicyRevision, Retry, Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute,
-    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    Telemetry, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 
 use super::part::{Definition, Definitions, Key, Part, Reference};
@@ -31,6 +31,7 @@ pub(super) struct Draft<'a> {
     pub(super) http_routes: Objects<'a, HttpRoute>,
     pub(super) retries: Objects<'a, Retry>,
     pub(super) upstream_traffic_settings: Objects<'a, UpstreamTrafficSetting>,
+    pub(super) telemetries: Objects<'a, Telemetry>,
     pub(super) egresses: Objects<'a, Egress>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<&'a ServiceAccount>,
@@ -62,6 +63,7 @@ impl<'a> Draft<'a> {
             &part.upstream_traffic_settings,
             findings,
         );
+        self.telemetries.add("telemetry", &part.telemetries, findings);
         self.egresses.add("egress", &part.egresses, findings);
         self.accounts.extend(&part.accounts);
         self.references.extend(&part.references);
@@ -109,6 +111,7 @@ impl<'a> Draft<'a> {
             upstream_traffic_settings: self
                 .upstream_traffic_settings
                 .onto(&before.upstream_traffic_settings, Key::clone),
+            telemetries: self.telemetries.onto(&before.telemetries, Key::clone),
             egresses: self.egresses.onto(&before.egresses, Key::clone),
         }
     }

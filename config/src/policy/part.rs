@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Name,
-    Namespace, Retry, Service, ServiceAccount, ServiceName, Spot, TcpRoute, TrafficSplit,
-    TrafficTarget, UpstreamTrafficSetting,
+    Namespace, Retry, Service, ServiceAccount, ServiceName, Spot, TcpRoute, Telemetry,
+    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 
 use super::damage::Damage;
@@ -32,6 +32,7 @@ pub(super) struct Part {
     pub(super) http_routes: Definitions<HttpRoute>,
     pub(super) retries: Definitions<Retry>,
     pub(super) upstream_traffic_settings: Definitions<UpstreamTrafficSetting>,
+    pub(super) telemetries: Definitions<Telemetry>,
     pub(super) egresses: Definitions<Egress>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<ServiceAccount>,
@@ -56,6 +57,7 @@ impl Part {
         self.http_routes.damaged(damage);
         self.retries.damaged(damage);
         self.upstream_traffic_settings.damaged(damage);
+        self.telemetries.damaged(damage);
         self.egresses.damaged(damage);
     }
 }
@@ -78,6 +80,7 @@ impl Part {
             && self
                 .upstream_traffic_settings
                 .are_same(&before.upstream_traffic_settings, PartialEq::eq)
+            && self.telemetries.are_same(&before.telemetries, PartialEq::eq)
             && self.egresses.are_same(&before.egresses, PartialEq::eq)
     }
 
@@ -97,6 +100,7 @@ impl Part {
         specification.http_routes.extend(self.http_routes.valid());
         specification.retries.extend(self.retries.valid());
         specification.upstream_traffic_settings.extend(self.upstream_traffic_settings.valid());
+        specification.telemetries.extend(self.telemetries.valid());
         specification.egresses.extend(self.egresses.valid());
     }
 }

@@ -15,6 +15,7 @@ mod needless;
 mod service;
 mod syntax;
 mod tcp_route;
+mod telemetry;
 mod traffic_split;
 mod traffic_target;
 mod upstream_traffic_setting;

@@ -76,6 +76,9 @@ fn form(form: &Form) -> Value {
         Form::Integer(range) => {
             json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
         }
+        Form::Percent => {
+            json!({ "type": "number", "minimum": 0, "maximum": 100, "multipleOf": 0.0001 })
+        }
         Form::Boolean => json!({ "type": "boolean" }),
         Form::List(item) => json!({ "type": "array", "items": self::form(item) }),
         Form::AtLeastOne(item) => {
@@ -91,6 +94,9 @@ fn form(form: &Form) -> Value {
         Form::OneOrMore(one) => {
             let one = self::form(one);
             json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+        }
+        Form::WordOrTable(words, shape) => {
+            json!({ "anyOf": [self::form(&Form::Word(*words)), table(shape)] })
         }
     }
 }

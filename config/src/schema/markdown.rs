@@ -41,7 +41,7 @@ fn rows(shape: &Shape, before: &str, lines: &mut Vec<String>) {
 /// The table of a form, if it is of one, and what stands between the key and those in it.
 fn table(form: &Form) -> Option<(&'static Shape, &'static str)> {
     match form {
-        Form::Table(shape) => Some((shape, "")),
+        Form::Table(shape) | Form::WordOrTable(_, shape) => Some((shape, "")),
         Form::List(Form::Table(shape)) | Form::AtLeastOne(Form::Table(shape)) => {
             Some((shape, "[]"))
         }
@@ -62,11 +62,15 @@ fn in_words(form: &Form) -> String {
             format!("an integer from {}", range.start())
         }
         Form::Integer(range) => format!("{} to {}", range.start(), range.end()),
+        Form::Percent => "a number from 0 to 100".to_owned(),
         Form::Boolean => "`true` or `false`".to_owned(),
         Form::Table(_) => "a table".to_owned(),
         Form::Map { key, value, .. } => format!("`{{ {key} = … }}`, {}", in_words(value)),
         Form::List(item) => format!("[{}, …]", in_words(item)),
         Form::AtLeastOne(item) => format!("[{}, …], at least one", in_words(item)),
+        Form::WordOrTable(words, _) => {
+            format!("{}, or a table", in_words(&Form::Word(*words)))
+        }
         Form::OneOrMore(one) => format!("{}; or a list of them", in_words(one)),
     }
 }

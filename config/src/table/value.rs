@@ -155,6 +155,26 @@ impl<'a> Value<'a> {
         })
     }
 
+    /// A percentage from 0 to 100, in millionths of the whole.
+    pub(crate) fn percent(self) -> Result<u32, Told> {
+        let written = match self.inner.get_ref() {
+            DeValue::Float(float) => float.as_str(),
+            DeValue::Integer(integer) => integer.as_str(),
+            _ => return Err(self.wrong_type("a number")),
+        };
+        let plain = written.replace('_', "");
+        let (whole, part) = plain.split_once('.').unwrap_or((&plain, ""));
+        let digits = format!("{whole}{part:0<4}");
+        let millionths = (part.len() <= 4).then(|| digits.parse().ok()).flatten();
+        millionths.filter(|millionths| *millionths <= 1_000_000).ok_or_else(|| {
+            let message = format!(
+                "`{}` must be from 0 to 100, with 4 decimals at most: `{written}`",
+                self.key
+            );
+            self.tell(self.error(codes::INVALID_VALUE, message).label("out of range"))
+        })
+    }
+
     /// The number of a port.
     pub(crate) fn port(self) -> Result<u16, Told> {
         let number = self.integer(codes::INVALID_VALUE, 1..=u32::from(u16::MAX))?;

@@ -12,6 +12,7 @@ use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Versio
 
 use crate::egress::upstream::Opened;
 use crate::shared::{Changes, Scope, Shared};
+use crate::telemetry::Telling;
 use crate::{egress, inbound, outbound, upstream};
 
 /// A proxy's record names a service that policy does not define.
@@ -93,19 +94,29 @@ impl Compiler {
             }
         }
         let first = proxy.record.services.first().and_then(|name| services.get(name));
-        if let Some(account) = first.map(|service| &service.account)
+        if let Some(first) = first
             // Without its certificate it could show nobody who it is.
-            && self.shared.certificate(account).is_some()
+            && self.shared.certificate(&first.account).is_some()
         {
+            let account = &first.account;
             let scope = self.shared.scope(account);
             compiled.resources = scope.resources.clone();
-            let listener =
-                self.shared.encoder.encode(&outbound::by_host_listener(proxy, scope.by_host));
-            compiled.resources.insert(listener);
-            self.upstreams(proxy, account, &scope, &mut compiled);
+            let telemetries = self.shared.telemetries();
+            let telling = Telling::of(&telemetries, &first.name);
+            let listener = outbound::by_host_listener(proxy, scope.by_host, telling);
+            compiled.resources.insert(self.shared.encoder.encode(&listener));
+            self.collectors(telling, &mut compiled);
+            self.upstreams(proxy, account, &scope, telling, &mut compiled);
         }
         self.inbound(proxy, &served, &mut compiled);
         compiled
+    }
+
+    /// Those who are told of calls.
+    fn collectors(&mut self, telling: Telling<'_>, compiled: &mut Compiled) {
+        for collector in telling.collectors() {
+            compiled.resources.insert(self.shared.collector(collector));
+        }
     }
 
     /// The proxy's inbound listener, with what it refers to.
@@ -157,11 +168,16 @@ impl Compiler {
         compiled: &mut Compiled,
     ) -> Option<FilterChain> {
         let snapshot = Arc::clone(&self.shared.snapshot);
+        let telemetries = self.shared.telemetries();
+        let telling = Telling::of(&telemetries, &service.name);
+        self.collectors(telling, compiled);
         if port.protocol.is_http() {
             // Envoy takes a listener before it has its routes.
             compiled.needs(self.shared.inbound_routes(service, service_port));
             let protocol = port.protocol;
-            return Some(inbound::http_filter_chain(&snapshot, service, service_port, protocol));
+            let chain =
+                inbound::http_filter_chain(&snapshot, service, service_port, protocol, telling);
+            return Some(chain);
         }
         let access = snapshot.tcp_accesses.ports.get(service_port)?;
         let authorization = self.shared.tcp_authorization(service_port, access);
@@ -170,7 +186,7 @@ impl Compiler {
             return None;
         }
         compiled.needs(authorization);
-        Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access))
+        Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access, telling))
     }
 
     /// The proxy's declared upstreams.
@@ -179,6 +195,7 @@ impl Compiler {
         proxy: &Proxy,
         account: &ServiceAccount,
         scope: &Scope,
+        telling: Telling<'_>,
         compiled: &mut Compiled,
     ) {
         let snapshot = Arc::clone(&self.shared.snapshot);
@@ -200,13 +217,20 @@ impl Compiler {
             let listener = if is_http {
                 let routes = self.shared.upstream_routes(account, scope, service, &port);
                 compiled.resources.insert(routes);
-                Some(upstream::http_listener(proxy, service, &port, declared.local_port))
+                Some(upstream::http_listener(proxy, service, &port, declared.local_port, telling))
             } else {
                 // Nothing can be said on TCP: where nobody may call, nobody listens.
                 let to = scope.callable.get(&port).map(|to| &**to);
                 let plaintext = to.is_some_and(|to| outbound::may_be_plaintext(&snapshot, to));
                 let listener = to.and_then(|to| {
-                    upstream::tcp_listener(proxy, &port, declared.local_port, to, plaintext)
+                    upstream::tcp_listener(
+                        proxy,
+                        &port,
+                        declared.local_port,
+                        to,
+                        plaintext,
+                        telling,
+                    )
                 });
                 if listener.is_none() {
                     compiled.findings.push(upstream::closed(proxy, declared, account, to));
@@ -217,7 +241,7 @@ impl Compiler {
                 compiled.resources.insert(self.shared.encoder.encode(&listener));
             }
         }
-        self.hosts(proxy, account, &mut taken, compiled);
+        self.hosts(proxy, account, &mut taken, telling, compiled);
     }
 
     /// The proxy's declared upstreams outside of the mesh, at local ports that are not `taken`.
@@ -226,6 +250,7 @@ impl Compiler {
         proxy: &Proxy,
         account: &ServiceAccount,
         taken: &mut BTreeSet<u16>,
+        telling: Telling<'_>,
         compiled: &mut Compiled,
     ) {
         for declared in &proxy.statement.hosts {
@@ -234,7 +259,8 @@ impl Compiler {
                 compiled.findings.push(upstream::port_taken(proxy, &declared.authority(), port));
                 continue;
             }
-            let opened = egress::upstream::open(proxy, &self.shared.outward(account), declared);
+            let outward = self.shared.outward(account);
+            let opened = egress::upstream::open(proxy, &outward, declared, telling);
             let encoder = &mut self.shared.encoder;
             let resources = match opened {
                 None => {

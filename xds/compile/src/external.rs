@@ -97,14 +97,14 @@ pub(crate) fn passed_through(plain: Cluster) -> Cluster {
     }
 }
 
-fn custom(name: &str, config: Any) -> ClusterDiscoveryType {
+pub(crate) fn custom(name: &str, config: Any) -> ClusterDiscoveryType {
     let custom = CustomClusterType { name: name.to_owned(), typed_config: Some(config) };
     ClusterDiscoveryType::ClusterType(custom)
 }
 
 /// Each address is an endpoint, for as long as DNS says. IPv6 only where there is no IPv4: most machines
 /// that have both are reached by either, and many that have one have IPv4.
-fn looked_up() -> DnsCluster {
+pub(crate) fn looked_up() -> DnsCluster {
     DnsCluster {
         respect_dns_ttl: true,
         dns_lookup_family: DnsLookupFamily::V4Preferred.into(),

@@ -30,6 +30,7 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::RegexMatcher;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::shape::{NO_TIMEOUT, ads, network_filter, no, yes};
+use crate::telemetry::Telling;
 use crate::told;
 
 /// Which side of a connection between proxies a listener is on.
@@ -53,6 +54,7 @@ pub(crate) fn connection_manager(
     stat_prefix: String,
     route_configuration: String,
     filters: Vec<HttpFilter>,
+    telling: Telling<'_>,
 ) -> Filter {
     let router = http_filter("envoy.filters.http.router", any(&Router::default()));
     let manager = HttpConnectionManager {
@@ -77,6 +79,8 @@ pub(crate) fn connection_manager(
         // The application's `server` header is its own.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         upgrade_configs: vec![upgrade("websocket")],
+        tracing: telling.tracing(),
+        access_log: telling.of_requests().into_iter().collect(),
         ..HttpConnectionManager::default()
     };
     let manager = match side {
@@ -87,7 +91,7 @@ pub(crate) fn connection_manager(
         },
         // What a caller says of its identity is thrown away and set from its certificate.
         Side::Inbound => HttpConnectionManager {
-            access_log: vec![told::http()],
+            access_log: [told::http()].into_iter().chain(manager.access_log).collect(),
             forward_client_cert_details: ForwardClientCertDetails::SanitizeSet.into(),
             set_current_client_cert_details: Some(SetCurrentClientCertDetails {
                 uri: true,

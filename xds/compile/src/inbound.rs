@@ -29,6 +29,7 @@ use crate::index::PolicyIndex;
 use crate::limits::unlimited;
 use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
+use crate::telemetry::Telling;
 use crate::tls::{self, MESH_ALPN};
 use crate::{authorization, tcp};
 
@@ -70,6 +71,7 @@ pub(crate) fn http_filter_chain(
     service: &Service,
     port: &ServicePort,
     protocol: Protocol,
+    telling: Telling<'_>,
 ) -> FilterChain {
     let mut filters = vec![authorization::deny_all()];
     if protocol == Protocol::GrpcWeb {
@@ -81,6 +83,7 @@ pub(crate) fn http_filter_chain(
         stat_prefix(port),
         route_name(port),
         filters,
+        telling,
     );
     FilterChain {
         name: format!("inbound|{port}"),
@@ -100,13 +103,19 @@ pub(crate) fn tcp_filter_chain(
     service: &Service,
     port: &ServicePort,
     access: &TcpAccess,
+    telling: Telling<'_>,
 ) -> FilterChain {
     let peers = secret::authorization_name(port);
     let is_audited = snapshot.mode_of(service) == Mode::Audit;
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),
-        filters: vec![tcp::to_application(stat_prefix(port), local_cluster_name(port), is_audited)],
+        filters: vec![tcp::to_application(
+            stat_prefix(port),
+            local_cluster_name(port),
+            is_audited,
+            telling,
+        )],
         ..chain(snapshot, port)
     }
 }

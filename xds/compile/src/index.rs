@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
+use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
     Egress, Exits, Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service,
     ServiceAccount, ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget, UpstreamSettings,
@@ -25,6 +26,7 @@ pub(crate) struct PolicyIndex {
     egresses: BTreeMap<ServiceAccount, Vec<Arc<Egress>>>,
     /// The ports of services that let all in.
     permissive: BTreeSet<ServicePort>,
+    telemetries: Arc<Telemetries>,
 }
 
 /// What a caller may ask.
@@ -47,6 +49,7 @@ impl PolicyIndex {
             upstream_settings: UpstreamSettings::of(specification),
             egresses: BTreeMap::new(),
             permissive: BTreeSet::new(),
+            telemetries: Arc::new(Telemetries::of(specification)),
         };
         for service in specification.services.values() {
             let names = index.services.entry(service.account.clone()).or_default();
@@ -71,6 +74,11 @@ impl PolicyIndex {
     /// What is granted on `account`.
     pub(crate) fn grants_on(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
         self.grants.on(account)
+    }
+
+    /// What sidecars tell.
+    pub(crate) fn telemetries(&self) -> &Arc<Telemetries> {
+        &self.telemetries
     }
 
     /// The egresses of which `account` is a source.

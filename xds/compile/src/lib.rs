@@ -32,6 +32,7 @@ mod shared;
 mod splits;
 pub mod stand_in;
 mod tcp;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Cited, Egress, Grant, HttpRoute, Name, Proxy, Reach, RouteRule, Said, Service, ServiceAccount,
-    ServiceName, ServicePort, Snapshot, Spot, TrafficSplit, TrafficTarget, UpstreamSettings,
+    Cited, Egress, Grant, HttpRoute, LogSink, Name, Proxy, Reach, RouteRule, Said, Service,
+    ServiceAccount, ServiceName, ServicePort, Snapshot, Spot, Telemetry, TrafficSplit,
+    TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -51,6 +53,10 @@ pub fn origins(
         if has_rules && resource_type != ResourceType::Listener {
             trace.callers(service);
         }
+        if resource_type == ResourceType::Listener {
+            // A declared upstream tells what the proxy's own calls are to be told.
+            trace.telemetry(proxy.record.services.first());
+        }
         trace.splits(&port.service);
         if resource_type == ResourceType::Route && !is_authorization {
             trace.treated(service);
@@ -59,7 +65,12 @@ pub fn origins(
             trace.upstream_settings(service);
         }
         trace.service(service);
+    } else if let Some(collector) = name.strip_prefix("telemetry|") {
+        trace.collector(collector);
     } else {
+        if resource_type == ResourceType::Listener {
+            trace.telemetry(&proxy.record.services);
+        }
         // The listener for the mesh, or the table by host: of all that the proxy serves, or calls.
         for service in proxy.record.services.iter().filter_map(|name| snapshot.service(name)) {
             if resource_type == ResourceType::Route {
@@ -232,6 +243,33 @@ impl Trace<'_> {
 
     fn cited(&mut self, Cited { object, spot }: Cited) {
         self.add(false, object, &spot);
+    }
+
+    /// What is told of the calls of these services. Envoy quotes the file that it cannot write.
+    fn telemetry<'a>(&mut self, services: impl IntoIterator<Item = &'a ServiceName>) {
+        let telemetries = Telemetries::of(&self.snapshot.specification);
+        for service in services {
+            if let Some((log, by)) = telemetries.access_log(service) {
+                let is_quoted = match &log.sink {
+                    LogSink::File(path) => self.words.contains(&**path),
+                    LogSink::Stdout | LogSink::OpenTelemetry { .. } => false,
+                };
+                self.add(is_quoted, Cited::from(by).object, &by.spot);
+            }
+            if let Some((_, by)) = telemetries.tracing(service) {
+                self.cited(Cited::from(by));
+            }
+        }
+    }
+
+    /// Who is to tell a collector.
+    fn collector(&mut self, collector: &str) {
+        let snapshot = self.snapshot;
+        let is_told =
+            |one: &&Arc<Telemetry>| one.collectors().any(|known| known.to_string() == collector);
+        for one in snapshot.specification.telemetries.values().filter(is_told) {
+            self.cited(Cited::from(&**one));
+        }
     }
 
     fn split(&mut self, split: &TrafficSplit) {

@@ -25,6 +25,7 @@ use crate::egress::Outward;
 use crate::http::{Side, connection_manager, protocol_options, reject_escaped_slashes};
 use crate::limits::Limits;
 use crate::shape::{ads, health_status, lb_endpoint, listener, never_panic, number};
+use crate::telemetry::Telling;
 use crate::{egress, external, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
@@ -155,13 +156,14 @@ impl ByHost {
 }
 
 /// The listener that routes by `Host`.
-pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost) -> Listener {
+pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost, telling: Telling<'_>) -> Listener {
     let manager = connection_manager(
         Side::ByHost,
         by_host.escaped_slashes,
         "outbound".to_owned(),
         BY_HOST.to_owned(),
         egress::filters::all(proxy),
+        telling,
     );
     Listener {
         traffic_direction: TrafficDirection::Outbound.into(),

@@ -11,6 +11,10 @@ use ironmesh_catalog::{Proxy, Secret};
 use ironmesh_xds_wire::{ResourceSet, ResourceType};
 use serde_json::{Map, Value, json};
 
+/// What says where an access log goes.
+const FILE_ACCESS_LOG: &str =
+    "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
+
 /// What stands in for the certificates of all service accounts, and for the roots of the mesh.
 #[derive(Debug, Clone)]
 pub struct StandIn {
@@ -183,6 +187,10 @@ fn make_inline(value: &mut Value, resources: &ResourceSet, routes: &mut BTreeSet
         }
         Value::Object(fields) => {
             fields.remove("sdsConfig");
+            // The file of an access log is on the proxy's machine.
+            if fields.get("@type").and_then(Value::as_str) == Some(FILE_ACCESS_LOG) {
+                fields.insert("path".to_owned(), json!("/dev/null"));
+            }
             if let Some(name) = fields.remove("rds").and_then(|mut rds| route_name(&mut rds)) {
                 let found = resources.of(ResourceType::Route).get(&*name);
                 let content = found.map_or_else(|| json!({}), |routes| routes.to_json());
@@ -237,7 +245,7 @@ fn take_virtual_hosts(value: &mut Value, pieces: &mut BTreeSet<String>) {
     }
 }
 
-/// The clusters that a listener names: one, or several by weight.
+/// The clusters that a listener names: one, or several by weight; and who is told of calls.
 fn find_clusters(value: &Value, clusters: &mut BTreeSet<String>) {
     match value {
         Value::Array(items) => {
@@ -246,8 +254,10 @@ fn find_clusters(value: &Value, clusters: &mut BTreeSet<String>) {
             }
         }
         Value::Object(fields) => {
-            if let Some(Value::String(name)) = fields.get("cluster") {
-                clusters.insert(name.clone());
+            for key in ["cluster", "clusterName"] {
+                if let Some(Value::String(name)) = fields.get(key) {
+                    clusters.insert(name.clone());
+                }
             }
             let weighted =
                 fields.get("weightedClusters").and_then(|weighted| weighted.get("clusters"));

@@ -9,8 +9,9 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Egress, EndpointSource, Service, ServiceAccount, ServicePort, Snapshot, TcpAccess,
+    Collector, Egress, EndpointSource, Service, ServiceAccount, ServicePort, Snapshot, TcpAccess,
 };
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
@@ -19,7 +20,7 @@ use crate::egress::Outward;
 use crate::index::PolicyIndex;
 use crate::limits::Limits;
 use crate::outbound::ByHost;
-use crate::{external, inbound, outbound, secret, upstream};
+use crate::{external, inbound, outbound, secret, telemetry, upstream};
 
 pub use update::Changes;
 
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
     certificates: BTreeMap<ServiceAccount, Option<Arc<Resource>>>,
     trust_bundle: Arc<Resource>,
+    /// The clusters of those who are told of calls.
+    collectors: BTreeMap<Collector, Arc<Resource>>,
 }
 
 /// What all proxies of one service account have in common: all that they need to call others.
@@ -86,6 +89,7 @@ impl Shared {
             tcp_authorizations: BTreeMap::new(),
             upstream_routes: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            collectors: BTreeMap::new(),
             trust_bundle: encoder.encode(&secret::trust_bundle(&snapshot.trust_bundle)),
             encoder,
             snapshot,
@@ -247,6 +251,21 @@ impl Shared {
         };
         let resource = self.encoder.encode(&upstream::upstream_routes(service, port, routes));
         self.upstream_routes.insert(key, Arc::clone(&resource));
+        resource
+    }
+
+    /// What sidecars tell.
+    pub(crate) fn telemetries(&self) -> Arc<Telemetries> {
+        Arc::clone(self.index.telemetries())
+    }
+
+    /// The cluster of one who is told of calls.
+    pub(crate) fn collector(&mut self, collector: &Collector) -> Arc<Resource> {
+        if let Some(resource) = self.collectors.get(collector) {
+            return Arc::clone(resource);
+        }
+        let resource = self.encoder.encode(&telemetry::cluster(collector));
+        self.collectors.insert(collector.clone(), Arc::clone(&resource));
         resource
     }
 

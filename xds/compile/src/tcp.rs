@@ -12,6 +12,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 
 use crate::destination::Destination;
 use crate::shape::{NO_TIMEOUT, network_filter, number};
+use crate::telemetry::Telling;
 use crate::told;
 
 const TCP_PROXY: &str = "envoy.filters.network.tcp_proxy";
@@ -25,14 +26,23 @@ const CONNECT_ATTEMPTS: u32 = 2;
 /// refused in the handshake would hear nothing, but the application would see a connection come and go.
 ///
 /// Where they are audited, each connection is told of when the application has been reached.
-pub(crate) fn to_application(stat_prefix: String, cluster: String, is_audited: bool) -> Filter {
+pub(crate) fn to_application(
+    stat_prefix: String,
+    cluster: String,
+    is_audited: bool,
+    telling: Telling<'_>,
+) -> Filter {
     network_filter(
         TCP_PROXY,
         any(&TcpProxy {
             upstream_connect_mode: UpstreamConnectMode::OnDownstreamTlsHandshake.into(),
             // Required with this mode. What is said meanwhile waits in the socket.
             max_early_data_bytes: number(0),
-            access_log: is_audited.then(told::tcp).into_iter().collect(),
+            access_log: is_audited
+                .then(told::tcp)
+                .into_iter()
+                .chain(telling.of_connections())
+                .collect(),
             access_log_options: is_audited.then_some(told::WHEN_CONNECTED),
             ..proxy(stat_prefix, ClusterSpecifier::Cluster(cluster))
         }),
@@ -40,7 +50,11 @@ pub(crate) fn to_application(stat_prefix: String, cluster: String, is_audited: b
 }
 
 /// Sends what comes to `destination`; none if that is nowhere.
-pub(crate) fn to_destination(stat_prefix: String, destination: &Destination) -> Option<Filter> {
+pub(crate) fn to_destination(
+    stat_prefix: String,
+    destination: &Destination,
+    telling: Telling<'_>,
+) -> Option<Filter> {
     let weight = |(port, weight): &(ServicePort, u32)| ClusterWeight {
         name: port.to_string(),
         weight: *weight,
@@ -53,7 +67,9 @@ pub(crate) fn to_destination(stat_prefix: String, destination: &Destination) -> 
             clusters: several.iter().map(weight).collect(),
         }),
     };
-    Some(network_filter(TCP_PROXY, any(&proxy(stat_prefix, clusters))))
+    let access_log = telling.of_connections().into_iter().collect();
+    let proxy = TcpProxy { access_log, ..proxy(stat_prefix, clusters) };
+    Some(network_filter(TCP_PROXY, any(&proxy)))
 }
 
 /// Sends what comes through `cluster`, which is asked by CONNECT to lead to `authority`.

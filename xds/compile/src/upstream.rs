@@ -12,6 +12,7 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration,
 use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request};
 use crate::shape::listener;
+use crate::telemetry::Telling;
 use crate::{egress, tcp};
 
 /// An upstream that names no service port.
@@ -94,6 +95,7 @@ pub(crate) fn http_listener(
     service: &Service,
     port: &ServicePort,
     local_port: u16,
+    telling: Telling<'_>,
 ) -> Listener {
     let goes_by_host = hosts::is_passed_through(service);
     let filters = if goes_by_host { egress::filters::all(proxy) } else { Vec::new() };
@@ -103,6 +105,7 @@ pub(crate) fn http_listener(
         stat_prefix(port),
         name(port),
         filters,
+        telling,
     );
     upstream_listener(proxy, port, local_port, manager)
 }
@@ -117,8 +120,9 @@ pub(crate) fn tcp_listener(
     local_port: u16,
     destination: &Destination,
     may_be_plaintext: bool,
+    telling: Telling<'_>,
 ) -> Option<Listener> {
-    let filter = tcp::to_destination(stat_prefix(port), destination)?;
+    let filter = tcp::to_destination(stat_prefix(port), destination, telling)?;
     let mut listener = upstream_listener(proxy, port, local_port, filter);
     for chain in &mut listener.filter_chains {
         let name = if may_be_plaintext { "or-plaintext" } else { "mutual-tls" };

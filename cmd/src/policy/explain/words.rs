@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ironmesh_catalog::routing::Branch;
+use ironmesh_catalog::telemetries::Told;
 use ironmesh_catalog::verdict::{
     Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
     Outside, Permit, Treated,
@@ -54,6 +55,12 @@ pub(super) fn verdict(verdict: &Verdict, assumed: Option<&str>) -> String {
     }
     for one in &verdict.destinations {
         text.push_str(&destination(verdict, one, &share(verdict, one)));
+    }
+    if !verdict.telemetry.is_empty() {
+        text.push_str("\ntold by the sidecars of\n");
+    }
+    for Told { service, what, by } in &verdict.telemetry {
+        let _ = writeln!(text, "  {service}: {what}, as {by} says");
     }
     text
 }

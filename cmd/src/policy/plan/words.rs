@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
 use ironmesh_catalog::ServicePort;
-use ironmesh_catalog::difference::{AccessChange, ExitChange, SplitChange, TreatmentChange, Turn};
+use ironmesh_catalog::difference::{
+    AccessChange, ExitChange, SplitChange, TelemetryChange, TreatmentChange, Turn,
+};
 use ironmesh_catalog::routing::Branch;
 
 /// How many proxies of a group are named.
@@ -26,6 +28,7 @@ pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     access(&mut text, &plan.difference.access);
     splits(&mut text, plan);
     treatments(&mut text, plan);
+    telemetries(&mut text, plan);
     exits(&mut text, &plan.difference.exits);
     findings(&mut text, "found wrong from then on", '+', &plan.findings_new);
     findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
@@ -114,6 +117,19 @@ fn splits(text: &mut String, plan: &Plan) {
         let _ = writeln!(text, "  {sign} {service}, port {port}: {}", by.join(", "));
         branches(text, "", before);
         branches(text, "→ ", after);
+    }
+}
+
+fn telemetries(text: &mut String, plan: &Plan) {
+    if plan.difference.telemetries.is_empty() {
+        return;
+    }
+    text.push_str("\ntelemetry\n");
+    for TelemetryChange { telemetry, change, details } in &plan.difference.telemetries {
+        let _ = writeln!(text, "  {} {telemetry}", change.sign());
+        for detail in details {
+            let _ = writeln!(text, "      {detail}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::schema::{KINDS, Shape};
 use crate::{Document, load_documents};
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 30] = [
+const LOADER_ALONE: [(&str, &str); 39] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -35,6 +35,15 @@ const LOADER_ALONE: [(&str, &str); 30] = [
     ("retry.retry_policy.retry_on", "a condition that there is not"),
     ("upstream_traffic_setting.connection_settings.http.max_retries", "not with a budget"),
     ("upstream_traffic_setting.connection_settings.http.retry_budget", "not with `max_retries`"),
+    ("telemetry.scope", "none of one service"),
+    ("telemetry.service", "none together with a scope"),
+    ("telemetry.access_log.format", "what Envoy refuses"),
+    ("telemetry.access_log.sink.file", "one of two keys; the path of a folder"),
+    ("telemetry.access_log.sink.open_telemetry", "one of two keys"),
+    ("telemetry.access_log.sink.attributes", "of records for a collector alone"),
+    ("telemetry.access_log.sink.open_telemetry.host", "what is no hostname"),
+    ("telemetry.access_log.filter.slower_than", "what is no duration"),
+    ("telemetry.tracing.open_telemetry.host", "what is no hostname"),
     ("egress.hosts", "requests need them; what is no hostname"),
     ("egress.ip_addresses", "what is no range"),
     ("egress.ports", "matches need a port of HTTP"),

@@ -77,6 +77,8 @@ fn use_keys(shape: &Shape, value: &Value, used: &mut Asked) {
                     use_keys(inner, item, used);
                 }
             }
+            // (Of a word there are no keys.)
+            Value::String(_) => {}
             _ => use_keys(inner, value, used),
         }
     }
@@ -85,12 +87,13 @@ fn use_keys(shape: &Shape, value: &Value, used: &mut Asked) {
 /// The table that a form is of.
 pub(super) fn below(form: &'static Form) -> Option<&'static Shape> {
     match form {
-        Form::Table(shape) => Some(shape),
+        Form::Table(shape) | Form::WordOrTable(_, shape) => Some(shape),
         Form::List(item) | Form::AtLeastOne(item) | Form::OneOrMore(item) => below(item),
         Form::Name
         | Form::Word(_)
         | Form::Text { .. }
         | Form::Integer(_)
+        | Form::Percent
         | Form::Boolean
         | Form::Map { .. } => None,
     }

@@ -31,6 +31,7 @@ use crate::inbound::tls_inspector;
 use crate::limits::Limits;
 use crate::shape::{lb_endpoint_at, listener};
 use crate::tcp;
+use crate::telemetry::Telling;
 use crate::upstream::UPSTREAM_CLOSED;
 
 /// The cluster that is the proxy's own listener by `Host`, which takes CONNECT.
@@ -49,6 +50,7 @@ pub(crate) fn open(
     proxy: &Proxy,
     outward: &Outward<'_>,
     upstream: &HostUpstream,
+    telling: Telling<'_>,
 ) -> Option<Opened> {
     let bytes = |protocol| {
         let listener = tunnel_listener(proxy, upstream, protocol);
@@ -70,7 +72,7 @@ pub(crate) fn open(
         OutsideHost::Name(host) => {
             let (_, exit) = outward.exits.at_host(host, upstream.port)?;
             if exit.connections.is_empty() {
-                let listener = http_listener(proxy, upstream);
+                let listener = http_listener(proxy, upstream, telling);
                 let routes = routes(outward, upstream, host);
                 return Some(Opened::Requests(Box::new((listener, routes))));
             }
@@ -108,13 +110,14 @@ fn upstream_listener(proxy: &Proxy, upstream: &HostUpstream, filter: Filter) -> 
     }
 }
 
-fn http_listener(proxy: &Proxy, upstream: &HostUpstream) -> Listener {
+fn http_listener(proxy: &Proxy, upstream: &HostUpstream, telling: Telling<'_>) -> Listener {
     let manager = connection_manager(
         Side::Outbound,
         EscapedSlashes::Reject,
         stat_prefix(upstream),
         name(upstream),
         filters::all(proxy),
+        telling,
     );
     upstream_listener(proxy, upstream, manager)
 }
@@ -146,6 +149,7 @@ fn routes(outward: &Outward<'_>, upstream: &HostUpstream, host: &Hostname) -> Ro
 
 /// Where TLS is what policy allows, nothing else passes; and to a host by name, only what asks for that name.
 fn tunnel_listener(proxy: &Proxy, upstream: &HostUpstream, protocol: EgressProtocol) -> Listener {
+    // (The listener by `Host` tells of the call.)
     let filter = tcp::by_connect(stat_prefix(upstream), TUNNEL.to_owned(), upstream.authority());
     let listener = upstream_listener(proxy, upstream, filter);
     if protocol != EgressProtocol::Https {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
+use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
     HttpRoute, Level, MeshSpecification, Name, Reach, RouteRule, Service, ServiceAccount,
     ServiceName, Snapshot, SplitMatch, TrafficSplit, TrafficTarget, Visibility, hosts,
@@ -32,6 +33,8 @@ pub(super) struct Differences {
     split: BTreeSet<ServiceName>,
     /// What HTTP routes are about that differ, and retries.
     treated: BTreeSet<Reached>,
+    /// The services whose sidecars tell something else.
+    telling: BTreeSet<ServiceName>,
     egresses: BTreeSet<Key>,
     /// The namespaces whose calls to the outside pass, or passed, for another reason than before.
     passing: BTreeSet<Name>,
@@ -53,6 +56,9 @@ pub(super) struct Touched {
     pub(super) services: BTreeSet<ServiceName>,
     /// Whose inbound routes.
     pub(super) served: BTreeSet<ServiceName>,
+    /// Services whose proxies tell something else of calls. That is in listeners, which are a proxy's own, and
+    /// so nothing that is shared is another.
+    pub(super) telling: BTreeSet<ServiceName>,
     callers: BTreeSet<ServiceAccount>,
     /// All callers of these namespaces.
     namespaces: BTreeSet<Name>,
@@ -71,6 +77,7 @@ impl Differences {
             tcp_routes: keys(&before.tcp_routes, &after.tcp_routes),
             split: splits.map(|split| split.service.clone()).collect(),
             treated: treated(before, after),
+            telling: telling(old, new),
             egresses: keys(&before.egresses, &after.egresses),
             passing: passing(old, new),
         }
@@ -83,7 +90,11 @@ impl Differences {
 
     /// What that touches, given both moments with their indexes.
     pub(super) fn touch(self, moments: [(&Snapshot, &PolicyIndex); 2]) -> Touched {
-        let mut touched = Touched { served: self.services.clone(), ..Touched::default() };
+        let mut touched = Touched {
+            served: self.services.clone(),
+            telling: self.telling.clone(),
+            ..Touched::default()
+        };
         for (snapshot, index) in moments {
             self.touch_by_targets(snapshot, index, &mut touched);
             self.touch_by_services(snapshot, index, &mut touched);
@@ -277,6 +288,17 @@ fn services_with_settings(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceNam
         services.extend(after.services.keys().filter(of_these).cloned());
     }
     services
+}
+
+/// The services whose sidecars tell something else of calls.
+fn telling(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
+    let (before, after) = (&old.specification, &new.specification);
+    if before.telemetries == after.telemetries {
+        return BTreeSet::new();
+    }
+    let (before, after_it) = (Telemetries::of(before), Telemetries::of(after));
+    let names = after.services.keys();
+    names.filter(|name| !before.are_same_for(&after_it, name)).cloned().collect()
 }
 
 /// The namespaces of accounts whose calls to the outside pass in one moment and not in the other; and those

@@ -44,7 +44,7 @@ impl Shared {
         changes.proxies.extend(local.into_iter().map(|(proxy, _)| proxy));
 
         let touched = self.update_policy(&old);
-        changes.services.extend(touched.services.iter().cloned());
+        changes.services.extend(touched.services.iter().chain(&touched.telling).cloned());
         let same_trust = old.trust_bundle == new.trust_bundle;
         if !same_trust {
             self.trust_bundle = self.encoder.encode(&secret::trust_bundle(&new.trust_bundle));
@@ -79,6 +79,8 @@ impl Shared {
             return Touched::default();
         }
         let before = std::mem::replace(&mut self.index, PolicyIndex::new(new));
+        let telemetries = self.index.telemetries();
+        self.collectors.retain(|collector, _| telemetries.name(collector));
         differences.touch([(old, &before), (new, &self.index)])
     }
 

@@ -2,8 +2,10 @@
 
 mod instance;
 mod large;
+mod order;
 mod outward;
 mod settings;
+mod telemetry;
 mod treated;
 
 use std::collections::BTreeMap;
@@ -27,8 +29,10 @@ use uuid::Uuid;
 
 use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
+pub(super) use order::Order;
 use outward::{OutwardShape, outward};
 use settings::SettingShape;
+use telemetry::{TelemetryShape, telemetry};
 use treated::{TreatedShape, treated};
 
 /// There are this many namespaces, accounts in each, services, route groups in each namespace, and
@@ -41,7 +45,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u16 = 15;
+const PARTS: u16 = 16;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -71,6 +75,7 @@ pub(super) struct Shape {
     settings: Vec<SettingShape>,
     /// Whether bindings of one account are those of the next.
     has_other_bindings: bool,
+    telemetry: TelemetryShape,
     outward: OutwardShape,
     proxies: Vec<ProxyShape>,
 }
@@ -143,25 +148,6 @@ struct ProxyShape {
     is_next_too: bool,
     /// Whether it has local ports for hosts outside.
     has_hosts: bool,
-}
-
-/// In what order a mesh is put together: turned by so many places, and then reversed or not.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Order {
-    pub(super) turned: usize,
-    pub(super) reversed: bool,
-}
-
-impl Order {
-    fn of<T>(self, items: impl IntoIterator<Item = T>) -> Vec<T> {
-        let mut items: Vec<T> = items.into_iter().collect();
-        let turned = self.turned.checked_rem(items.len()).unwrap_or(0);
-        items.rotate_left(turned);
-        if self.reversed {
-            items.reverse();
-        }
-        items
-    }
 }
 
 pub(super) fn shape() -> impl Strategy<Value = Shape> {
@@ -243,10 +229,17 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         option::of(vec(0..PORTS.len(), 1..3)),
         0..=NAMESPACES * ROUTES,
     );
-    let ways = (groups, routes);
+    let ways = (groups, routes, telemetry());
     let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>(), outward());
     (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
-        |(modes, services, (groups, routes), targets, (splits, treated, settings), proxies)| {
+        |(
+            modes,
+            services,
+            (groups, routes, telemetry),
+            targets,
+            (splits, treated, settings),
+            proxies,
+        )| {
             let (mode, namespaces, has_other_bindings, outward) = modes;
             Shape {
                 mode: mode.unwrap_or(Mode::Strict),
@@ -259,6 +252,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
                 treated,
                 settings,
                 has_other_bindings,
+                telemetry,
                 outward,
                 proxies,
             }
@@ -315,6 +309,7 @@ impl Shape {
             treated: Vec::new(),
             settings: Vec::new(),
             has_other_bindings: false,
+            telemetry: TelemetryShape::new(),
             outward: OutwardShape::default(),
             proxies: [proxy(0, participates)]
                 .into_iter()
@@ -406,6 +401,9 @@ impl Shape {
         }
         if takes(14) {
             take_over(&mut next.settings, &other.settings, only);
+        }
+        if takes(15) {
+            next.telemetry.clone_from(&other.telemetry);
         }
         if takes(13) {
             let (ours, other) = (&mut next.outward, &other.outward);
@@ -523,6 +521,7 @@ impl Shape {
             http_route_groups: groups.collect(),
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
+            telemetries: telemetry::build(&self.telemetry, |n| self.service_name(n)),
             egresses: egresses.collect(),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
             upstream_traffic_settings: order.of(self.settings()).into_iter().collect(),

@@ -7,7 +7,9 @@ use ironmesh_catalog::{EgressMode, EgressProtocol, EscapedSlashes, Mode, Resolut
 use super::outward::{EgressShape, OutwardShape};
 use super::settings::{About, SettingShape};
 use super::treated::{ReachShape, TreatedShape};
-use super::{ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, Way};
+use super::{
+    ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, TelemetryShape, Way,
+};
 
 /// Ports, by their places in the list of all.
 const HTTP: usize = 0;
@@ -88,6 +90,10 @@ pub(in crate::tests) enum Edit {
     NamespaceSetting,
     /// Callers of all services of the mesh.
     MeshSetting,
+    /// The server's sidecars tell of calls.
+    Told,
+    /// All sidecars of the mesh do.
+    AllTold,
     /// The client may call a host outside, as matches of a group say.
     Egress,
     /// It may not any more.
@@ -154,6 +160,7 @@ impl Shape {
             treated: Vec::new(),
             settings: Vec::new(),
             has_other_bindings: false,
+            telemetry: TelemetryShape::new(),
             outward: OutwardShape::default(),
         }
     }
@@ -215,6 +222,8 @@ impl Shape {
             Edit::Setting => self.settings.push(less(About::Service(SERVER))),
             Edit::NamespaceSetting => self.settings.push(less(About::Namespace(0))),
             Edit::MeshSetting => self.settings.push(less(About::Mesh)),
+            Edit::Told => self.telemetry.extend([(SERVER + 2, 1)]),
+            Edit::AllTold => self.telemetry.extend([(0, 2)]),
             Edit::Egress => self.outward.egresses.push(EgressShape {
                 namespace: 0,
                 source: (0, CLIENT),

@@ -57,6 +57,9 @@ fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
         // The clusters of both ports for both callers, and what else is about the server.
         (Edit::Setting, (8, 15, 2)),
         (Edit::NamespaceSetting, (10, 20, 2)),
+        // Nothing that is shared: the collector's cluster, and the listeners of the one who tells. (The client
+        // that has the server as an upstream is looked at, too.)
+        (Edit::Told, (0, 7, 1)),
         (Edit::Egress, (3, 5, 1)),
     ];
     for teams in [2, 20] {
@@ -115,6 +118,8 @@ fn whatever_one_edit_touches_is_as_from_nothing() {
         (&[], Edit::Retry),
         // The server has neither a split nor a target that names the group.
         (&[Edit::NoSplits, Edit::TimeOfRequests], Edit::Match),
+        (&[], Edit::Told),
+        (&[Edit::Told], Edit::AllTold),
         // Who calls the outside is told what it may ask there, and nobody else.
         (&[], Edit::Egress),
         (&[Edit::Egress], Edit::NoEgress),

@@ -1,0 +1,168 @@
+//! What the sidecars of a service tell, of all telemetry that policy has: the nearest object that says a
+//! setting decides it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::ServiceName;
+use crate::policy::Level;
+use crate::policy::telemetry::{AccessLog, Collector, Telemetry, Tracing};
+use crate::specification::MeshSpecification;
+use crate::way::Cited;
+
+/// The telemetry of a mesh, by whom it is about.
+#[derive(Debug, Clone, Default)]
+pub struct Telemetries(BTreeMap<Level, Vec<Arc<Telemetry>>>);
+
+/// Something that the sidecars of a service tell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// The service.
+    pub service: ServiceName,
+    /// What they tell whom, in words.
+    pub what: String,
+    /// The telemetry that says so.
+    pub by: Cited,
+}
+
+impl Telemetries {
+    /// That of a specification.
+    pub fn of(specification: &MeshSpecification) -> Self {
+        let mut by_level = BTreeMap::<_, Vec<_>>::new();
+        for telemetry in specification.telemetries.values() {
+            by_level.entry(telemetry.level.clone()).or_default().push(Arc::clone(telemetry));
+        }
+        Self(by_level)
+    }
+
+    /// The access log of a service, with who says it.
+    pub fn access_log(&self, service: &ServiceName) -> Option<(&AccessLog, &Telemetry)> {
+        self.nearest(service, |one| one.access_log.as_ref())
+    }
+
+    /// The tracing of a service, with who says it.
+    pub fn tracing(&self, service: &ServiceName) -> Option<(&Tracing, &Telemetry)> {
+        self.nearest(service, |one| one.tracing.as_ref())
+    }
+
+    /// All that the sidecars of a service tell, in words, with who says it.
+    pub fn told_of(&self, service: &ServiceName) -> Vec<Told> {
+        let log = self.access_log(service).map(|(said, by)| (said.to_string(), by));
+        let traces = self.tracing(service).map(|(said, by)| (said.to_string(), by));
+        let told = |(what, by): (String, &Telemetry)| Told {
+            service: service.clone(),
+            what,
+            by: Cited::from(by),
+        };
+        log.into_iter().chain(traces).map(told).collect()
+    }
+
+    /// Whether somebody is to tell `collector`.
+    pub fn name(&self, collector: &Collector) -> bool {
+        self.0.values().flatten().any(|one| one.collectors().any(|known| known == collector))
+    }
+
+    /// Whether another one says the same of a service.
+    pub fn are_same_for(&self, other: &Self, service: &ServiceName) -> bool {
+        let said = |all: &Self| {
+            (
+                all.access_log(service).map(|(said, _)| said.clone()),
+                all.tracing(service).map(|(said, _)| said.clone()),
+            )
+        };
+        said(self) == said(other)
+    }
+
+    /// A setting, as the nearest object has it that says it. (Of one distance there is one at most: policy
+    /// with two of them is refused.)
+    fn nearest<'a, T>(
+        &'a self,
+        service: &ServiceName,
+        setting: impl Fn(&'a Telemetry) -> Option<&'a T>,
+    ) -> Option<(&'a T, &'a Telemetry)> {
+        let levels = [
+            Level::Service(service.clone()),
+            Level::Namespace(service.namespace.clone()),
+            Level::Mesh,
+        ];
+        let mut all = levels.iter().filter_map(|level| self.0.get(level)).flatten();
+        all.find_map(|one| Some((setting(one)?, &**one)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Spot;
+    use crate::name::Name;
+    use crate::policy::telemetry::{LogSink, Sampling};
+
+    fn telemetry(name: &str, level: Level) -> Telemetry {
+        Telemetry {
+            namespace: Name::default_namespace(),
+            name: Name::new(name).unwrap(),
+            level,
+            access_log: None,
+            tracing: None,
+            spot: Spot::new(&"p.toml".into(), "", 0..0),
+        }
+    }
+
+    fn log(sink: LogSink) -> AccessLog {
+        let format = crate::policy::telemetry::LogFormat::default();
+        AccessLog { format, sink, filter: None }
+    }
+
+    #[test]
+    fn each_setting_is_that_of_the_nearest_that_says_it() {
+        let tracing = Tracing {
+            collector: Collector { host: "otel".into(), port: Collector::PORT },
+            sampling: Sampling::ALL,
+            service_name: None,
+        };
+        let store: ServiceName = "store".parse().unwrap();
+        let default = Name::default_namespace();
+        let all = [
+            Telemetry {
+                access_log: Some(log(LogSink::File("/mesh".into()))),
+                tracing: Some(tracing),
+                ..telemetry("mesh", Level::Mesh)
+            },
+            Telemetry {
+                access_log: Some(log(LogSink::Stdout)),
+                ..telemetry("all", Level::Namespace(default))
+            },
+            Telemetry {
+                access_log: Some(log(LogSink::File("/store".into()))),
+                ..telemetry("store", Level::Service(store.clone()))
+            },
+        ];
+        let of = |all: &[Telemetry]| {
+            let entry = |one: &Telemetry| {
+                ((one.namespace.clone(), one.name.clone()), Arc::new(one.clone()))
+            };
+            Telemetries::of(&MeshSpecification {
+                telemetries: all.iter().map(entry).collect(),
+                ..MeshSpecification::default()
+            })
+        };
+        let said = |all: &Telemetries, service: &str| {
+            let service = service.parse().unwrap();
+            let log = all.access_log(&service).map(|(_, by)| by.name.to_string());
+            (log, all.tracing(&service).map(|(_, by)| by.name.to_string()))
+        };
+        let mesh = || Some("mesh".to_owned());
+        let whole = of(&all);
+        assert_eq!(said(&whole, "store"), (Some("store".to_owned()), mesh()));
+        assert_eq!(said(&whole, "till"), (Some("all".to_owned()), mesh()));
+        assert_eq!(said(&whole, "lab/till"), (mesh(), mesh()));
+        assert_eq!(said(&of(&all[1..]), "lab/till"), (None, None));
+
+        assert!(whole.are_same_for(&of(&all[..]), &store));
+        assert!(whole.are_same_for(&of(&[all[0].clone(), all[2].clone()]), &store));
+        assert!(!whole.are_same_for(&of(&all[..2]), &store));
+        assert!(!whole.are_same_for(&of(&all[1..]), &store));
+    }
+}

@@ -1,0 +1,155 @@
+//! `[[telemetry]]`: what sidecars tell of calls.
+
+mod format;
+mod operators;
+mod sink;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    AccessLog, Finding, Level, LogFilter, LogFormat, LogSink, Name, Sampling, Spot, Telemetry,
+    Tracing,
+};
+
+use super::draft::Draft;
+use super::level;
+use super::part::{Id, Part};
+use crate::table::{Table, Told, Value};
+use crate::{codes, duration};
+
+/// The characters of what a service is called in traces, at most.
+const SERVICE_NAME: usize = 255;
+
+/// The longest of [`LogFilter::slower_than_ms`].
+const SLOWEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Each command operator of access logs, written in a way that Envoy takes.
+pub fn log_operators() -> impl Iterator<Item = String> {
+    operators::examples()
+}
+
+/// Reads one telemetry into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
+    let level = level::read(&mut table);
+    let access_log = table.optional("access_log", read_access_log);
+    let tracing = table.optional("tracing", read_tracing);
+    let says_something = match (&access_log, &tracing) {
+        (Ok(None), Ok(None)) => Err(says_nothing(&table)),
+        _ => Ok(()),
+    };
+    if let Ok(id) = id {
+        let level = level.level(&id, part);
+        let telemetry = match (level, access_log, tracing, says_something) {
+            (Ok(level), Ok(access_log), Ok(tracing), Ok(())) => Ok(Telemetry {
+                namespace: id.namespace.clone(),
+                name: id.name.clone(),
+                level,
+                access_log,
+                tracing,
+                spot: id.spot.clone(),
+            }),
+            _ => Err(Told),
+        };
+        part.telemetries.push(&id, telemetry);
+    }
+    table.finish();
+}
+
+fn says_nothing(table: &Table<'_>) -> Told {
+    let message = "a telemetry needs `access_log` or `tracing`";
+    let finding = Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
+    table.tell(finding.label("says nothing").help("`access_log = {}` logs to standard output"))
+}
+
+fn read_access_log(value: Value<'_>) -> Result<AccessLog, Told> {
+    let mut table = value.table("an access log")?;
+    let format = table.optional("format", format::read);
+    let sink = table.optional("sink", sink::read);
+    let filter = table.optional("filter", read_filter);
+    table.finish();
+    Ok(AccessLog {
+        format: format?.unwrap_or_else(LogFormat::default),
+        sink: sink?.unwrap_or_else(LogSink::default),
+        filter: filter?,
+    })
+}
+
+fn read_filter(value: Value<'_>) -> Result<LogFilter, Told> {
+    let mut table = value.table("a filter of an access log")?;
+    let status = table.optional("status_at_least", |value| {
+        let status = value.integer(codes::INVALID_VALUE, 100..=599)?;
+        u16::try_from(status).map_err(|_| Told)
+    });
+    let slower = table.optional("slower_than", |value| {
+        let duration = duration::read(value, &(Duration::ZERO..=SLOWEST))?;
+        u32::try_from(duration.as_millis()).map_err(|_| Told)
+    });
+    let (status_at_least, slower_than_ms) = (status?, slower?);
+    if status_at_least.is_none() && slower_than_ms.is_none() {
+        let told = table.missing("status_at_least");
+        table.finish();
+        return Err(told);
+    }
+    table.finish();
+    Ok(LogFilter { status_at_least, slower_than_ms })
+}
+
+fn read_tracing(value: Value<'_>) -> Result<Tracing, Told> {
+    let mut table = value.table("tracing")?;
+    let collector = table.required("open_telemetry", sink::read_collector);
+    let sampling = table.required("sampling_percent", |value| value.percent().map(Sampling));
+    let service_name =
+        table.optional("service_name", |value| value.text(SERVICE_NAME).map(Arc::from));
+    table.finish();
+    Ok(Tracing { collector: collector?, sampling: sampling?, service_name: service_name? })
+}
+
+/// Tells of telemetries that cannot both hold, and of one that is about nobody's sidecar.
+pub(super) fn check(draft: &mut Draft<'_>) {
+    let mut findings = Vec::new();
+    let mut said = BTreeMap::new();
+    for one in draft.telemetries.iter() {
+        let settings = [
+            one.access_log.as_ref().map(|_| "access_log"),
+            one.tracing.as_ref().map(|_| "tracing"),
+        ];
+        for setting in settings.into_iter().flatten() {
+            let first = *said.entry((&one.level, setting)).or_insert(one);
+            if !std::ptr::eq(first, one) {
+                findings.push(said_twice(one, first, setting));
+            }
+        }
+        findings.extend(has_no_sidecar(draft, one));
+    }
+    draft.findings.extend(findings);
+}
+
+fn said_twice(one: &Telemetry, first: &Telemetry, setting: &str) -> Finding {
+    let Telemetry { level, spot, .. } = one;
+    let message = format!("two telemetries say `{setting}` for {level}");
+    Finding::error(codes::TELEMETRY_TWICE, Some(spot.clone()), message)
+        .label("says it again")
+        .related(first.spot.clone(), "says it first")
+        .help("take it out of one of them")
+}
+
+/// A part of a service has the sidecars of the whole; nobody's is in front of an external one.
+fn has_no_sidecar(draft: &Draft<'_>, one: &Telemetry) -> Option<Finding> {
+    let Level::Service(name) = &one.level else { return None };
+    let key: (Name, Name) = (name.namespace.clone(), name.name.clone());
+    let service = draft.services.get(&key)?;
+    let why = if service.external.is_some() {
+        "it is outside of the mesh: its callers tell of calls, by their own telemetry".to_owned()
+    } else if service.is_subset() {
+        format!("it is a part of `{}`: say it of that", service.served_as().name)
+    } else {
+        return None;
+    };
+    let spot: Spot = one.spot.clone();
+    let message = format!("no sidecar is in front of service `{}`", name.name);
+    let finding = Finding::warning(codes::TELEMETRY_OF_NOBODY, Some(spot), message);
+    Some(finding.label("says nothing of anybody").help(why))
+}

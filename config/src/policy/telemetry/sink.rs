@@ -1,0 +1,123 @@
+//! Where entries of an access log go, and who takes what sidecars tell.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ironmesh_catalog::{Collector, Hostname, LogSink, Name};
+
+use super::format;
+use crate::codes;
+use crate::table::{Table, Told, Value};
+
+/// The characters of the path of a file, and of the name of an attribute, at most.
+const PATH: usize = 4096;
+const ATTRIBUTE: usize = 255;
+
+/// How many attributes a record may have.
+const MOST_ATTRIBUTES: usize = 64;
+
+/// What a key says that may be left out, and where.
+type Read<'a, T> = Result<Option<(T, Value<'a>)>, Told>;
+
+/// Reads a sink: the word `stdout`, or a table.
+pub(super) fn read(value: Value<'_>) -> Result<LogSink, Told> {
+    if !value.is_table() {
+        return value.word("sink", &[("stdout", ())]).map(|()| LogSink::Stdout);
+    }
+    let mut table = value.table("a sink of an access log")?;
+    let file = table.optional("file", |value| Ok((read_path(value)?, value)));
+    let collector = table.optional("open_telemetry", read_collector);
+    let attributes = table.optional("attributes", |value| Ok((read_attributes(value)?, value)));
+    let sink = which(&table, file, collector, attributes);
+    table.finish();
+    sink
+}
+
+/// The one sink that is named.
+fn which<'a>(
+    table: &Table<'_>,
+    file: Read<'a, Arc<str>>,
+    collector: Result<Option<Collector>, Told>,
+    attributes: Read<'a, BTreeMap<Arc<str>, Arc<str>>>,
+) -> Result<LogSink, Told> {
+    match (file?, collector?, attributes?) {
+        (None, None, _) => Err(table.missing("file")),
+        (Some((_, file)), Some(_), _) => {
+            let message = "an access log goes to a file or to a collector, not to both";
+            let finding = file.error(codes::INVALID_VALUE, message).label("and to a collector");
+            Err(file.tell(finding.help("take `file` out, or `open_telemetry`")))
+        }
+        (Some(_), None, Some((_, attributes))) => {
+            let message = "`attributes` are those of records that go to a collector";
+            let finding = attributes.error(codes::INVALID_VALUE, message).label("goes to a file");
+            Err(attributes.tell(finding.help("say them in `format`, as JSON")))
+        }
+        (Some((file, _)), None, None) => Ok(LogSink::File(file)),
+        (None, Some(collector), attributes) => {
+            let attributes = attributes.map(|(attributes, _)| attributes).unwrap_or_default();
+            Ok(LogSink::OpenTelemetry { collector, attributes })
+        }
+    }
+}
+
+fn read_path(value: Value<'_>) -> Result<Arc<str>, Told> {
+    let path = value.text(PATH)?;
+    if path.starts_with('/') && !path.ends_with('/') {
+        return Ok(path.into());
+    }
+    let message = format!("`file` must be the whole path of a file: `{path}`");
+    let finding = value.error(codes::INVALID_VALUE, message).label("no such path");
+    Err(value.tell(finding.help("write it as in `/var/log/envoy/access.log`")))
+}
+
+fn read_attributes(value: Value<'_>) -> Result<BTreeMap<Arc<str>, Arc<str>>, Told> {
+    let table = value.table("attributes of records")?;
+    let entries: Vec<_> = table.entries().collect();
+    if entries.is_empty() {
+        let finding = value.error(codes::EMPTY_LIST, "`attributes` is empty").label("empty");
+        return Err(value.tell(finding.help("leave it out for none")));
+    }
+    if entries.len() > MOST_ATTRIBUTES {
+        let message = format!("a record has at most {MOST_ATTRIBUTES} attributes");
+        return Err(value.tell(value.error(codes::TOO_LARGE, message).label("too many")));
+    }
+    let read = entries.into_iter().map(|(_, value)| {
+        let name = value.key();
+        if name.is_empty() || name.chars().count() > ATTRIBUTE || name.contains(char::is_control) {
+            let message = format!(
+                "the name of an attribute must be 1 to {ATTRIBUTE} characters without control \
+                 characters"
+            );
+            return Err(value.tell(value.error(codes::INVALID_VALUE, message).label("is not")));
+        }
+        Ok((Arc::from(name), format::read_text(value)?))
+    });
+    let read: Vec<Result<_, Told>> = read.collect();
+    read.into_iter().collect()
+}
+
+/// Reads a collector: `{ host, port }`.
+pub(super) fn read_collector(value: Value<'_>) -> Result<Collector, Told> {
+    let mut table = value.table("a collector")?;
+    let host = table.required("host", read_host);
+    let port = table.optional("port", Value::port);
+    table.finish();
+    Ok(Collector { host: host?, port: port?.unwrap_or(Collector::PORT) })
+}
+
+fn read_host(value: Value<'_>) -> Result<Arc<str>, Told> {
+    let text = value.string()?;
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.to_string().into());
+    }
+    if let Some(name) = Hostname::new(text).ok().filter(|name| !name.is_wildcard()) {
+        return Ok(name.as_str().into());
+    }
+    if let Ok(name) = Name::new(text) {
+        return Ok(name.as_str().into());
+    }
+    let message = format!("`host` must be an IP address or a hostname: `{text}`");
+    let finding = value.error(codes::INVALID_VALUE, message).label("neither");
+    Err(value.tell(finding.help("write it as in `otel.example.com`; the port is a key of its own")))
+}

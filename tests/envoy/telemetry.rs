@@ -1,0 +1,375 @@
+//! Telemetry: access logs and traces that arrive, what it costs to switch them on, and what becomes of
+//! calls when nobody takes them.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use http::Method;
+use ironmesh_tests::collector::Span;
+use ironmesh_tests::{
+    App, Collector, Envoy, Http1Connection, Ledger, Load, Mesh, Programs, ProxyOptions,
+    TcpConnection, eventually,
+};
+use serde_json::{Value, json};
+
+use crate::bookstore::{endpoint_known, expect};
+
+const SERVICES: &str = r#"
+[[service]]
+name = "store"
+ports = [
+  { name = "web", port = 80, protocol = "http2", target_port = 8080 },
+  { name = "ledger", port = 3306, protocol = "tcp" },
+]
+
+# By the same sidecar.
+[[service]]
+name = "archive"
+ports = [{ name = "journal", port = 3307, protocol = "tcp" }]
+
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[tcp_route]]
+name = "all"
+
+[[traffic_target]]
+name = "store"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }, { kind = "TCPRoute", name = "all" }]
+
+[[traffic_target]]
+name = "archive"
+destination = { name = "archive" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "TCPRoute", name = "all" }]
+"#;
+
+const WEB: u16 = 8000;
+const LEDGER: u16 = 3306;
+const JOURNAL: u16 = 3307;
+
+/// A store with an archive behind the same sidecar, and one who calls both.
+struct Place {
+    mesh: Mesh,
+    _apps: (App, Ledger, Ledger),
+    store: Envoy,
+    buyer: Envoy,
+}
+
+impl Place {
+    /// With this file `telemetry.toml`, which knows where a collector is to be.
+    async fn open(telemetry: impl Fn(SocketAddr) -> String) -> Option<Self> {
+        let programs = Programs::find()?;
+        let mesh = Mesh::start(&programs, &[("services.toml", SERVICES)]).await;
+        let collector = collector(&mesh);
+        mesh.write_policy("telemetry.toml", &telemetry(collector));
+        let at = |port| mesh.loopback().socket(31, port);
+        let apps = (
+            App::http2("store", at(8080)).await,
+            Ledger::start("store", at(3306)).await,
+            Ledger::start("archive", at(3307)).await,
+        );
+        let store = ProxyOptions::new("default/store", 31).also("default/archive").drain_seconds(2);
+        let store = mesh.envoy(&store).await;
+        let buyer = ProxyOptions::new("default/buyer", 51)
+            .upstream("default/store:80=8000")
+            .upstream("default/store:3306=3306")
+            .upstream("default/archive:3307=3307")
+            .drain_seconds(2);
+        let buyer = mesh.envoy(&buyer).await;
+        for port in ["store|80", "store|3306", "archive|3307"] {
+            endpoint_known(&buyer, &format!("default/{port}")).await;
+        }
+        Some(Self { mesh, _apps: apps, store, buyer })
+    }
+
+    /// Calls the store until it answers, with these headers.
+    async fn call(&self, path: &str, headers: &[(&str, &str)]) -> Value {
+        let all: Vec<_> = [("host", "store")].into_iter().chain(headers.iter().copied()).collect();
+        eventually("an answer", async || {
+            let mut connection = Http1Connection::connect(self.buyer.socket(WEB)).await?;
+            let response = connection.request(Method::GET, path, &all).await?;
+            expect(&response, 200)?;
+            anyhow::Ok(response.json())
+        })
+        .await
+    }
+
+    async fn calm(&self) {
+        for envoy in [&self.store, &self.buyer] {
+            envoy.assert_calm().await;
+        }
+    }
+}
+
+/// Where the collector of a mesh is to be.
+fn collector(mesh: &Mesh) -> SocketAddr {
+    mesh.loopback().socket(61, 4317)
+}
+
+/// A connection to a ledger on which it has spoken.
+async fn ledger(envoy: &Envoy, port: u16) -> TcpConnection {
+    eventually("the ledger to speak", async || {
+        let mut connection = TcpConnection::connect(envoy.socket(port)).await?;
+        connection.line().await?;
+        anyhow::Ok(connection)
+    })
+    .await
+}
+
+/// Telemetry that tells a collector of everything.
+fn everything(name: &str, about: &str, collector: SocketAddr) -> String {
+    let (host, port) = (collector.ip(), collector.port());
+    format!(
+        r#"
+[[telemetry]]
+name = "{name}"
+{about}
+[telemetry.access_log]
+format = '{{"path": "%PATH(NQ)%", "status": "%RESPONSE_CODE%", "bytes": "%BYTES_RECEIVED%"}}'
+[telemetry.access_log.sink]
+open_telemetry = {{ host = "{host}", port = {port} }}
+attributes = {{ caller = "%DOWNSTREAM_PEER_URI_SAN%", chain = "%FILTER_CHAIN_NAME%" }}
+[telemetry.tracing]
+open_telemetry = {{ host = "{host}", port = {port} }}
+sampling_percent = 100
+"#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_both_sides_tell_of_calls_arrives() {
+    let Some(place) = Place::open(|at| everything("all", "scope = \"mesh\"", at)).await else {
+        return;
+    };
+    let collector = Collector::start(collector(&place.mesh)).await;
+    let asked = place.call("/books/1?secret=1", &[]).await;
+    let traceparent = asked["headers"]["traceparent"].as_str().unwrap().to_owned();
+    let trace = traceparent.split('-').nth(1).unwrap().to_owned();
+    let mut connection = ledger(&place.buyer, LEDGER).await;
+    connection.exchange("one").await.unwrap();
+    drop(connection);
+
+    let spans = eventually("both spans", async || {
+        let spans = collector.spans().into_iter().filter(|span| span.trace == trace);
+        let spans: Vec<Span> = spans.collect();
+        if spans.len() == 2 {
+            Ok(spans)
+        } else {
+            Err(format!(
+                "{:?} {:#?}",
+                collector.spans(),
+                place.store.stats("telemetr|tracing").await
+            ))
+        }
+    })
+    .await;
+    let of = |service: &str| spans.iter().find(|span| span.service == service).unwrap();
+    let (client, server) = (of("buyer.default"), of("store.default"));
+    assert_eq!((client.kind, server.kind), (3, 2));
+    assert_eq!(server.parent, client.id);
+    assert_eq!(client.parent, "");
+    assert!(traceparent.contains(&server.id), "{traceparent}: {server:?}");
+
+    let records = eventually("what both say of the request and of the connection", async || {
+        let records = collector.records();
+        let told: BTreeSet<_> =
+            records.iter().map(|one| (one.service.as_str(), one.body["status"] == "200")).collect();
+        if told.len() == 4 { Ok(records) } else { Err(format!("{records:#?}")) }
+    })
+    .await;
+    let request =
+        records.iter().find(|one| one.service == "store.default" && one.body["path"] == "/books/1");
+    let request = request.unwrap();
+    assert_eq!(request.attributes["caller"], "spiffe://mesh.internal/ns/default/sa/buyer");
+    assert_eq!(request.attributes["chain"], "inbound|default/store|80");
+    let connection = |one: &&ironmesh_tests::collector::Record| one.body["status"] == "0";
+    let connections: Vec<_> = records.iter().filter(connection).collect();
+    assert!(connections.iter().any(|one| one.body["bytes"] == "4"), "{connections:#?}");
+    place.calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_in_a_file_has_what_its_filter_lets_through_in_the_usual_fields() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store.log");
+    let telemetry = format!(
+        "[[telemetry]]\nname = \"log\"\nservice = \"store\"\n[telemetry.access_log]\n\
+         sink = {{ file = \"{}\" }}\nfilter = {{ status_at_least = 201 }}\n",
+        file.display()
+    );
+    let plain = telemetry.replace("filter =", "# filter =");
+    let Some(place) = Place::open(|_| telemetry.clone()).await else { return };
+    place.call("/filtered", &[]).await;
+    // The other file of policy is in force when its first call is told of.
+    place.mesh.write_policy("telemetry.toml", &plain);
+    let lines = eventually("a line", async || {
+        place.call("/books/1?secret=1", &[("user-agent", "test")]).await;
+        let text = fs_err::read_to_string(&file)?;
+        anyhow::ensure!(!text.is_empty(), "nothing yet");
+        anyhow::Ok(text)
+    })
+    .await;
+    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    for (key, value) in [
+        ("method", json!("GET")),
+        ("path", json!("/books/1")),
+        ("response_code", json!(200)),
+        ("user_agent", json!("test")),
+        ("upstream_cluster", json!("default/store|80|local")),
+        ("requested_server_name", json!("80.store.default.mesh.internal")),
+    ] {
+        assert_eq!(line[key], value, "{key} in {line:#}");
+    }
+    assert!(!lines.contains("filtered") && !lines.contains("secret"), "{lines}");
+    place.calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_cannot_widen_what_is_sampled() {
+    let nothing = |at| everything("all", "scope = \"mesh\"", at).replace("= 100\n", "= 0\n");
+    let Some(place) = Place::open(nothing).await else { return };
+    let collector = Collector::start(collector(&place.mesh)).await;
+    let forced = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let traceparent = format!("00-{forced}-00f067aa0ba902b7-01");
+    // The fourteenth digit of a request's id says `forced` to Envoy.
+    let id = ("x-request-id", "11111111-1111-a111-8111-111111111111");
+    let claims = [
+        ("x-envoy-force-trace", "1"),
+        id,
+        ("x-client-trace-id", "1"),
+        ("traceparent", &*traceparent),
+    ];
+    let mut traces = BTreeSet::new();
+    for claim in claims.iter().map(std::slice::from_ref).chain([&claims[..]]) {
+        let asked = place.call("/", claim).await;
+        let trace = asked["headers"]["traceparent"].as_str().unwrap().split('-').nth(1).unwrap();
+        traces.insert(trace.to_owned());
+    }
+    assert!(traces.contains(forced), "what came is passed on: {traces:?}");
+
+    place.mesh.write_policy(
+        "telemetry.toml",
+        &everything("all", "scope = \"mesh\"", collector_of(&place)),
+    );
+    eventually("a span", async || {
+        place.call("/", &[]).await;
+        if collector.spans().is_empty() { Err("none") } else { Ok(()) }
+    })
+    .await;
+    let told: Vec<_> =
+        collector.spans().into_iter().filter(|span| traces.contains(&span.trace)).collect();
+    assert!(told.is_empty(), "{told:#?}");
+    place.calm().await;
+}
+
+fn collector_of(place: &Place) -> SocketAddr {
+    collector(&place.mesh)
+}
+
+/// What switching telemetry on costs: of the service's own chains, and of nobody else's, connections are
+/// drained. No request is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn switching_telemetry_on_drains_the_chains_of_its_service_alone() {
+    let Some(place) = Place::open(|_| String::new()).await else { return };
+    let collector = Collector::start(collector(&place.mesh)).await;
+    let mut journal = ledger(&place.buyer, JOURNAL).await;
+    let mut books = ledger(&place.buyer, LEDGER).await;
+    let load = Load::start(place.buyer.socket(WEB), "store", "/");
+    let at = collector_of(&place);
+    place.mesh.write_policy("telemetry.toml", &everything("store", "service = \"store\"", at));
+    eventually("the store to tell", async || {
+        let spans = collector.spans();
+        if spans.iter().any(|span| span.service == "store.default") {
+            Ok(())
+        } else {
+            Err(format!("{spans:?}"))
+        }
+    })
+    .await;
+    eventually("the drained connection to end", async || {
+        books.exchange("one").await.err().ok_or("still open")
+    })
+    .await;
+    journal.exchange("one").await.unwrap();
+    load.finish().await.assert_undisturbed();
+    assert!(place.store.stat("listener_manager.listener_in_place_updated").await > 0);
+    assert!(collector.spans().iter().all(|span| span.service == "store.default"));
+    for envoy in [&place.store, &place.buyer] {
+        assert_eq!(envoy.sum("upstream_rq_retry$").await, 0);
+    }
+
+    // That of the buyer drains its own listeners: its applications connect again, and lose nothing.
+    let load = Load::start(place.buyer.socket(WEB), "store", "/");
+    let both = everything("all", "scope = \"mesh\"", at);
+    place.mesh.write_policy("telemetry.toml", &both);
+    eventually("the buyer to tell", async || {
+        let spans = collector.spans();
+        if spans.iter().any(|span| span.service == "buyer.default") {
+            Ok(())
+        } else {
+            Err(spans.len())
+        }
+    })
+    .await;
+    let report = load.finish().await;
+    assert_eq!(report.failed, 0, "{:#?}", report.failures);
+    assert!(report.reconnects > 0, "nothing was drained");
+    place.calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_away_or_silent_holds_nothing_up() {
+    let Some(place) = Place::open(|at| everything("all", "scope = \"mesh\"", at)).await else {
+        return;
+    };
+    place.call("/", &[]).await;
+    let load = Load::start(place.buyer.socket(WEB), "store", "/");
+    let load = load.with_stream(place.buyer.socket(WEB), "store").await.unwrap();
+    let load = load.with_connection(place.buyer.socket(LEDGER)).await.unwrap();
+    let at = collector_of(&place);
+    // (Envoy has no colon in the names of its stats.)
+    let stat = |name: &str| format!("cluster.telemetry|{}_{}.{name}", at.ip(), at.port());
+    // First nobody is there; then one who takes what he is told and says nothing; then nobody again.
+    eventually("attempts to tell", async || {
+        let failed = place.store.stat(&stat("upstream_cx_connect_fail")).await;
+        if failed > 0 { Ok(()) } else { Err(failed) }
+    })
+    .await;
+    let silent = Collector::start_silent(at).await;
+    eventually("calls that nobody answers", async || {
+        let calls = silent.calls();
+        if calls > 5 { Ok(()) } else { Err(calls) }
+    })
+    .await;
+    let asked = load.requests();
+    eventually("load in the meantime", async || {
+        if load.requests() > asked + 1000 { Ok(()) } else { Err(load.requests()) }
+    })
+    .await;
+    drop(silent);
+    // And whoever comes back is told again.
+    let collector =
+        eventually("the address to be free", async || std::net::TcpListener::bind(at).map(drop));
+    collector.await;
+    let collector = Collector::start(at).await;
+    eventually("records and spans", async || {
+        let (records, spans) = (collector.records().len(), collector.spans().len());
+        if records > 0 && spans > 0 { Ok(()) } else { Err(format!("{records} and {spans}")) }
+    })
+    .await;
+    load.finish().await.assert_undisturbed();
+    for envoy in [&place.store, &place.buyer] {
+        assert_eq!(envoy.sum("default/store.*upstream_rq_retry$").await, 0);
+        // What is under way is bounded.
+        let under_way = envoy.stat(&stat("upstream_rq_active")).await;
+        assert!(under_way <= 64, "{under_way}");
+    }
+    place.calm().await;
+}

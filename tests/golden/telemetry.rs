@@ -1,0 +1,89 @@
+//! What the loader takes in the format of an access log, Envoy takes: it would refuse the whole listener
+//! otherwise, and all chains in it.
+
+use ironmesh_config::policy::log_operators;
+use ironmesh_config::{Document, load_documents};
+use ironmesh_tests::programs::require_envoy;
+use serde_json::{Value, json};
+
+use crate::envoy;
+
+/// Formats that are refused, each for another reason.
+const REFUSED: [&str; 14] = [
+    "%NOPE%",
+    "%NOPE(x)%",
+    "5 % of it",
+    "%PROTOCOL",
+    "%req(a)%",
+    "%REQ%",
+    "%REQ(a?b?c)%",
+    "%REQ(a b)%",
+    "%REQ(a):x%",
+    "%DURATION(x)%",
+    "%DURATION:3%",
+    "%START_TIME(%Y%n)%",
+    "%PATH(XQ)%",
+    "%REQUESTED_SERVER_NAME(x)%",
+];
+
+#[test]
+fn envoy_takes_every_operator_that_the_loader_takes() {
+    let Some(program) = require_envoy() else { return };
+    let operators: Vec<String> = log_operators().collect();
+    assert!(operators.len() > 100, "only {} operators", operators.len());
+    let text = format!("{} 100%%", operators.join(" "));
+    assert!(is_taken(&text), "{text}");
+    envoy::validate(&program, &bootstrap(&text)).unwrap_or_else(|refusal| panic!("{refusal}"));
+}
+
+#[test]
+fn envoy_refuses_what_the_loader_refuses() {
+    let Some(program) = require_envoy() else { return };
+    for text in REFUSED {
+        assert!(!is_taken(text), "{text}");
+        assert!(envoy::validate(&program, &bootstrap(text)).is_err(), "{text}");
+    }
+    envoy::validate(&program, &bootstrap("%DURATION%")).unwrap();
+}
+
+/// Whether the loader takes a format. (It is cut where it is longer than one may be.)
+fn is_taken(format: &str) -> bool {
+    let parts: Vec<&str> = format.split_inclusive(' ').collect();
+    parts.chunks(50).all(|some| {
+        let format = some.concat();
+        let text = format!("[[telemetry]]\nname = \"t\"\naccess_log.format = '{format}'\n");
+        load_documents([Document::new("p.toml", text)]).specification.is_some()
+    })
+}
+
+/// An Envoy that logs in this format.
+fn bootstrap(format: &str) -> Value {
+    json!({ "static_resources": {
+        "clusters": [{ "name": "nowhere" }],
+        "listeners": [{
+            "name": "logged",
+            "address": { "socketAddress": { "address": "127.0.0.1", "portValue": 0 } },
+            "filterChains": [{ "filters": [{
+                "name": "envoy.filters.network.tcp_proxy",
+                "typedConfig": {
+                    "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+                    "statPrefix": "logged",
+                    "cluster": "nowhere",
+                    "accessLog": [{
+                        "name": "envoy.access_loggers.stdout",
+                        "typedConfig": {
+                            "@type": "type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+                            "logFormat": {
+                                "textFormatSource": { "inlineString": format },
+                                "formatters": [{
+                                    "name": "envoy.formatter.req_without_query",
+                                    "typedConfig": { "@type": "type.googleapis.com/envoy.extensions.formatter.req_without_query.v3.ReqWithoutQuery" },
+                                }],
+                            },
+                        },
+                    }],
+                },
+            }] }],
+        }],
+    }})
+}

@@ -1,0 +1,277 @@
+//! An OpenTelemetry collector: it keeps the log records and the spans that it is told by OTLP over gRPC.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use ironmesh_xds_wire::pb::opentelemetry::proto::common::v1::{AnyValue, KeyValue, any_value};
+use parking_lot::Mutex;
+use prost::Message;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// A collector, for as long as this value lives.
+#[derive(Debug)]
+pub struct Collector {
+    told: Arc<Told>,
+    task: AbortHandle,
+}
+
+/// What it was told.
+#[derive(Debug, Default)]
+struct Told {
+    is_silent: bool,
+    records: Mutex<Vec<Record>>,
+    spans: Mutex<Vec<Span>>,
+    calls: Mutex<u64>,
+}
+
+/// A log record.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// `service.name` of who tells it.
+    pub service: String,
+    /// Its body.
+    pub body: Value,
+    /// Its attributes.
+    pub attributes: BTreeMap<String, Value>,
+}
+
+/// A span.
+#[derive(Debug, Clone)]
+pub struct Span {
+    /// `service.name` of who tells it.
+    pub service: String,
+    /// The trace that it is of, in hexadecimal digits, as `traceparent` has it.
+    pub trace: String,
+    /// Its own id.
+    pub id: String,
+    /// That of the span around it; empty where there is none.
+    pub parent: String,
+    /// Whether it is that of a server (2) or of a client (3).
+    pub kind: i32,
+}
+
+impl Collector {
+    /// Starts one.
+    pub async fn start(address: SocketAddr) -> Self {
+        Self::start_with(address, Told::default()).await
+    }
+
+    /// Starts one that takes calls and never answers.
+    pub async fn start_silent(address: SocketAddr) -> Self {
+        Self::start_with(address, Told { is_silent: true, ..Told::default() }).await
+    }
+
+    async fn start_with(address: SocketAddr, told: Told) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let told = Arc::new(told);
+        let task = tokio::spawn(accept(listener, Arc::clone(&told))).abort_handle();
+        Self { told, task }
+    }
+
+    /// The records so far.
+    pub fn records(&self) -> Vec<Record> {
+        self.told.records.lock().clone()
+    }
+
+    /// The spans so far.
+    pub fn spans(&self) -> Vec<Span> {
+        self.told.spans.lock().clone()
+    }
+
+    /// How often it was called.
+    pub fn calls(&self) -> u64 {
+        *self.told.calls.lock()
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, told: Arc<Told>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let told = Arc::clone(&told);
+        connections.spawn(async move {
+            let service = service_fn(|request| answer(Arc::clone(&told), request));
+            let server = http2::Builder::new(TokioExecutor::new());
+            // How a connection ends is the client's affair.
+            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+type Body = StreamBody<tokio_stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
+
+async fn answer(
+    told: Arc<Told>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, hyper::Error> {
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await?.to_bytes();
+    *told.calls.lock() += 1;
+    if told.is_silent {
+        pending::<()>().await;
+    }
+    // A message of gRPC stands behind a flag (not compressed) and four bytes of its length.
+    let message = body.slice(5..);
+    match &*path {
+        "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => told.take_logs(message),
+        "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => told.take_spans(message),
+        other => panic!("a collector is not called at {other}"),
+    }
+    let trailers = HeaderMap::from_iter([(
+        http::HeaderName::from_static("grpc-status"),
+        HeaderValue::from_static("0"),
+    )]);
+    let frames = vec![Ok(Frame::data(Bytes::from_static(&[0; 5]))), Ok(Frame::trailers(trailers))];
+    let response = Response::builder().header("content-type", "application/grpc");
+    Ok(response.body(StreamBody::new(tokio_stream::iter(frames))).unwrap())
+}
+
+impl Told {
+    fn take_logs(&self, message: Bytes) {
+        let request = otlp::Logs::decode(message).unwrap();
+        for of_resource in request.resources {
+            let service = service(of_resource.resource);
+            for record in of_resource.scopes.into_iter().flat_map(|scope| scope.records) {
+                self.records.lock().push(Record {
+                    service: service.clone(),
+                    body: record.body.map_or(Value::Null, json),
+                    attributes: map(record.attributes),
+                });
+            }
+        }
+    }
+
+    fn take_spans(&self, message: Bytes) {
+        let request = otlp::Traces::decode(message).unwrap();
+        for of_resource in request.resources {
+            let service = service(of_resource.resource);
+            for span in of_resource.scopes.into_iter().flat_map(|scope| scope.spans) {
+                self.spans.lock().push(Span {
+                    service: service.clone(),
+                    trace: hexadecimal(&span.trace_id),
+                    id: hexadecimal(&span.id),
+                    parent: hexadecimal(&span.parent),
+                    kind: span.kind,
+                });
+            }
+        }
+    }
+}
+
+fn service(resource: Option<otlp::Resource>) -> String {
+    let attributes = map(resource.unwrap_or_default().attributes);
+    attributes.get("service.name").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn map(attributes: Vec<KeyValue>) -> BTreeMap<String, Value> {
+    let entry = |one: KeyValue| (one.key, one.value.map_or(Value::Null, json));
+    attributes.into_iter().map(entry).collect()
+}
+
+fn json(value: AnyValue) -> Value {
+    match value.value {
+        Some(any_value::Value::StringValue(text)) => text.into(),
+        Some(any_value::Value::IntValue(number)) => number.into(),
+        Some(any_value::Value::KvlistValue(list)) => {
+            Value::Object(map(list.values).into_iter().collect())
+        }
+        other => panic!("no such value is told: {other:?}"),
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut digits, byte| {
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+/// The messages of OTLP 1.0, as far as they are looked at.
+mod otlp {
+    use ironmesh_xds_wire::pb::opentelemetry::proto::common::v1::{AnyValue, KeyValue};
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct Logs {
+        #[prost(message, repeated, tag = "1")]
+        pub(super) resources: Vec<ResourceLogs>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct ResourceLogs {
+        #[prost(message, optional, tag = "1")]
+        pub(super) resource: Option<Resource>,
+        #[prost(message, repeated, tag = "2")]
+        pub(super) scopes: Vec<ScopeLogs>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct Resource {
+        #[prost(message, repeated, tag = "1")]
+        pub(super) attributes: Vec<KeyValue>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct ScopeLogs {
+        #[prost(message, repeated, tag = "2")]
+        pub(super) records: Vec<LogRecord>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct LogRecord {
+        #[prost(message, optional, tag = "5")]
+        pub(super) body: Option<AnyValue>,
+        #[prost(message, repeated, tag = "6")]
+        pub(super) attributes: Vec<KeyValue>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct Traces {
+        #[prost(message, repeated, tag = "1")]
+        pub(super) resources: Vec<ResourceSpans>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct ResourceSpans {
+        #[prost(message, optional, tag = "1")]
+        pub(super) resource: Option<Resource>,
+        #[prost(message, repeated, tag = "2")]
+        pub(super) scopes: Vec<ScopeSpans>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct ScopeSpans {
+        #[prost(message, repeated, tag = "2")]
+        pub(super) spans: Vec<Span>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct Span {
+        #[prost(bytes = "vec", tag = "1")]
+        pub(super) trace_id: Vec<u8>,
+        #[prost(bytes = "vec", tag = "2")]
+        pub(super) id: Vec<u8>,
+        #[prost(bytes = "vec", tag = "4")]
+        pub(super) parent: Vec<u8>,
+        #[prost(int32, tag = "6")]
+        pub(super) kind: i32,
+    }
+}
