@@ -45,7 +45,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u16 = 16;
+const PARTS: u32 = 17;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -261,8 +261,8 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
 }
 
 /// What becomes other at the next moment: the kinds of things, as bits, and of several things all or one.
-pub(super) fn step() -> impl Strategy<Value = (u16, Option<usize>)> {
-    let parts = prop_oneof![1 => 0..1_u16 << PARTS, 2 => (0..PARTS).prop_map(|part| 1 << part)];
+pub(super) fn step() -> impl Strategy<Value = (u32, Option<usize>)> {
+    let parts = prop_oneof![1 => 0..1_u32 << PARTS, 2 => (0..PARTS).prop_map(|part| 1 << part)];
     (parts, option::of(0..8_usize))
 }
 
@@ -340,8 +340,8 @@ impl Shape {
 
     /// This shape with some parts of another, of several things `only` one or all: the next moment of the
     /// mesh.
-    pub(super) fn with_parts_of(&self, other: &Self, (parts, only): (u16, Option<usize>)) -> Self {
-        let takes = |part: u16| parts & (1 << part) != 0;
+    pub(super) fn with_parts_of(&self, other: &Self, (parts, only): (u32, Option<usize>)) -> Self {
+        let takes = |part: u32| parts & (1 << part) != 0;
         let mut next = self.clone();
         if takes(0) {
             next.groups = some_of(&self.groups, &other.groups, only);
@@ -405,7 +405,7 @@ impl Shape {
         if takes(15) {
             next.telemetry.clone_from(&other.telemetry);
         }
-        if takes(13) {
+        if takes(16) {
             let (ours, other) = (&mut next.outward, &other.outward);
             take_over(&mut ours.egresses, &other.egresses, only);
             each_of(&mut ours.namespaces, &other.namespaces, only, Clone::clone_from);
