@@ -10,7 +10,7 @@ use crate::inbound::LISTENER;
 
 /// The parts of a mesh that say who may call what, and where calls go: route groups, TCP routes, traffic
 /// targets, splits, and the modes of namespaces and of the mesh.
-const RULES: u16 = 0b110_0000_1111;
+const RULES: u32 = 0b110_0000_1111;
 
 /// All that every proxy's inbound listener has, but for the chains of TCP: these are there only while
 /// somebody may call, and count withdrawals.
