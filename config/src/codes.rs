@@ -67,17 +67,16 @@ pub const SAID_TWICE: Code = Code(611);
 /// An upstream traffic setting that can do nothing of what it says.
 pub const IDLE_SETTING: Code = Code(612);
 
+/// An egress to where no proxy lets anybody go.
+pub const NO_WAY_OUT: Code = Code(621);
+/// An egress for accounts whose namespace lets all calls to the outside pass.
+pub const NEEDLESS_EGRESS: Code = Code(622);
 /// Two telemetries that say the same setting of the same services.
 pub const TELEMETRY_TWICE: Code = Code(641);
 /// A format of an access log that Envoy would refuse.
 pub const LOG_FORMAT: Code = Code(642);
 /// A telemetry of a service that no sidecar is in front of.
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
-
-/// An egress to where no proxy lets anybody go.
-pub const NO_WAY_OUT: Code = Code(621);
-/// An egress for accounts whose namespace lets all calls to the outside pass.
-pub const NEEDLESS_EGRESS: Code = Code(622);
 
 /// All of them, in order.
 pub const ALL: [Code; 35] = [
@@ -111,9 +110,9 @@ pub const ALL: [Code; 35] = [
     IDLE_ROUTE,
     SAID_TWICE,
     IDLE_SETTING,
+    NO_WAY_OUT,
+    NEEDLESS_EGRESS,
     TELEMETRY_TWICE,
     LOG_FORMAT,
     TELEMETRY_OF_NOBODY,
-    NO_WAY_OUT,
-    NEEDLESS_EGRESS,
 ];
