@@ -2,6 +2,7 @@
 //! calls are split and how they are treated on their way. It is data; how proxies are told of it is for the compiler to say.
 
 mod access;
+mod exits;
 mod services;
 mod splits;
 mod telemetries;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::Snapshot;
 pub use access::{AccessChange, Turn, Who};
+pub use exits::ExitChange;
 pub use services::ServiceChange;
 pub use splits::SplitChange;
 pub use telemetries::TelemetryChange;
@@ -31,6 +33,9 @@ pub struct Difference {
     pub treatments: Vec<TreatmentChange>,
     /// Telemetry that comes, goes or is another.
     pub telemetries: Vec<TelemetryChange>,
+    /// Who may call what outside of the mesh, and might not before, or the other way round.
+    #[serde(default)]
+    pub exits: Vec<ExitChange>,
 }
 
 /// How something changes.
@@ -65,16 +70,18 @@ impl Difference {
             splits: splits::changes(&before.specification, &after.specification),
             treatments: treatments::changes(&before.specification, &after.specification),
             telemetries: telemetries::changes(&before.specification, &after.specification),
+            exits: exits::changes(before, after),
         }
     }
 
     /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
-        let Self { services, access, splits, treatments, telemetries } = self;
+        let Self { services, access, splits, treatments, exits, telemetries } = self;
         services.is_empty()
             && access.is_empty()
             && splits.is_empty()
             && treatments.is_empty()
+            && exits.is_empty()
             && telemetries.is_empty()
     }
 }

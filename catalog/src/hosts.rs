@@ -54,7 +54,7 @@ pub fn is_passed_through(service: &Service) -> bool {
 
 /// Whether a host, with or without a port, is that of a service of the mesh, or could be: no external
 /// service has it, whether the caller may call that one or not.
-fn is_of_the_mesh(snapshot: &Snapshot, host: &str) -> bool {
+pub fn is_of_the_mesh(snapshot: &Snapshot, host: &str) -> bool {
     let name = host.split(':').next().unwrap_or(host);
     let domain = snapshot.mesh.domain.as_str();
     let is_below =

@@ -12,11 +12,13 @@ pub mod certificate;
 pub mod codes;
 pub mod difference;
 pub mod endpoint;
+pub mod exits;
 pub mod finding;
 pub mod grants;
 pub mod hosts;
 pub mod http_routes;
 pub mod identity;
+pub mod ip_range;
 pub mod name;
 pub mod policy;
 pub mod policy_record;
@@ -38,25 +40,22 @@ pub use endpoint::{
     Application, Discovered, Endpoint, EndpointPlace, Health, KeptEndpoints, Labels, Locality,
     MeshEndpoint, Provider, Transport,
 };
+pub use exits::{Exit, ExitByAddress, Exits};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
+pub use ip_range::IpRange;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::telemetry::{
     AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,
 };
 pub use policy::{
-    Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Entry, Fault,
-    GlobalHttpLimit, HeaderCondition, HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup,
-    IdentityBinding, Level, LimitedRoute, LocalHttpLimit, Method, Namespace, OutlierDetection,
-    PathRegex, Percent, Rate, RateLimitService, RateUnit, Reach, Retries, Retry, RetryDestination,
-    RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute,
-    TrafficSplit, TrafficTarget, UpstreamTrafficSetting, Wanted,
+    Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Egress, EgressMode, EgressPort, EgressProtocol, Entry, Fault, GlobalHttpLimit, HeaderCondition, HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Level, LimitedRoute, LocalHttpLimit, Method, Namespace, OutlierDetection, PathRegex, Percent, Rate, RateLimitService, RateUnit, Reach, Retries, Retry, RetryDestination, RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting, Wanted,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{
-    CertificateState, JoinRecord, Participation, Proxy, ProxyId, ProxyStatement, Revocation,
-    Upstream,
+    CertificateState, HostUpstream, JoinRecord, OutsideHost, Participation, Proxy, ProxyId,
+    ProxyStatement, Revocation, Upstream,
 };
 pub use service::{
     ConsulQuery, EndpointSource, EscapedSlashes, External, Mode, Port, Protocol, Providers,

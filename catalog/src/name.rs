@@ -289,6 +289,12 @@ impl Hostname {
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
+
+    /// Whether `other` is it, or one of the names that it stands for.
+    pub fn covers(&self, other: &Self) -> bool {
+        let is_below = |below| other.0.len() > str::len(below) && other.0.ends_with(below);
+        self == other || self.0.strip_prefix('*').is_some_and(is_below)
+    }
 }
 
 impl fmt::Display for Hostname {
@@ -341,6 +347,30 @@ mod tests {
             assert!(Hostname::new(bad).is_err(), "{bad:?} was taken");
         }
         assert!(Hostname::new("*.example.com").unwrap().is_wildcard());
+    }
+
+    #[test]
+    fn a_hostname_covers_itself_and_a_wildcard_all_below_it() {
+        let covers = |one: &str, other: &str| {
+            Hostname::new(one).unwrap().covers(&Hostname::new(other).unwrap())
+        };
+        for (one, other) in [
+            ("a.example", "a.example"),
+            ("*.a.example", "*.a.example"),
+            ("*.a.example", "b.a.example"),
+            ("*.a.example", "c.b.a.example"),
+            ("*.a.example", "*.b.a.example"),
+        ] {
+            assert!(covers(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("*.a.example", "a.example"),
+            ("*.a.example", "ba.example"),
+            ("*.b.a.example", "*.a.example"),
+            ("b.a.example", "*.a.example"),
+        ] {
+            assert!(!covers(one, other), "{one} {other}");
+        }
     }
 
     #[test]

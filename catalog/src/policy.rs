@@ -8,6 +8,8 @@ mod rate_limit;
 pub mod telemetry;
 mod upstream_traffic_setting;
 
+mod egress;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -29,6 +31,8 @@ pub use upstream_traffic_setting::{
     HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
 };
 
+pub use egress::{Egress, EgressMode, EgressPort, EgressProtocol};
+
 /// A namespace, as far as policy says something of it. One that it says nothing of is there all the same.
 #[derive(Debug, Clone, Eq)]
 pub struct Namespace {
@@ -37,13 +41,16 @@ pub struct Namespace {
     /// What becomes of calls that no policy allows, where a service does not say; what the mesh says where
     /// it is left out.
     pub mode: Option<Mode>,
+    /// What becomes of calls of its accounts to the outside that no policy allows; what the mesh says where
+    /// it is left out.
+    pub egress: Option<EgressMode>,
     /// Where it is written.
     pub spot: Spot,
 }
 
 impl PartialEq for Namespace {
     fn eq(&self, other: &Self) -> bool {
-        (&self.name, self.mode) == (&other.name, other.mode)
+        (&self.name, self.mode, self.egress) == (&other.name, other.mode, other.egress)
     }
 }
 
@@ -283,7 +290,7 @@ impl TrafficSplit {
     }
 }
 
-/// Matches of an HTTP route group in the namespace of the [`TrafficSplit`].
+/// Matches of an HTTP route group in the namespace of the [`TrafficSplit`] or of the [`Egress`].
 #[derive(Debug, Clone, Eq)]
 pub struct SplitMatch {
     /// The HTTP route group.

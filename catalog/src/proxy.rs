@@ -1,5 +1,7 @@
 //! Proxies: what they joined as, what they say of themselves, and how far they have come.
 
+mod outside;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,6 +13,8 @@ use uuid::Uuid;
 
 use crate::endpoint::Labels;
 use crate::name::ServiceName;
+
+pub use outside::{HostUpstream, OutsideHost};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -161,6 +165,9 @@ pub struct ProxyStatement {
     /// The services that its applications call by a local port.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upstreams: Vec<Upstream>,
+    /// The hosts outside of the mesh that its applications call by a local port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostUpstream>,
 }
 
 /// A local port that stands for a service.

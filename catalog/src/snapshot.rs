@@ -20,7 +20,8 @@ use crate::endpoint::{Application, Discovered, Endpoint, Labels, MeshEndpoint};
 use crate::finding::Finding;
 use crate::grants::Grants;
 use crate::identity::TrustDomain;
-use crate::name::{Domain, ServiceAccount, ServiceName, ServicePort};
+use crate::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
+use crate::policy::EgressMode;
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::service::{Mode, Port, Service};
 use crate::specification::MeshSpecification;
@@ -55,6 +56,8 @@ pub struct Inputs {
     pub mesh: Mesh,
     /// What becomes of calls that no policy allows, where a service does not say.
     pub mode: Mode,
+    /// What becomes of calls to the outside that no policy allows, where a namespace does not say.
+    pub egress: EgressMode,
     /// What the operators say.
     pub specification: Arc<MeshSpecification>,
     /// Where processes are.
@@ -77,6 +80,8 @@ pub struct Snapshot {
     pub mesh: Mesh,
     /// What becomes of calls that no policy allows, where a service does not say.
     pub mode: Mode,
+    /// What becomes of calls to the outside that no policy allows, where a namespace does not say.
+    pub egress: EgressMode,
     /// What the operators say.
     pub specification: Arc<MeshSpecification>,
     /// The certificate of each account that a proxy serves.
@@ -113,6 +118,7 @@ impl Snapshot {
         let before = Self {
             mesh: inputs.mesh.clone(),
             mode: inputs.mode,
+            egress: inputs.egress,
             specification: Arc::default(),
             certificates: OrdMap::new(),
             trust_bundle: Arc::clone(&inputs.trust_bundle),
@@ -176,6 +182,7 @@ impl Snapshot {
         let mut snapshot = Self {
             mesh: inputs.mesh,
             mode: inputs.mode,
+            egress: inputs.egress,
             specification: inputs.specification,
             certificates: inputs.certificates,
             trust_bundle: inputs.trust_bundle,
@@ -223,6 +230,7 @@ impl Snapshot {
         Inputs {
             mesh: self.mesh.clone(),
             mode: self.mode,
+            egress: self.egress,
             specification: Arc::clone(&self.specification),
             discovered: self.discovered.clone(),
             records: self.records.clone(),
@@ -330,6 +338,11 @@ impl Snapshot {
         let whole = self.service(service.served_as());
         self.mode_of(service).lets_all_in()
             && whole.is_some_and(|whole| !whole.endpoints.is_registered())
+    }
+
+    /// Whether calls of accounts of `namespace` to the outside pass that no policy allows.
+    pub fn passes_through(&self, namespace: &Name) -> bool {
+        self.specification.egress_of(namespace, self.egress) == EgressMode::Passthrough
     }
 
     /// What becomes of calls of `service` that no policy allows.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::name::{Name, ServiceName};
 use crate::policy::telemetry::Telemetry;
 use crate::policy::{
-    HttpRoute, HttpRouteGroup, IdentityBinding, Namespace, Retry, TcpRoute, TrafficSplit,
-    TrafficTarget, UpstreamTrafficSetting,
+    Egress, EgressMode, HttpRoute, HttpRouteGroup, IdentityBinding, Namespace, Retry, TcpRoute,
+    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 use crate::service::{Mode, Service};
 
@@ -46,6 +46,8 @@ pub struct MeshSpecification {
     /// What sidecars tell of calls, by namespace and name. Of each service and setting one at most is of the
     /// same distance.
     pub telemetries: OrdMap<(Name, Name), Arc<Telemetry>>,
+    /// Who may call what outside of the mesh, by namespace and name.
+    pub egresses: OrdMap<(Name, Name), Arc<Egress>>,
 }
 
 impl MeshSpecification {
@@ -54,6 +56,12 @@ impl MeshSpecification {
     pub fn mode_of(&self, service: &Service, mesh: Mode) -> Mode {
         let of_namespace = || self.namespaces.get(&service.name.namespace)?.mode;
         service.mode.or_else(of_namespace).unwrap_or(mesh)
+    }
+
+    /// What becomes of calls of accounts of `namespace` to the outside that no policy allows: what it says
+    /// itself, else the mesh.
+    pub fn egress_of(&self, namespace: &Name, mesh: EgressMode) -> EgressMode {
+        self.namespaces.get(namespace).and_then(|known| known.egress).unwrap_or(mesh)
     }
 
     /// Whether both say the same of everything but where endpoints are. It costs as much as differs
@@ -76,6 +84,7 @@ impl MeshSpecification {
             && self.retries == other.retries
             && self.upstream_traffic_settings == other.upstream_traffic_settings
             && self.telemetries == other.telemetries
+            && self.egresses == other.egresses
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::finding::Spot;
 use crate::policy::telemetry::Telemetry;
 use crate::policy::{
-    HttpMatch, HttpRoute, HttpRouteGroup, Retry, RouteRule, TcpRoute, TrafficTarget,
+    Egress, HttpMatch, HttpRoute, HttpRouteGroup, Retry, RouteRule, TcpRoute, TrafficTarget,
 };
 use crate::service::Port;
 use crate::specification::MeshSpecification;
@@ -171,6 +171,12 @@ impl Cited {
     pub fn retry(retry: &Retry) -> Self {
         let object = format!("retry `{}/{}`", retry.namespace, retry.name);
         Self { object, spot: retry.spot.clone() }
+    }
+
+    /// An egress.
+    pub fn egress(egress: &Egress) -> Self {
+        let object = format!("egress `{}/{}`", egress.namespace, egress.name);
+        Self { object, spot: egress.spot.clone() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_admin::MAX_REASON;
-use ironmesh_catalog::{Provider, ProxyId, ServiceAccount, ServiceName, Upstream};
+use ironmesh_catalog::{HostUpstream, Provider, ProxyId, ServiceAccount, ServiceName, Upstream};
 
 use crate::explain::{self, Explained};
 
@@ -331,9 +331,10 @@ pub(crate) struct BootstrapArguments {
     /// The address on which its applications listen [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub(crate) app_address: Option<IpAddr>,
-    /// A service that its applications call by a local port; `NS/NAME:PORT` for one port of several
+    /// A service that its applications call by a local port; `NS/NAME:PORT` for one port of several.
+    /// Or a host or an address outside of the mesh, with its port: `api.example.com:443=14443`
     #[arg(long = "upstream", value_name = "NS/NAME=PORT", value_parser = upstream)]
-    pub(crate) upstreams: Vec<Upstream>,
+    pub(crate) upstreams: Vec<Declared>,
     /// Something to say of its endpoints, by which policy may select: the version that they run, say
     #[arg(long = "label", value_name = "NAME=WORD", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
@@ -454,8 +455,27 @@ fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads `NS/NAME=PORT` or `NS/NAME:PORT=PORT`.
-fn upstream(text: &str) -> Result<Upstream, String> {
+/// What a local port is declared to stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// A service.
+    Service(Upstream),
+    /// A host outside of the mesh.
+    Host(HostUpstream),
+}
+
+/// Reads `NS/NAME=PORT`, `NS/NAME:PORT=PORT` or `HOST:PORT=PORT`. Names of services have no dots, hosts and
+/// addresses have some or are in brackets.
+fn upstream(text: &str) -> Result<Declared, String> {
+    let outside = text.split_once('=').map_or(text, |(outside, _)| outside);
+    if outside.contains('.') || outside.starts_with('[') {
+        let host = text.parse().map(Declared::Host);
+        return host.map_err(|error: ironmesh_catalog::InvalidName| error.to_string());
+    }
+    service(text).map(Declared::Service)
+}
+
+fn service(text: &str) -> Result<Upstream, String> {
     let port = |text: &str| match text.parse::<u16>() {
         Ok(port) if port > 0 => Ok(port),
         _ => Err(format!("not a port: `{text}`")),
@@ -490,12 +510,14 @@ mod tests {
 
     #[test]
     fn an_upstream_names_a_service_and_a_local_port() {
-        let read = upstream("shop/bookstore=14001").unwrap();
+        let read = service("shop/bookstore=14001").unwrap();
         assert_eq!(
             (read.service.to_string(), read.port, read.local_port),
             ("shop/bookstore".to_owned(), None, 14001)
         );
-        assert_eq!(upstream("bookstore:80=14001").unwrap().port, Some(80));
+        assert_eq!(service("bookstore:80=14001").unwrap().port, Some(80));
+        let host = upstream("api.example.com:443=14443").unwrap();
+        assert!(matches!(host, Declared::Host(host) if host.authority() == "api.example.com:443"));
         for bad in ["bookstore", "bookstore=", "bookstore=0", "bookstore=70000", "Book=1", "a:b=1"]
         {
             assert!(upstream(bad).is_err(), "{bad}");

@@ -67,6 +67,10 @@ pub const SAID_TWICE: Code = Code(611);
 /// An upstream traffic setting that can do nothing of what it says.
 pub const IDLE_SETTING: Code = Code(612);
 
+/// An egress to where no proxy lets anybody go.
+pub const NO_WAY_OUT: Code = Code(621);
+/// An egress for accounts whose namespace lets all calls to the outside pass.
+pub const NEEDLESS_EGRESS: Code = Code(622);
 /// Two telemetries that say the same setting of the same services.
 pub const TELEMETRY_TWICE: Code = Code(641);
 /// A format of an access log that Envoy would refuse.
@@ -75,7 +79,7 @@ pub const LOG_FORMAT: Code = Code(642);
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
 
 /// All of them, in order.
-pub const ALL: [Code; 33] = [
+pub const ALL: [Code; 35] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -106,6 +110,8 @@ pub const ALL: [Code; 33] = [
     IDLE_ROUTE,
     SAID_TWICE,
     IDLE_SETTING,
+    NO_WAY_OUT,
+    NEEDLESS_EGRESS,
     TELEMETRY_TWICE,
     LOG_FORMAT,
     TELEMETRY_OF_NOBODY,

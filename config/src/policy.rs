@@ -9,7 +9,9 @@
 mod coverage;
 mod damage;
 mod draft;
+mod egress;
 mod endpoints;
+mod exits;
 mod http_route;
 mod http_route_group;
 mod identity_binding;

@@ -5,6 +5,7 @@
 //! it better than a schema could. Tests hold the two together: a key that only one of them knows, or a
 //! value that only one of them takes, fails them.
 
+mod egress;
 mod http_route;
 mod http_route_group;
 mod identity_binding;
@@ -27,7 +28,7 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 11] = [
+pub const KINDS: [&Kind; 12] = [
     &service::KIND,
     &namespace::KIND,
     &http_route_group::KIND,
@@ -39,6 +40,7 @@ pub const KINDS: [&Kind; 11] = [
     &retry::KIND,
     &upstream_traffic_setting::KIND,
     &telemetry::KIND,
+    &egress::KIND,
 ];
 
 /// A kind of object: an array of tables at the top of a document.

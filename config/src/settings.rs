@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ironmesh_catalog::{Domain, Finding, Mode, Name, TrustDomain};
+use ironmesh_catalog::{Domain, EgressMode, Finding, Mode, Name, TrustDomain};
 use toml::de::DeTable;
 
 use crate::codes;
@@ -36,6 +36,8 @@ pub struct Settings {
     pub trust_domain: TrustDomain,
     /// What becomes of calls that no policy allows, where a service does not say.
     pub mode: Mode,
+    /// What becomes of calls to the outside that no policy allows, where a namespace does not say.
+    pub egress: EgressMode,
     /// The folder of the state that survives. Paths are as written.
     pub state: Option<PathBuf>,
     /// Where policy comes from.
@@ -114,6 +116,7 @@ impl Default for Settings {
             trust_domain: TrustDomain::new(domain.clone()),
             domain,
             mode: Mode::Strict,
+            egress: EgressMode::Policy,
             state: None,
             policy: None,
             key_encryption_key: None,
@@ -153,6 +156,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
     let domain = table.optional("domain", read_domain);
     let trust_domain = table.optional("trust_domain", read_domain);
     let mode = table.optional("mode", mode::read);
+    let egress = table.optional("egress", |value| value.word("mode of egress", &EgressMode::ALL));
     let state = table.optional("state", read_path);
     let name = mesh.as_ref().ok().and_then(Clone::clone).unwrap_or(default.mesh);
     let policy = table.optional("policy", |value| policy::read(value, &name));
@@ -172,6 +176,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
         trust_domain: TrustDomain::new(trust_domain?.unwrap_or_else(|| domain.clone())),
         domain,
         mode: mode?.unwrap_or(default.mode),
+        egress: egress?.unwrap_or(default.egress),
         state: state?,
         policy: policy?,
         key_encryption_key: key_encryption_key?,

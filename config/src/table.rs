@@ -94,7 +94,8 @@ impl<'a> Reader<'a> {
 }
 
 /// Keys that SMI and Open Service Mesh spell otherwise than we do, with how.
-const WORDS_OF_YAML: [(&str, &str); 10] = [
+const WORDS_OF_YAML: [(&str, &str); 11] = [
+    ("ip_addresses", "ipAddresses"),
     ("endpoint_labels", "matchLabels"),
     ("num_retries", "numRetries"),
     ("path_regex", "pathRegex"),

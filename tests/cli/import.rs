@@ -37,9 +37,9 @@ spec:
   - { name: buy, pathRegex: /books, methods: [GET] }
 ";
 
-const EGRESS: &str = "\
-apiVersion: policy.openservicemesh.io/v1alpha1
-kind: Egress
+const MESH: &str = "\
+apiVersion: config.openservicemesh.io/v1alpha2
+kind: MeshConfig
 metadata: { name: out, namespace: default }
 spec: { hosts: [example.com] }
 ";
@@ -48,7 +48,7 @@ fn place() -> Option<Place> {
     let place = Place::open()?;
     place.write("services.yaml", SERVICES);
     place.write("target.yaml", TARGET);
-    place.write("egress.yaml", EGRESS);
+    place.write("mesh.yaml", MESH);
     Some(place)
 }
 
@@ -85,10 +85,10 @@ fn yaml_in_the_policy_folder_is_policy_by_the_specification_of_smi() {
     let run = place.run(&["policy", "check", "policy"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("2 services, 1 traffic target, 1 route group"), "{run:?}");
-    place.write("policy/egress.yaml", EGRESS);
+    place.write("policy/mesh.yaml", MESH);
     let run = place.run(&["policy", "check", "policy"]);
     assert_eq!(run.code, 3, "{run:?}");
-    assert!(run.stdout.contains("--> egress.yaml:2:1"), "{run:?}");
+    assert!(run.stdout.contains("--> mesh.yaml:2:1"), "{run:?}");
     let one = place.run(&["policy", "check", "services.yaml"]);
     assert_eq!(one.code, 0, "{one:?}");
 }
@@ -112,10 +112,10 @@ fn where_the_origin_matters_it_is_asked_for() {
 #[test]
 fn what_is_left_out_and_what_is_missing_is_told_on_stderr_and_in_comments() {
     let Some(place) = place() else { return };
-    let run = place.run(&["policy", "import", "egress.yaml", "target.yaml", "--from", "osm"]);
+    let run = place.run(&["policy", "import", "mesh.yaml", "target.yaml", "--from", "osm"]);
     assert_eq!(run.code, 0, "{run:?}");
     for told in [
-        "left out: Egress `default/out` (egress.yaml:2): Egress of Open Service Mesh is not served",
+        "left out: MeshConfig `default/out` (mesh.yaml:2): MeshConfig of Open Service Mesh is not served",
         "not in the input: no service runs as `buyer` in namespace `default`",
         "not in the input: no service runs as `store` in namespace `default`",
         "2 resources carried over; left out: 1, changed: 1, missing: 2",
@@ -123,7 +123,7 @@ fn what_is_left_out_and_what_is_missing_is_told_on_stderr_and_in_comments() {
         assert!(run.stderr.contains(told), "no {told:?} in {run:?}");
     }
     for comment in [
-        "# Left out: Egress `default/out`, egress.yaml:2.",
+        "# Left out: MeshConfig `default/out`, mesh.yaml:2.",
         "#     spec: { hosts: [example.com] }",
         "# - no service runs as `store` in namespace `default`",
     ] {
@@ -132,7 +132,7 @@ fn what_is_left_out_and_what_is_missing_is_told_on_stderr_and_in_comments() {
     let json = place.run(&[
         "policy",
         "import",
-        "egress.yaml",
+        "mesh.yaml",
         "target.yaml",
         "--from",
         "osm",
@@ -143,10 +143,10 @@ fn what_is_left_out_and_what_is_missing_is_told_on_stderr_and_in_comments() {
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json["toml"], run.stdout);
     assert_eq!(json["carried"], 2);
-    assert_eq!(json["left_out"][0]["resource"], "Egress `default/out`");
+    assert_eq!(json["left_out"][0]["resource"], "MeshConfig `default/out`");
     assert_eq!(
         (&json["left_out"][0]["file"], &json["left_out"][0]["line"]),
-        (&"egress.yaml".into(), &2.into())
+        (&"mesh.yaml".into(), &2.into())
     );
     assert_eq!(json["missing"].as_array().unwrap().len(), 2);
 }

@@ -9,6 +9,7 @@ mod ageing;
 mod audit;
 mod authorization;
 mod bookstore;
+mod egress;
 mod endpoints;
 mod external;
 mod first_light;

@@ -96,11 +96,15 @@ impl Shop {
             server = server.also(&format!("default/{name}"));
         }
         let server = mesh.envoy(&server).await;
+        // Nobody is asked there but by those who start one.
+        let names = mesh.loopback().socket(2, 5353);
         let buyer = ProxyOptions::new("default/buyer", 11)
+            .name_server(names)
             .upstream("default/store:14001=14001")
             .upstream("default/store:3306=3306")
             .upstream("default/calls=14002")
-            .upstream("default/v1:3306=3307");
+            .upstream("default/v1:3306=3307")
+            .upstream("outside.example:5432=15432");
         let buyer = mesh.envoy(&buyer).await;
         let shop = Self { mesh, buyer, server, apps, _ledgers: ledgers };
         eventually("the buyer to be served", async || {

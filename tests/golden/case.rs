@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use fs_err as fs;
 use ironmesh_catalog::{
-    Discovered, Domain, Endpoint, Finding, Inputs, JoinRecord, Labels, Mesh, Mode, Participation,
-    Proxy, ProxyId, ProxyStatement, Records, ServiceName, Snapshot, TcpAccesses, TrustDomain,
-    Upstream,
+    Discovered, Domain, EgressMode, Endpoint, Finding, HostUpstream, Inputs, JoinRecord, Labels,
+    Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement, Records, ServiceName, Snapshot,
+    TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
 use ironmesh_providers::{Believed, discover};
@@ -119,6 +119,7 @@ impl Case {
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: Mode::Strict,
+            egress: EgressMode::Policy,
             discovered,
             specification,
             records,
@@ -150,6 +151,8 @@ struct Written {
     app_address: Option<IpAddr>,
     #[serde(default)]
     upstreams: Vec<Upstream>,
+    #[serde(default)]
+    hosts: Vec<HostUpstream>,
     #[serde(default)]
     labels: Labels,
     /// Whether it has all ports of its services in force.
@@ -183,8 +186,8 @@ impl Written {
             revoked: None,
             suspect_since: None,
         };
-        let Self { bind, app_address, upstreams, .. } = self;
-        let statement = ProxyStatement { bind, app_address, upstreams };
+        let Self { bind, app_address, upstreams, hosts, .. } = self;
+        let statement = ProxyStatement { bind, app_address, upstreams, hosts };
         Labelled { label: self.label, proxy: Proxy { record, statement } }
     }
 }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Domain, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Mode, Participation, Proxy,
-    ProxyStatement, Records, Snapshot, TcpAccesses, TrustDomain,
+    Domain, EgressMode, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Mode, Participation,
+    Proxy, ProxyStatement, Records, Snapshot, TcpAccesses, TrustDomain,
 };
 use ironmesh_config::{Document, Loader};
 use ironmesh_providers::{Believed, discover};
@@ -75,6 +75,7 @@ fn inputs(specification: Arc<MeshSpecification>, proxies: &[Proxy]) -> Inputs {
     Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode: Mode::Strict,
+        egress: EgressMode::Policy,
         discovered: discover(&specification, &records, &Believed::default()),
         certificates: certificates::placeholders(&Snapshot::accounts_served(
             &specification,

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Discovered, Domain, Endpoint, Health, Inputs, JoinRecord, Labels, Mesh, Mode, Participation,
-    Provider, Proxy, ProxyStatement, Records, ServiceCertificate, ServiceName, Snapshot,
-    TcpAccesses, TrustDomain,
+    Discovered, Domain, EgressMode, Endpoint, Health, Inputs, JoinRecord, Labels, Mesh, Mode,
+    Participation, Provider, Proxy, ProxyStatement, Records, ServiceCertificate, ServiceName,
+    Snapshot, TcpAccesses, TrustDomain,
 };
 use ironmesh_config::{Document, load_documents};
 use ironmesh_tests::authority::Identity;
@@ -94,6 +94,7 @@ impl Customer {
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: Mode::Strict,
+            egress: EgressMode::Policy,
             specification,
             discovered,
             records,

@@ -8,7 +8,8 @@ use crate::finding::Spot;
 use crate::identity::TrustDomain;
 use crate::name::{Domain, Name, ServiceAccount, ServiceName};
 use crate::policy::{
-    HttpMatch, HttpRouteGroup, Method, Namespace, PathRegex, RouteRule, Subject, TrafficTarget,
+    EgressMode, HttpMatch, HttpRouteGroup, Method, Namespace, PathRegex, RouteRule, Subject,
+    TrafficTarget,
 };
 use crate::service::{EndpointSource, EscapedSlashes, Mode, Port, Protocol, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
@@ -84,6 +85,7 @@ fn assembled(specification: MeshSpecification) -> Snapshot {
     let inputs = Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode: Mode::Strict,
+        egress: EgressMode::Policy,
         specification: Arc::new(specification),
         discovered: Discovered::default(),
         records: Records::new(),
@@ -240,8 +242,12 @@ fn a_mode_that_comes_from_elsewhere_is_told_of_the_services_that_have_it() {
     let before = mesh(Some(Mode::Strict), &[]);
     let in_namespace = |mode, of_service| {
         let after = mesh(of_service, &[]);
-        let namespace =
-            Namespace { name: Name::default_namespace(), mode: Some(mode), spot: spot() };
+        let namespace = Namespace {
+            name: Name::default_namespace(),
+            mode: Some(mode),
+            egress: None,
+            spot: spot(),
+        };
         let specification = MeshSpecification {
             namespaces: [(namespace.name.clone(), Arc::new(namespace))].into_iter().collect(),
             ..(*after.specification).clone()

@@ -12,7 +12,7 @@ use crate::endpoint::{Discovered, Endpoint, Labels, Provider};
 use crate::finding::Spot;
 use crate::identity::{SpiffeId, TrustDomain};
 use crate::name::Domain;
-use crate::policy::{BoundIdentity, IdentityBinding};
+use crate::policy::{BoundIdentity, EgressMode, IdentityBinding};
 use crate::proxy::{JoinRecord, Participation, ProxyId};
 use crate::service::{EndpointSource, EscapedSlashes, Mode, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
@@ -111,6 +111,7 @@ impl Place {
         Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: Mode::Strict,
+            egress: EgressMode::Policy,
             specification: Arc::clone(specification),
             discovered: Discovered(discovered.collect()),
             records: self.records.iter().map(|one| (one.id, Arc::clone(one))).collect(),

@@ -10,8 +10,7 @@ use uuid::Uuid;
 use super::*;
 use crate::endpoint::{Health, Locality, Provider, Transport};
 use crate::finding::Spot;
-use crate::name::Name;
-use crate::policy::Namespace;
+use crate::policy::{EgressMode, Namespace};
 use crate::proxy::{Participation, Revocation};
 use crate::service::{
     ConsulQuery, EndpointSource, EscapedSlashes, External, Port, Protocol, Providers, Resolution,
@@ -104,6 +103,7 @@ fn assemble_all(
     let inputs = Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode,
+        egress: EgressMode::Policy,
         specification: Arc::new(specification),
         discovered,
         records: of(&|record| record.revoked.is_none()),
@@ -283,6 +283,7 @@ fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
         revoked: Records::default(),
         mesh: before.mesh.clone(),
         mode: before.mode,
+        egress: before.egress,
         specification: Arc::new(specification),
         discovered: Discovered::default(),
         records: Records::new(),
@@ -309,7 +310,7 @@ fn the_mode_of_a_namespace_is_that_of_its_services_which_say_none() {
     let in_mode = |mode| {
         let name = Name::default_namespace();
         let spot = before.specification.services.values().next().unwrap().spot.clone();
-        let namespace = Namespace { name: name.clone(), mode: Some(mode), spot };
+        let namespace = Namespace { name: name.clone(), mode: Some(mode), egress: None, spot };
         let specification = MeshSpecification {
             namespaces: [(name, Arc::new(namespace))].into_iter().collect(),
             ..(*before.specification).clone()
@@ -318,6 +319,7 @@ fn the_mode_of_a_namespace_is_that_of_its_services_which_say_none() {
             revoked: Records::default(),
             mesh: before.mesh.clone(),
             mode: before.mode,
+            egress: before.egress,
             specification: Arc::new(specification),
             discovered: before.discovered.clone(),
             records: Records::new(),

@@ -8,8 +8,8 @@ use crate::finding::Spot;
 use crate::identity::TrustDomain;
 use crate::name::{Domain, Hostname, Name};
 use crate::policy::{
-    HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, SplitMatch, Subject,
-    TcpRoute, TrafficSplit, TrafficTarget,
+    EgressMode, HttpMatch, HttpRouteGroup, Method, PathRegex, RouteRule, SplitBackend, SplitMatch,
+    Subject, TcpRoute, TrafficSplit, TrafficTarget,
 };
 use crate::service::{EndpointSource, EscapedSlashes, Mode, Protocol, Resolution, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
@@ -132,6 +132,7 @@ fn snapshot(specification: MeshSpecification) -> Snapshot {
     let inputs = Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode: Mode::Strict,
+        egress: EgressMode::Policy,
         specification: Arc::new(specification),
         discovered: Discovered::default(),
         records: Records::new(),

@@ -67,6 +67,7 @@ pub(crate) fn snapshot(
     let inputs = Inputs {
         mesh: Mesh { domain: settings.domain.clone(), trust_domain: settings.trust_domain.clone() },
         mode: settings.mode,
+        egress: settings.egress,
         discovered: discover(specification, &records, &Believed::default()),
         specification: Arc::clone(specification),
         records,

@@ -11,12 +11,12 @@ use ironmesh_admin::{
     BootstrapRequest, BootstrapResponse, Client, Joined, MAX_NEWCOMERS, Newcomer,
 };
 use ironmesh_catalog::proxy::local_address;
-use ironmesh_catalog::{ProxyStatement, SpiffeId, TrustDomain};
+use ironmesh_catalog::{HostUpstream, ProxyStatement, SpiffeId, TrustDomain, Upstream};
 use ironmesh_cert::generate_proxy_key_and_csr;
 use ironmesh_sidecar::envoy::{self, Bootstrap};
 use serde_json::json;
 
-use crate::cli::{BootstrapArguments, Output};
+use crate::cli::{BootstrapArguments, Declared, Output};
 use crate::new_folder::NewFolder;
 use crate::places::Places;
 use crate::stdout::{Unwritten, outln};
@@ -108,7 +108,7 @@ async fn join(
         services: arguments.services.clone(),
         labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
         known_as: arguments.known_as.clone(),
-        upstreams: arguments.upstreams.clone(),
+        upstreams: declared(arguments).0,
         proxies: newcomers,
     };
     let mut response = client.bootstrap(&request).await?;
@@ -149,10 +149,12 @@ fn complete(
         "" => folder.path.clone(),
         name => folder.path.join(name),
     };
+    let (upstreams, hosts) = declared(arguments);
     let statement = ProxyStatement {
         bind: arguments.bind,
         app_address: arguments.app_address,
-        upstreams: arguments.upstreams.clone(),
+        upstreams,
+        hosts,
     };
     let service = arguments.services.first().context("a proxy serves one service at least")?;
     let files = Bootstrap {
@@ -298,6 +300,18 @@ fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c));
     if is_plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// The services and the hosts that local ports stand for.
+fn declared(arguments: &BootstrapArguments) -> (Vec<Upstream>, Vec<HostUpstream>) {
+    let (mut upstreams, mut hosts) = (Vec::new(), Vec::new());
+    for declared in &arguments.upstreams {
+        match declared {
+            Declared::Service(upstream) => upstreams.push(upstream.clone()),
+            Declared::Host(host) => hosts.push(host.clone()),
+        }
+    }
+    (upstreams, hosts)
 }
 
 #[cfg(test)]

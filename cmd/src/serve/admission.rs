@@ -115,7 +115,7 @@ pub(crate) fn statement(node: &Node) -> Result<ProxyStatement, String> {
         let error = error.to_string().replace(char::is_control, " ");
         format!("`ironmesh` in the node metadata is not well-formed: {error}")
     })?;
-    match statement.upstreams.len() {
+    match statement.upstreams.len() + statement.hosts.len() {
         0..=MAX_UPSTREAMS => Ok(statement),
         many => Err(format!(
             "the node metadata declares {many} upstreams; {MAX_UPSTREAMS} are the most"

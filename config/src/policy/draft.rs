@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace,
+    Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace,
     PolicyRevision, Retry, Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute,
     Telemetry, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
@@ -32,6 +32,7 @@ pub(super) struct Draft<'a> {
     pub(super) retries: Objects<'a, Retry>,
     pub(super) upstream_traffic_settings: Objects<'a, UpstreamTrafficSetting>,
     pub(super) telemetries: Objects<'a, Telemetry>,
+    pub(super) egresses: Objects<'a, Egress>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<&'a ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -63,6 +64,7 @@ impl<'a> Draft<'a> {
             findings,
         );
         self.telemetries.add("telemetry", &part.telemetries, findings);
+        self.egresses.add("egress", &part.egresses, findings);
         self.accounts.extend(&part.accounts);
         self.references.extend(&part.references);
         self.may_be_defined.extend(part.may_be_defined.iter().map(String::as_str));
@@ -110,6 +112,7 @@ impl<'a> Draft<'a> {
                 .upstream_traffic_settings
                 .onto(&before.upstream_traffic_settings, Key::clone),
             telemetries: self.telemetries.onto(&before.telemetries, Key::clone),
+            egresses: self.egresses.onto(&before.egresses, Key::clone),
         }
     }
 }

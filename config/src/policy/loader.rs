@@ -8,8 +8,8 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, Spot};
 use super::draft::Draft;
 use super::part::Part;
 use super::{
-    Loaded, coverage, namespace, nothing_to_call, outside, reading, references, revision, shadowed,
-    splits, telemetry, treatments, unreachable, upstream_settings,
+    Loaded, coverage, exits, namespace, nothing_to_call, outside, reading, references, revision,
+    shadowed, splits, telemetry, treatments, unreachable, upstream_settings,
 };
 use crate::document::Document;
 use crate::limits;
@@ -97,6 +97,7 @@ impl Loader {
         splits::check(&mut draft);
         outside::check(&mut draft);
         treatments::check(&mut draft);
+        exits::check(&mut draft);
         coverage::check(&mut draft);
         shadowed::check(&mut draft);
         unreachable::check(&mut draft);

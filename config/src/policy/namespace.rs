@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ironmesh_catalog::{Finding, Namespace};
+use ironmesh_catalog::{EgressMode, Finding, Namespace};
 
 use super::draft::Draft;
 use super::part::{Id, Part};
@@ -14,11 +14,12 @@ use crate::{codes, mode};
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let name = table.required("name", |value| Ok((value.name()?, value.spot())));
     let mode = table.optional("mode", mode::read);
+    let egress = table.optional("egress", |value| value.word("mode of egress", &EgressMode::ALL));
     if let Ok((name, spot)) = name {
         // It is in itself: what is a namespace has no other around it.
         let id = Id { namespace: name.clone(), name, spot };
-        let namespace =
-            mode.map(|mode| Namespace { name: id.name.clone(), mode, spot: id.spot.clone() });
+        let (name, spot) = (id.name.clone(), id.spot.clone());
+        let namespace = mode.and_then(|mode| Ok(Namespace { name, mode, egress: egress?, spot }));
         part.namespaces.push(&id, namespace);
     }
     table.finish();

@@ -46,7 +46,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 }
 
 /// The service of the mesh that is called so.
-fn of_the_mesh<'a>(draft: &Draft<'a>, hostname: &Hostname) -> Option<&'a Service> {
+pub(super) fn of_the_mesh<'a>(draft: &Draft<'a>, hostname: &Hostname) -> Option<&'a Service> {
     let (name, namespace) = hostname.as_str().split_once('.')?;
     draft.services.get(&(Name::new(namespace).ok()?, Name::new(name).ok()?))
 }

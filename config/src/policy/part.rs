@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Name, Namespace, Retry,
-    Service, ServiceAccount, ServiceName, Spot, TcpRoute, Telemetry, TrafficSplit, TrafficTarget,
-    UpstreamTrafficSetting,
+    Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Name,
+    Namespace, Retry, Service, ServiceAccount, ServiceName, Spot, TcpRoute, Telemetry,
+    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 
 use super::damage::Damage;
@@ -33,6 +33,7 @@ pub(super) struct Part {
     pub(super) retries: Definitions<Retry>,
     pub(super) upstream_traffic_settings: Definitions<UpstreamTrafficSetting>,
     pub(super) telemetries: Definitions<Telemetry>,
+    pub(super) egresses: Definitions<Egress>,
     /// The accounts that services run as.
     pub(super) accounts: BTreeSet<ServiceAccount>,
     /// What objects refer to, whether or not the rest of them is valid.
@@ -57,6 +58,7 @@ impl Part {
         self.retries.damaged(damage);
         self.upstream_traffic_settings.damaged(damage);
         self.telemetries.damaged(damage);
+        self.egresses.damaged(damage);
     }
 }
 
@@ -79,6 +81,7 @@ impl Part {
                 .upstream_traffic_settings
                 .are_same(&before.upstream_traffic_settings, PartialEq::eq)
             && self.telemetries.are_same(&before.telemetries, PartialEq::eq)
+            && self.egresses.are_same(&before.egresses, PartialEq::eq)
     }
 
     /// Puts what it defines into `specification`, in place of what has the same names there.
@@ -98,6 +101,7 @@ impl Part {
         specification.retries.extend(self.retries.valid());
         specification.upstream_traffic_settings.extend(self.upstream_traffic_settings.valid());
         specification.telemetries.extend(self.telemetries.valid());
+        specification.egresses.extend(self.egresses.valid());
     }
 }
 

@@ -1,6 +1,6 @@
 //! `[[service]]`: a logical name with ports.
 
-mod external;
+pub(super) mod external;
 mod ports;
 mod subsets;
 

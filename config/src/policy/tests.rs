@@ -3,6 +3,7 @@
 
 mod across;
 mod again;
+mod egress;
 mod endpoints;
 mod external;
 mod http_route;

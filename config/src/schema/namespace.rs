@@ -1,6 +1,6 @@
 //! `[[namespace]]`. It is read in `policy/namespace.rs`.
 
-use ironmesh_catalog::Mode;
+use ironmesh_catalog::{EgressMode, Mode};
 
 use super::{Form, Key, Kind, LeftOut, Shape};
 
@@ -20,6 +20,13 @@ pub(super) const KIND: Kind = Kind {
                 name: "mode",
                 about: "what becomes of calls that no policy allows, of services that say nothing else",
                 form: Form::Word(|| Mode::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Means("the mesh's, from the settings"),
+            },
+            Key {
+                name: "egress",
+                about: "what becomes of calls of its accounts to the outside that no policy allows: \
+                        `policy` refuses them, `passthrough` lets them go",
+                form: Form::Word(|| EgressMode::ALL.map(|(word, _)| word).to_vec()),
                 left_out: LeftOut::Means("the mesh's, from the settings"),
             },
         ],

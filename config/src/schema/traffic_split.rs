@@ -33,7 +33,7 @@ pub(super) const KIND: Kind = Kind {
     example: include_str!("examples/traffic_split.toml"),
 };
 
-const MATCH: Shape = Shape {
+pub(super) const MATCH: Shape = Shape {
     what: "a match of a traffic split",
     keys: &[
         Key {

@@ -1,6 +1,7 @@
 //! From a resource to the table that the policy language has for it: which kinds and versions there
 //! are, and what becomes of each.
 
+mod egress;
 mod identity_binding;
 mod made;
 mod paths;
@@ -192,7 +193,7 @@ struct Api {
 
 /// What the SMI specification has at version 0.6.0, the services that its splits are about, and what
 /// Open Service Mesh added.
-const APIS: [Api; 9] = [
+const APIS: [Api; 10] = [
     Api {
         group: "access.smi-spec.io",
         kind: "TrafficTarget",
@@ -279,6 +280,14 @@ const APIS: [Api; 9] = [
         table: "upstream_traffic_setting",
         what: "an UpstreamTrafficSetting",
         read: upstream_traffic_setting::read,
+    },
+    Api {
+        group: OSM_POLICY,
+        kind: "Egress",
+        versions: &[("v1alpha1", true)],
+        table: "egress",
+        what: "an Egress",
+        read: egress::read,
     },
 ];
 

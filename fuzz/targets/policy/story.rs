@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Domain, Finding, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Mode, Participation,
-    Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceCertificate, Snapshot, Spot,
-    TcpAccesses, TrustBundle, TrustDomain,
+    Domain, EgressMode, Finding, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Mode,
+    Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceCertificate,
+    Snapshot, Spot, TcpAccesses, TrustBundle, TrustDomain,
 };
 use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
 use ironmesh_providers::{Believed, discover};
@@ -168,6 +168,7 @@ fn snapshot(specification: &Arc<MeshSpecification>, proxies: &[Proxy]) -> Snapsh
     let inputs = Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode: Mode::Strict,
+        egress: EgressMode::Policy,
         discovered: discover(specification, &records, &Believed::default()),
         specification: Arc::clone(specification),
         records,

@@ -1,5 +1,6 @@
 //! The compiler: what is shared, compiled once, and each proxy's overlay on it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
@@ -10,9 +11,10 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
 
 use crate::rate_limit::global;
+use crate::egress::upstream::Opened;
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::Telling;
-use crate::{inbound, outbound, upstream};
+use crate::{egress, inbound, outbound, upstream};
 
 /// A proxy's record names a service that policy does not define.
 const SERVICE_UNKNOWN: Code = Code(403);
@@ -211,7 +213,8 @@ impl Compiler {
         let mut taken = upstream::own_ports(proxy);
         for declared in &proxy.statement.upstreams {
             if !taken.insert(declared.local_port) {
-                compiled.findings.push(upstream::port_taken(proxy, declared));
+                let (service, port) = (declared.service.to_string(), declared.local_port);
+                compiled.findings.push(upstream::port_taken(proxy, &service, port));
                 continue;
             }
             let (service, port) = match upstream::service_port(&snapshot, proxy, declared) {
@@ -247,6 +250,39 @@ impl Compiler {
             };
             if let Some(listener) = listener {
                 compiled.resources.insert(self.shared.encoder.encode(&listener));
+            }
+        }
+        self.hosts(proxy, account, &mut taken, telling, compiled);
+    }
+
+    /// The proxy's declared upstreams outside of the mesh, at local ports that are not `taken`.
+    fn hosts(
+        &mut self,
+        proxy: &Proxy,
+        account: &ServiceAccount,
+        taken: &mut BTreeSet<u16>,
+        telling: Telling<'_>,
+        compiled: &mut Compiled,
+    ) {
+        for declared in &proxy.statement.hosts {
+            if !taken.insert(declared.local_port) {
+                let port = declared.local_port;
+                compiled.findings.push(upstream::port_taken(proxy, &declared.authority(), port));
+                continue;
+            }
+            let outward = self.shared.outward(account);
+            let opened = egress::upstream::open(proxy, &outward, declared, telling);
+            let encoder = &mut self.shared.encoder;
+            let resources = match opened {
+                None => {
+                    compiled.findings.push(egress::upstream::closed(proxy, declared, account));
+                    continue;
+                }
+                Some(Opened::Requests(both)) => [encoder.encode(&both.0), encoder.encode(&both.1)],
+                Some(Opened::Bytes(both)) => [encoder.encode(&both.0), encoder.encode(&both.1)],
+            };
+            for resource in resources {
+                compiled.resources.insert(resource);
             }
         }
     }

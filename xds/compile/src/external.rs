@@ -23,14 +23,10 @@ use ironmesh_xds_wire::pb::envoy::extensions::clusters::dynamic_forward_proxy::v
     ClusterConfig, cluster_config::ClusterImplementationSpecifier,
 };
 use ironmesh_xds_wire::pb::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
-use ironmesh_xds_wire::pb::envoy::extensions::filters::http::dynamic_forward_proxy::v3::{
-    FilterConfig, filter_config::ImplementationSpecifier,
-};
-use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::destination::Destination;
-use crate::http::{answer, every_request, http_filter, protocol_options};
+use crate::http::{answer, every_request, protocol_options};
 use crate::index::{Allowed, PolicyIndex};
 use crate::limits::Limits;
 use crate::outbound::keepalive;
@@ -72,23 +68,7 @@ pub(crate) fn cluster(
             }),
             ..choosing
         },
-        (Resolution::Passthrough, _) => {
-            let cache = ClusterImplementationSpecifier::DnsCacheConfig(cache());
-            let config = ClusterConfig {
-                cluster_implementation_specifier: Some(cache),
-                // Without it Envoy wants TLS.
-                allow_insecure_cluster_options: true,
-                ..ClusterConfig::default()
-            };
-            Cluster {
-                cluster_discovery_type: Some(custom(
-                    "envoy.clusters.dynamic_forward_proxy",
-                    any(&config),
-                )),
-                lb_policy: LbPolicy::ClusterProvided.into(),
-                ..plain
-            }
-        }
+        (Resolution::Passthrough, _) => passed_through(plain),
         // (One to be looked up by no name would be an empty list.)
         (Resolution::Static | Resolution::Dns, _) => Cluster {
             cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
@@ -106,6 +86,22 @@ pub(crate) fn by_dns() -> ClusterDiscoveryType {
     custom("envoy.clusters.dns", any(&looked_up()))
 }
 
+/// A cluster of which each request goes where its host says.
+pub(crate) fn passed_through(plain: Cluster) -> Cluster {
+    let cache = ClusterImplementationSpecifier::DnsCacheConfig(cache());
+    let config = ClusterConfig {
+        cluster_implementation_specifier: Some(cache),
+        // Without it Envoy wants TLS.
+        allow_insecure_cluster_options: true,
+        ..ClusterConfig::default()
+    };
+    Cluster {
+        cluster_discovery_type: Some(custom("envoy.clusters.dynamic_forward_proxy", any(&config))),
+        lb_policy: LbPolicy::ClusterProvided.into(),
+        ..plain
+    }
+}
+
 pub(crate) fn custom(name: &str, config: Any) -> ClusterDiscoveryType {
     let custom = CustomClusterType { name: name.to_owned(), typed_config: Some(config) };
     ClusterDiscoveryType::ClusterType(custom)
@@ -121,22 +117,13 @@ pub(crate) fn looked_up() -> DnsCluster {
     }
 }
 
-/// What has been looked up for all services that are passed through.
-fn cache() -> DnsCacheConfig {
+/// What has been looked up for all calls that go where their host says.
+pub(crate) fn cache() -> DnsCacheConfig {
     DnsCacheConfig {
         name: "passthrough".to_owned(),
         dns_lookup_family: CachedFamily::V4Preferred.into(),
         ..DnsCacheConfig::default()
     }
-}
-
-/// Looks up the host of requests that go to a cluster that is passed through, and of no others.
-pub(crate) fn lookup() -> HttpFilter {
-    let config = FilterConfig {
-        implementation_specifier: Some(ImplementationSpecifier::DnsCacheConfig(cache())),
-        ..FilterConfig::default()
-    };
-    http_filter("envoy.filters.http.dynamic_forward_proxy", any(&config))
 }
 
 /// What the host of requests is rewritten to: what the service is called outside.

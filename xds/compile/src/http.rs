@@ -44,6 +44,8 @@ pub(crate) enum Side {
     Inbound,
     /// It takes calls from the proxy's own applications.
     Outbound,
+    /// The same, on the listener that routes by `Host`: CONNECT as well.
+    ByHost,
 }
 
 /// An HTTP connection manager that takes its routes from `route_configuration` by RDS.
@@ -87,16 +89,17 @@ pub(crate) fn connection_manager(
         stream_idle_timeout: Some(NO_TIMEOUT),
         // The application's `server` header is its own.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
-        upgrade_configs: vec![UpgradeConfig {
-            upgrade_type: "websocket".to_owned(),
-            ..UpgradeConfig::default()
-        }],
+        upgrade_configs: vec![upgrade("websocket")],
         tracing: telling.tracing(),
         access_log: telling.of_requests().into_iter().collect(),
         ..HttpConnectionManager::default()
     };
     let manager = match side {
         Side::Outbound => manager,
+        Side::ByHost => HttpConnectionManager {
+            upgrade_configs: vec![upgrade("websocket"), upgrade("CONNECT")],
+            ..manager
+        },
         // What a caller says of its identity is thrown away and set from its certificate.
         Side::Inbound => HttpConnectionManager {
             access_log: [told::http()].into_iter().chain(manager.access_log).collect(),
@@ -119,6 +122,10 @@ fn without_words_to_envoy() -> TypedExtensionConfig {
         name: "envoy.http.early_header_mutation.header_mutation".to_owned(),
         typed_config: Some(any(&EarlyHeaderMutation { mutations: vec![mutation] })),
     }
+}
+
+fn upgrade(name: &str) -> UpgradeConfig {
+    UpgradeConfig { upgrade_type: name.to_owned(), ..UpgradeConfig::default() }
 }
 
 pub(crate) fn http_filter(name: &str, config: Any) -> HttpFilter {

@@ -43,17 +43,22 @@ const INSPECTION_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 /// How long a handshake may take; Envoy by itself would wait without end.
 const HANDSHAKE_TIMEOUT: Duration = Duration { seconds: 10, nanos: 0 };
 
+/// Looks at the beginning of a connection, so that chains are chosen by what is asked for in TLS.
+pub(crate) fn tls_inspector() -> ListenerFilter {
+    let inspector = listener_filter::ConfigType::TypedConfig(any(&TlsInspector::default()));
+    ListenerFilter {
+        name: "envoy.filters.listener.tls_inspector".to_owned(),
+        config_type: Some(inspector),
+        ..ListenerFilter::default()
+    }
+}
+
 /// The listener on the mesh port, for the chains given. There is always one at least: Envoy refuses
 /// a listener without.
 pub(crate) fn inbound_listener(proxy: &Proxy, filter_chains: Vec<FilterChain>) -> Listener {
-    let inspector = listener_filter::ConfigType::TypedConfig(any(&TlsInspector::default()));
     Listener {
         traffic_direction: TrafficDirection::Inbound.into(),
-        listener_filters: vec![ListenerFilter {
-            name: "envoy.filters.listener.tls_inspector".to_owned(),
-            config_type: Some(inspector),
-            ..ListenerFilter::default()
-        }],
+        listener_filters: vec![tls_inspector()],
         listener_filters_timeout: Some(INSPECTION_TIMEOUT),
         filter_chains,
         ..listener(LISTENER.to_owned(), proxy.bind(), proxy.record.mesh_address.port())

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service, ServiceAccount,
-    ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget, UpstreamSettings,
+    Egress, Exits, Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service,
+    ServiceAccount, ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget, UpstreamSettings,
 };
 
 use crate::destination::Destination;
@@ -22,6 +22,8 @@ pub(crate) struct PolicyIndex {
     splits: SplitIndex,
     http_routes: HttpRoutes,
     upstream_settings: UpstreamSettings,
+    /// The egresses of which an account is a source, in the order of names.
+    egresses: BTreeMap<ServiceAccount, Vec<Arc<Egress>>>,
     /// The ports of services that let all in.
     permissive: BTreeSet<ServicePort>,
     telemetries: Arc<Telemetries>,
@@ -45,6 +47,7 @@ impl PolicyIndex {
             splits: SplitIndex::new(specification),
             http_routes: HttpRoutes::of_specification(specification),
             upstream_settings: UpstreamSettings::of(specification),
+            egresses: BTreeMap::new(),
             permissive: BTreeSet::new(),
             telemetries: Arc::new(Telemetries::of(specification)),
         };
@@ -53,6 +56,11 @@ impl PolicyIndex {
             names.push(service.name.clone());
             if snapshot.mode_of(service).lets_all_in() {
                 index.permissive.extend(service.service_ports().map(|(port, _)| port));
+            }
+        }
+        for egress in specification.egresses.values() {
+            for source in &egress.sources {
+                index.egresses.entry(source.clone()).or_default().push(Arc::clone(egress));
             }
         }
         index
@@ -71,6 +79,16 @@ impl PolicyIndex {
     /// What sidecars tell.
     pub(crate) fn telemetries(&self) -> &Arc<Telemetries> {
         &self.telemetries
+    }
+
+    /// The egresses of which `account` is a source.
+    pub(crate) fn egresses(&self, account: &ServiceAccount) -> &[Arc<Egress>] {
+        self.egresses.get(account).map_or(&[], Vec::as_slice)
+    }
+
+    /// What `account` may call outside of the mesh by host or by address.
+    pub(crate) fn exits(&self, account: &ServiceAccount) -> Exits<'_> {
+        Exits::of(self.egresses(account).iter().map(|egress| &**egress))
     }
 
     /// The services that run as `account`.

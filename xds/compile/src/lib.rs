@@ -14,6 +14,7 @@ mod authorization;
 mod compiler;
 mod condition;
 mod destination;
+mod egress;
 mod external;
 pub mod forecast;
 pub mod handover;

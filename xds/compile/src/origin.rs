@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Cited, Grant, HttpRoute, LogSink, Name, Proxy, Reach, RouteRule, Said, Service, ServiceAccount,
-    ServiceName, ServicePort, Snapshot, Spot, Telemetry, TrafficSplit, TrafficTarget,
-    UpstreamSettings,
+    Cited, Egress, Grant, HttpRoute, LogSink, Name, Proxy, Reach, RouteRule, Said, Service,
+    ServiceAccount, ServiceName, ServicePort, Snapshot, Spot, Telemetry, TrafficSplit,
+    TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -80,6 +80,9 @@ pub fn origins(
             trace.service(service);
         }
         if resource_type == ResourceType::Route {
+            for egress in snapshot.specification.egresses.values() {
+                trace.egress(proxy, egress);
+            }
             for split in snapshot.specification.traffic_splits.values() {
                 trace.split(split);
             }
@@ -167,6 +170,18 @@ impl Trace<'_> {
         for rule in &target.rules {
             if let RouteRule::Http { group, .. } = rule {
                 self.group(namespace, group);
+            }
+        }
+    }
+
+    /// An egress for the account as which the proxy calls others.
+    fn egress(&mut self, proxy: &Proxy, egress: &Egress) {
+        let caller = proxy.record.services.first().and_then(|name| self.snapshot.service(name));
+        if caller.is_some_and(|caller| egress.sources.contains(&caller.account)) {
+            let (namespace, name) = (&egress.namespace, &egress.name);
+            self.add(false, format!("egress `{namespace}/{name}`"), &egress.spot);
+            for named in &egress.matches {
+                self.group(namespace, &named.group);
             }
         }
     }

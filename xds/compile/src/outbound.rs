@@ -1,7 +1,7 @@
 //! Outbound: the clusters and endpoints of the services that an account may call, and the local
 //! HTTP listener that routes by `Host` (docs/concepts/traffic.md).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
@@ -21,14 +21,12 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
 use crate::destination::Destination;
-use crate::http::{
-    Side, answer, connection_manager, every_request, protocol_options, reject_escaped_slashes,
-};
-use crate::index::PolicyIndex;
+use crate::egress::Outward;
+use crate::http::{Side, connection_manager, protocol_options, reject_escaped_slashes};
 use crate::limits::Limits;
 use crate::shape::{ads, health_status, lb_endpoint, listener, never_panic, number};
 use crate::telemetry::Telling;
-use crate::{external, plaintext, tls};
+use crate::{egress, external, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
@@ -139,8 +137,6 @@ fn mesh_endpoint(endpoint: &MeshEndpoint) -> LbEndpoint {
 /// What the listener that routes by `Host` does for all services that a caller may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ByHost {
-    /// Whether it looks up where hosts are, because some calls go where theirs says.
-    looks_up: bool,
     /// Kept where one service keeps them; the routes of the others reject them, and those of services
     /// outside of the mesh in any case.
     escaped_slashes: EscapedSlashes,
@@ -149,9 +145,8 @@ pub(crate) struct ByHost {
 impl ByHost {
     /// For one who may call these services.
     pub(crate) fn of<'a>(services: impl Iterator<Item = &'a Service>) -> Self {
-        let mut by_host = Self { looks_up: false, escaped_slashes: EscapedSlashes::Reject };
+        let mut by_host = Self { escaped_slashes: EscapedSlashes::Reject };
         for service in services {
-            by_host.looks_up |= hosts::is_passed_through(service);
             if service.escaped_slashes == EscapedSlashes::Keep {
                 by_host.escaped_slashes = EscapedSlashes::Keep;
             }
@@ -163,11 +158,11 @@ impl ByHost {
 /// The listener that routes by `Host`.
 pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost, telling: Telling<'_>) -> Listener {
     let manager = connection_manager(
-        Side::Outbound,
+        Side::ByHost,
         by_host.escaped_slashes,
         "outbound".to_owned(),
         BY_HOST.to_owned(),
-        by_host.looks_up.then(external::lookup).into_iter().collect(),
+        egress::filters::all(proxy),
         telling,
     );
     Listener {
@@ -177,15 +172,14 @@ pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost, telling: Telling<
     }
 }
 
-/// The routes by `Host` of `caller`: a virtual host for every service port that it may call.
-/// Anything else, forbidden or unknown, is 404: a caller learns of nothing that it may not call.
+/// The routes by `Host` of a caller: a virtual host for every service port that it may call, and for every
+/// host outside. Anything else, forbidden or unknown, is 404: a caller learns of nothing that it may not call.
 pub(crate) fn by_host_routes(
-    index: &PolicyIndex,
-    snapshot: &Snapshot,
-    caller: &ServiceAccount,
+    outward: &Outward<'_>,
     callable: &BTreeMap<ServicePort, Arc<Destination>>,
     by_host: ByHost,
 ) -> RouteConfiguration {
+    let Outward { index, snapshot, caller, .. } = *outward;
     let ports: Vec<_> = callable
         .iter()
         .filter_map(|(port, destination)| {
@@ -219,17 +213,22 @@ pub(crate) fn by_host_routes(
             virtual_hosts.push(VirtualHost { name, domains, routes, ..VirtualHost::default() });
         }
     }
-    let unknown = format!(
-        "ironmesh: {} may call no service by this name; see its traffic targets\n",
-        snapshot.mesh.trust_domain.workload(caller)
-    );
+    virtual_hosts.extend(outward.virtual_hosts(&mut taken));
     virtual_hosts.push(VirtualHost {
         name: "unknown".to_owned(),
         domains: vec!["*".to_owned()],
-        routes: vec![every_request(answer(404, unknown))],
+        routes: outward.unnamed(),
         ..VirtualHost::default()
     });
-    RouteConfiguration { name: BY_HOST.to_owned(), virtual_hosts, ..RouteConfiguration::default() }
+    let mut services = callable.keys().filter_map(|port| snapshot.service(&port.service));
+    let goes_by_host = outward.is_open() || services.any(|one| hosts::is_passed_through(one));
+    let never = if goes_by_host { egress::filters::never() } else { HashMap::new() };
+    RouteConfiguration {
+        name: BY_HOST.to_owned(),
+        virtual_hosts,
+        typed_per_filter_config: never,
+        ..RouteConfiguration::default()
+    }
 }
 
 fn is_http(service: &Service, number: u16) -> bool {

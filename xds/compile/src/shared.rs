@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Collector, EndpointSource, Service, ServiceAccount, ServicePort, Snapshot, TcpAccess,
+    Collector, Egress, EndpointSource, Service, ServiceAccount, ServicePort, Snapshot, TcpAccess,
     UpstreamSettings,
 };
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
 use crate::destination::Destination;
+use crate::egress::Outward;
 use crate::index::PolicyIndex;
 use crate::limits::Limits;
 use crate::outbound::ByHost;
@@ -51,6 +52,9 @@ pub(crate) struct Scope {
     pub(crate) callable: BTreeMap<ServicePort, Arc<Destination>>,
     /// What all of it needs of the listener that routes by `Host`.
     pub(crate) by_host: ByHost,
+    /// What lets it call the outside: what declared upstreams come to follows from it.
+    pub(crate) egresses: Vec<Arc<Egress>>,
+    pub(crate) passes_through: bool,
 }
 
 /// Encodes resources, and counts them.
@@ -157,13 +161,24 @@ impl Shared {
         }
         let service = |port: &ServicePort| snapshot.service(&port.service).map(|one| &**one);
         let by_host = ByHost::of(callable.keys().filter_map(service));
-        let routes = outbound::by_host_routes(&self.index, &snapshot, account, &callable, by_host);
+        let outward = Outward::of(&self.index, &snapshot, account);
+        let passes_through = outward.passes_through;
+        let routes = outbound::by_host_routes(&outward, &callable, by_host);
+        if let Some(cluster) = outward.cluster() {
+            resources.insert(self.encoder.encode(&cluster));
+        }
         resources.insert(self.encoder.encode(&routes));
         if let Some(certificate) = self.certificate(account) {
             resources.insert(certificate);
         }
         resources.insert(self.trust_bundle());
-        Scope { resources, callable, by_host }
+        let egresses = self.index.egresses(account).to_vec();
+        Scope { resources, callable, by_host, egresses, passes_through }
+    }
+
+    /// What `account` may call outside of the mesh.
+    pub(crate) fn outward<'a>(&'a self, account: &'a ServiceAccount) -> Outward<'a> {
+        Outward::of(&self.index, &self.snapshot, account)
     }
 
     pub(crate) fn upstream_settings(&self) -> &UpstreamSettings {

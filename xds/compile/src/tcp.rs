@@ -4,7 +4,7 @@ use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
-    ClusterSpecifier, WeightedCluster, weighted_cluster::ClusterWeight,
+    ClusterSpecifier, TunnelingConfig, WeightedCluster, weighted_cluster::ClusterWeight,
 };
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
     TcpProxy, UpstreamConnectMode,
@@ -70,6 +70,14 @@ pub(crate) fn to_destination(
     let access_log = telling.of_connections().into_iter().collect();
     let proxy = TcpProxy { access_log, ..proxy(stat_prefix, clusters) };
     Some(network_filter(TCP_PROXY, any(&proxy)))
+}
+
+/// Sends what comes through `cluster`, which is asked by CONNECT to lead to `authority`.
+pub(crate) fn by_connect(stat_prefix: String, cluster: String, authority: String) -> Filter {
+    let tunneling = TunnelingConfig { hostname: authority, ..TunnelingConfig::default() };
+    let to_cluster = proxy(stat_prefix, ClusterSpecifier::Cluster(cluster));
+    let config = TcpProxy { tunneling_config: Some(tunneling), ..to_cluster };
+    network_filter(TCP_PROXY, any(&config))
 }
 
 fn proxy(stat_prefix: String, clusters: ClusterSpecifier) -> TcpProxy {

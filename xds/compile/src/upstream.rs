@@ -13,7 +13,7 @@ use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request};
 use crate::shape::listener;
 use crate::telemetry::Telling;
-use crate::{external, tcp};
+use crate::{egress, tcp};
 
 /// An upstream that names no service port.
 const UPSTREAM_UNKNOWN: Code = Code(401);
@@ -22,7 +22,7 @@ const UPSTREAM_UNKNOWN: Code = Code(401);
 const UPSTREAM_PORT_TAKEN: Code = Code(402);
 
 /// An upstream of TCP that leads nowhere.
-const UPSTREAM_CLOSED: Code = Code(407);
+pub(crate) const UPSTREAM_CLOSED: Code = Code(407);
 
 /// The service port that an upstream stands for.
 pub(crate) fn service_port<'a>(
@@ -79,9 +79,9 @@ pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
 }
 
 /// An upstream at a port that is taken: it is left out.
-pub(crate) fn port_taken(proxy: &Proxy, upstream: &Upstream) -> Finding {
-    let (service, port, id) = (&upstream.service, upstream.local_port, proxy.record.id);
-    let message = format!("upstream `{service}` of proxy {id} cannot have the local port {port}");
+pub(crate) fn port_taken(proxy: &Proxy, upstream: &str, port: u16) -> Finding {
+    let id = proxy.record.id;
+    let message = format!("upstream `{upstream}` of proxy {id} cannot have the local port {port}");
     let own: Vec<_> = own_ports(proxy).iter().map(u16::to_string).collect();
     Finding::error(UPSTREAM_PORT_TAKEN, None, message).help(format!(
         "give each upstream a port of its own, and none of the proxy's: {}",
@@ -97,8 +97,8 @@ pub(crate) fn http_listener(
     local_port: u16,
     telling: Telling<'_>,
 ) -> Listener {
-    let lookup = hosts::is_passed_through(service).then(external::lookup);
-    let filters = lookup.into_iter().collect();
+    let goes_by_host = hosts::is_passed_through(service);
+    let filters = if goes_by_host { egress::filters::all(proxy) } else { Vec::new() };
     let manager = connection_manager(
         Side::Outbound,
         service.escaped_slashes,
@@ -182,7 +182,9 @@ pub(crate) fn upstream_routes(
 ) -> RouteConfiguration {
     let external = service.external.as_ref().filter(|_| hosts::is_passed_through(service));
     let any = || vec!["*".to_owned()];
+    let never = external.map(|_| egress::filters::never()).unwrap_or_default();
     RouteConfiguration {
+        typed_per_filter_config: never,
         name: name(port),
         virtual_hosts: vec![VirtualHost {
             name: "upstream".to_owned(),

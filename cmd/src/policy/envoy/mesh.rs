@@ -31,7 +31,7 @@ pub(super) fn of(
         services.map(|(service, number)| joined(service, number)).collect();
     let by_id = |record: &JoinRecord| (record.id, Arc::new(record.clone()));
     let by_id: Records = records.iter().map(by_id).collect();
-    let Settings { domain, trust_domain, mode, .. } = settings.clone();
+    let Settings { domain, trust_domain, mode, egress, .. } = settings.clone();
     let stand_in = stand_in(&trust_domain)?;
     let accounts = Snapshot::accounts_served(specification, &by_id);
     let certificates = accounts.iter().map(|account| {
@@ -51,6 +51,7 @@ pub(super) fn of(
         certificates: certificates.collect(),
         mesh: Mesh { domain, trust_domain },
         mode,
+        egress,
         discovered: discover(specification, &by_id, &Believed::default()),
         specification: Arc::clone(specification),
         records: by_id,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
 use ironmesh_catalog::ServicePort;
 use ironmesh_catalog::difference::{
-    AccessChange, SplitChange, TelemetryChange, TreatmentChange, Turn,
+    AccessChange, ExitChange, SplitChange, TelemetryChange, TreatmentChange, Turn,
 };
 use ironmesh_catalog::routing::Branch;
 
@@ -29,6 +29,7 @@ pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     splits(&mut text, plan);
     treatments(&mut text, plan);
     telemetries(&mut text, plan);
+    exits(&mut text, &plan.difference.exits);
     findings(&mut text, "found wrong from then on", '+', &plan.findings_new);
     findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
     findings(&mut text, "found wrong of others or more or fewer", '~', &plan.findings_changed);
@@ -84,6 +85,24 @@ fn access(text: &mut String, changes: &[AccessChange]) {
             let by = by.join(", ");
             let _ = writeln!(text, "    {verb} {way}: {by}");
         }
+    }
+}
+
+/// Who may call what outside of the mesh.
+fn exits(text: &mut String, changes: &[ExitChange]) {
+    if !changes.is_empty() {
+        text.push_str("\negress\n");
+    }
+    for ExitChange { who, to, turn, way, by } in changes {
+        let verb = match turn {
+            Turn::Gained => "+ {} gains",
+            Turn::Kept => "  {} keeps",
+            Turn::Lost => "- {} loses",
+        };
+        let verb = verb.replace("{}", &who.to_string());
+        let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+        let by = if by.is_empty() { "passthrough".to_owned() } else { by.join(", ") };
+        let _ = writeln!(text, "  {verb} {way} at {to}: {by}");
     }
 }
 

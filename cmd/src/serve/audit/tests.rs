@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{
-    Discovered, Domain, Inputs, Labels, Mesh, Mode, Participation, ProxyId, Records,
+    Discovered, Domain, EgressMode, Inputs, Labels, Mesh, Mode, Participation, ProxyId, Records,
     ServiceCertificate, TcpAccesses, TrustBundle,
 };
 use ironmesh_config::{Document, load_documents};
@@ -63,6 +63,7 @@ impl Place {
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode,
+            egress: EgressMode::Policy,
             specification: loaded.specification.unwrap_or_else(|| panic!("{:?}", loaded.findings)),
             discovered: Discovered::default(),
             records: Records::new(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    Discovered, Inputs, Mesh, MeshSpecification, Mode, Records, Snapshot, StoreError, TcpAccesses,
-    have_same_members,
+    Discovered, EgressMode, Inputs, Mesh, MeshSpecification, Mode, Records, Snapshot, StoreError,
+    TcpAccesses, have_same_members,
 };
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
@@ -29,6 +29,7 @@ pub(super) struct Sources {
 pub(super) struct Moments {
     mesh: Mesh,
     mode: Mode,
+    egress: EgressMode,
     service_lifetime: Duration,
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
@@ -51,6 +52,7 @@ impl Moments {
             kept_accesses: store.tcp_accesses()?,
             mesh,
             mode: settings.mode,
+            egress: settings.egress,
             service_lifetime: settings.certificates.service_lifetime,
             store,
             authority,
@@ -95,6 +97,7 @@ impl Moments {
         let inputs = Inputs {
             mesh: self.mesh.clone(),
             mode: self.mode,
+            egress: self.egress,
             specification: Arc::clone(specification),
             discovered,
             records,

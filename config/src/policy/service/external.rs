@@ -100,7 +100,8 @@ fn of_the_mesh(value: Value<'_>) -> Told {
     value.tell(finding.help(help))
 }
 
-fn read_hostname(value: Value<'_>) -> Result<Hostname, Told> {
+/// Reads the name of a host outside, or of all below one.
+pub(in crate::policy) fn read_hostname(value: Value<'_>) -> Result<Hostname, Told> {
     let text = value.string()?;
     Hostname::new(text).map_err(|invalid| {
         let message = format!("`{}` {}: `{text}`", value.key(), invalid.problem);

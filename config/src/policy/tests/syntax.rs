@@ -60,7 +60,10 @@ fn an_unknown_kind_is_told_and_what_it_names_is_not_missing() {
     let told = finding("[[udp_route]]\n");
     assert!(told.starts_with("error[IM0108]: kind `udp_route` is not served"), "{told}");
     assert!(told.ends_with("UDP has no handshake in which to judge a caller"), "{told}");
-    assert!(finding("[[egress]]\n").starts_with("error[IM0108]: kind `egress` is not served by"));
+    assert!(
+        finding("[[mesh_config]]\n")
+            .starts_with("error[IM0108]: kind `mesh_config` is not served by")
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ macro_rules! concat_condition {
 }
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 49] = [
+const LOADER_ALONE: [(&str, &str); 56] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -78,6 +78,13 @@ const LOADER_ALONE: [(&str, &str); 49] = [
     ("telemetry.access_log.sink.open_telemetry.host", "what is no hostname"),
     ("telemetry.access_log.filter.slower_than", "what is no duration"),
     ("telemetry.tracing.open_telemetry.host", "what is no hostname"),
+    ("egress.hosts", "requests need them; what is no hostname"),
+    ("egress.ip_addresses", "what is no range"),
+    ("egress.ports", "matches need a port of HTTP"),
+    ("egress.ports[].number", "ports of the mesh"),
+    ("egress.ports[].protocol", "requests need hosts, and matches requests"),
+    ("egress.matches", "they need requests"),
+    ("egress.matches[].kind", "they need requests"),
 ];
 
 #[test]

@@ -303,3 +303,40 @@ fn a_retry_of_open_service_mesh_is_a_retry() {
     let told = finding(&format!("{SERVICES}{wrong}"));
     assert!(told.starts_with("error[IM0103]: a retry policy needs `retryOn`"), "{told}");
 }
+
+#[test]
+fn an_egress_of_open_service_mesh_is_an_egress() {
+    let egress = |spec: &str| {
+        let spec = format!("spec:\n{spec}");
+        resource("policy.openservicemesh.io/v1alpha1", "Egress", "out", &spec)
+    };
+    let sources = "  sources:\n  - { kind: ServiceAccount, name: buyer, namespace: default }\n";
+    let text = egress(&format!(
+        "{sources}  hosts: [api.example.com]\n  ipAddresses: []\n  ports:\n  \
+         - {{ number: 80, protocol: http }}\n  - {{ number: 443, protocol: https }}\n  \
+         matches:\n  - {{ apiGroup: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, name: routes }}\n"
+    ));
+    let told = specification(&format!("{SERVICES}{GROUP}{text}"));
+    let egress_of_policy = told.egresses.values().next().unwrap();
+    assert_eq!(egress_of_policy.sources[0].to_string(), "default/buyer");
+    assert_eq!(egress_of_policy.hosts[0].as_str(), "api.example.com");
+    assert!(egress_of_policy.ip_addresses.is_empty());
+    assert_eq!(egress_of_policy.matches[0].group.as_str(), "routes");
+    let ports: Vec<_> = egress_of_policy.ports.iter().map(|port| port.number).collect();
+    assert_eq!(ports, [80, 443]);
+    // Who speaks first is no matter; where nothing says which addresses are meant, not all of them are.
+    let first = |more: &str| {
+        let ports = "  ports:\n  - { number: 3306, protocol: tcp-server-first }\n";
+        format!("{SERVICES}{}", egress(&format!("{sources}{more}{ports}")))
+    };
+    let by_address = specification(&first("  ipAddresses: [10.0.0.0/8]\n"));
+    let port = by_address.egresses.values().next().unwrap().ports[0];
+    assert_eq!(port.protocol, ironmesh_catalog::EgressProtocol::Tcp);
+    let told = finding(&first(""));
+    assert!(told.starts_with("error[IM0103]: an egress needs `hosts` or `ip_addresses`"), "{told}");
+    let settings = "  matches:\n  - { apiGroup: policy.openservicemesh.io/v1alpha1, \
+                    kind: UpstreamTrafficSetting, name: x }\n  hosts: [a.example]\n  ports:\n  \
+                    - { number: 80, protocol: http }\n";
+    let told = finding(&format!("{SERVICES}{}", egress(&format!("{sources}{settings}"))));
+    assert!(told.starts_with("error[IM0108]: matches of `policy.openservicemesh.io"), "{told}");
+}

@@ -80,11 +80,12 @@ fn kinds_and_versions_that_do_not_exist_are_told_with_those_that_do() {
             of("networking.k8s.io/v1", "NetworkPolicy"),
             "error[IM0112]: there is no kind `NetworkPolicy` of `networking.k8s.io/v1` in policy \
              (p.yaml:3:1) / the kinds are `TrafficTarget`, `IdentityBinding`, `HTTPRouteGroup`, `TCPRoute`, \
-             `UDPRoute`, `TrafficSplit`, `Service`, `Retry` and `UpstreamTrafficSetting`",
+             `UDPRoute`, `TrafficSplit`, `Service`, `Retry`, `UpstreamTrafficSetting` and \
+             `Egress`",
         ),
         (
-            of("policy.openservicemesh.io/v1alpha1", "Egress"),
-            "error[IM0108]: Egress of Open Service Mesh is not served by this version: the mesh does nothing of \
+            of("config.openservicemesh.io/v1alpha2", "MeshConfig"),
+            "error[IM0108]: MeshConfig of Open Service Mesh is not served by this version: the mesh does nothing of \
              what it says (p.yaml:3:1) / take it out of the policy",
         ),
         (

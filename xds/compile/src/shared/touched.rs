@@ -35,6 +35,9 @@ pub(super) struct Differences {
     treated: BTreeSet<Reached>,
     /// The services whose sidecars tell something else.
     telling: BTreeSet<ServiceName>,
+    egresses: BTreeSet<Key>,
+    /// The namespaces whose calls to the outside pass, or passed, for another reason than before.
+    passing: BTreeSet<Name>,
 }
 
 /// What an object is about that says how calls are treated.
@@ -75,6 +78,8 @@ impl Differences {
             split: splits.map(|split| split.service.clone()).collect(),
             treated: treated(before, after),
             telling: telling(old, new),
+            egresses: keys(&before.egresses, &after.egresses),
+            passing: passing(old, new),
         }
     }
 
@@ -93,7 +98,9 @@ impl Differences {
         for (snapshot, index) in moments {
             self.touch_by_targets(snapshot, index, &mut touched);
             self.touch_by_services(snapshot, index, &mut touched);
+            self.touch_by_egresses(snapshot, &mut touched);
         }
+        touched.namespaces.extend(self.passing.iter().cloned());
         Touched { services: self.services, ..touched }
     }
 
@@ -164,6 +171,18 @@ impl Differences {
 
     fn have_group_of_route(&self, route: &HttpRoute, matches: &[SplitMatch]) -> bool {
         matches.iter().any(|named| has(&self.groups, &route.namespace, &named.group))
+    }
+
+    /// Of egresses callers alone are told.
+    fn touch_by_egresses(&self, snapshot: &Snapshot, touched: &mut Touched) {
+        for (key, egress) in &snapshot.specification.egresses {
+            let mut groups = egress.matches.iter().map(|named| &named.group);
+            let is_other = self.egresses.contains(key)
+                || groups.any(|group| has(&self.groups, &egress.namespace, group));
+            if is_other {
+                touched.callers.extend(egress.sources.iter().cloned());
+            }
+        }
     }
 
     fn have_tcp_route_of(&self, target: &TrafficTarget) -> bool {
@@ -280,6 +299,32 @@ fn telling(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
     let (before, after_it) = (Telemetries::of(before), Telemetries::of(after));
     let names = after.services.keys();
     names.filter(|name| !before.are_same_for(&after_it, name)).cloned().collect()
+}
+
+/// The namespaces of accounts whose calls to the outside pass in one moment and not in the other; and those
+/// in which they pass where a service comes, goes or is another: what is of the mesh, or of an external
+/// service, does not pass.
+fn passing(old: &Snapshot, new: &Snapshot) -> BTreeSet<Name> {
+    let (before, after) = (&old.specification, &new.specification);
+    let same_services = before.services.ptr_eq(&after.services);
+    if same_services && old.egress == new.egress && before.namespaces == after.namespaces {
+        return BTreeSet::new();
+    }
+    let is_same = |item: DiffItem<'_, '_, ServiceName, Arc<Service>>| match item {
+        DiffItem::Update { old: (_, old), new: (_, new) } => {
+            (&old.external, &old.ports) == (&new.external, &new.ports)
+        }
+        DiffItem::Add(..) | DiffItem::Remove(..) => false,
+    };
+    let same_names = before.services.diff(&after.services).all(is_same);
+    let accounts = [old, new].into_iter().flat_map(|moment| moment.specification.services.values());
+    let namespaces: BTreeSet<_> =
+        accounts.map(|service| service.account.namespace.clone()).collect();
+    let is_other = |namespace: &Name| {
+        let passes = [old, new].map(|moment| moment.passes_through(namespace));
+        passes[0] != passes[1] || (passes[1] && !same_names)
+    };
+    namespaces.into_iter().filter(is_other).collect()
 }
 
 fn has(keys: &BTreeSet<Key>, namespace: &Name, name: &Name) -> bool {

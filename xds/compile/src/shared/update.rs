@@ -167,7 +167,9 @@ impl Shared {
             });
             let is_same = compiled.resources.is_same_as(&known.resources)
                 && compiled.callable == known.callable
-                && compiled.by_host == known.by_host;
+                && compiled.by_host == known.by_host
+                && compiled.egresses == known.egresses
+                && compiled.passes_through == known.passes_through;
             let scope = if is_same {
                 known
             } else {

@@ -2,6 +2,8 @@
 
 mod instance;
 mod large;
+mod order;
+mod outward;
 mod settings;
 mod telemetry;
 mod treated;
@@ -27,6 +29,8 @@ use uuid::Uuid;
 
 use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
+pub(super) use order::Order;
+use outward::{OutwardShape, outward};
 use settings::SettingShape;
 use telemetry::{TelemetryShape, telemetry};
 use treated::{TreatedShape, treated};
@@ -41,7 +45,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u32 = 16;
+const PARTS: u32 = 17;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -72,6 +76,7 @@ pub(super) struct Shape {
     /// Whether bindings of one account are those of the next.
     has_other_bindings: bool,
     telemetry: TelemetryShape,
+    outward: OutwardShape,
     proxies: Vec<ProxyShape>,
 }
 
@@ -141,25 +146,8 @@ struct ProxyShape {
     is_suspect: bool,
     /// Whether its machine is known by the address of the next one too.
     is_next_too: bool,
-}
-
-/// In what order a mesh is put together: turned by so many places, and then reversed or not.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Order {
-    pub(super) turned: usize,
-    pub(super) reversed: bool,
-}
-
-impl Order {
-    fn of<T>(self, items: impl IntoIterator<Item = T>) -> Vec<T> {
-        let mut items: Vec<T> = items.into_iter().collect();
-        let turned = self.turned.checked_rem(items.len()).unwrap_or(0);
-        items.rotate_left(turned);
-        if self.reversed {
-            items.reverse();
-        }
-        items
-    }
+    /// Whether it has local ports for hosts outside.
+    has_hosts: bool,
 }
 
 pub(super) fn shape() -> impl Strategy<Value = Shape> {
@@ -216,10 +204,10 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let split = (0..SERVICES, matches, backends);
     let split = split.prop_map(|(apex, matches, backends)| SplitShape { apex, matches, backends });
     let upstream = (0..=SERVICES, option::of(0..PORTS.len()), 15078..15084_u16);
-    let flags = (any::<[bool; 3]>(), prop::bool::weighted(0.2));
+    let flags = (any::<[bool; 4]>(), prop::bool::weighted(0.2));
     let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream, 0..4), flags);
     let proxy = proxy.prop_map(|(services, upstreams, flags)| {
-        let ([participates, is_on_loopback, is_suspect], is_next_too) = flags;
+        let ([participates, is_on_loopback, is_suspect, has_hosts], is_next_too) = flags;
         ProxyShape {
             services: services.into_iter().collect(),
             upstreams,
@@ -227,6 +215,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
             is_on_loopback,
             is_suspect,
             is_next_too,
+            has_hosts,
         }
     });
     let groups = btree_map(
@@ -241,7 +230,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         0..=NAMESPACES * ROUTES,
     );
     let ways = (groups, routes, telemetry());
-    let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>());
+    let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>(), outward());
     (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
         |(
             modes,
@@ -251,7 +240,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
             (splits, treated, settings),
             proxies,
         )| {
-            let (mode, namespaces, has_other_bindings) = modes;
+            let (mode, namespaces, has_other_bindings, outward) = modes;
             Shape {
                 mode: mode.unwrap_or(Mode::Strict),
                 namespaces,
@@ -264,6 +253,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
                 settings,
                 has_other_bindings,
                 telemetry,
+                outward,
                 proxies,
             }
         },
@@ -300,6 +290,7 @@ impl Shape {
             is_on_loopback: false,
             is_suspect: false,
             is_next_too: false,
+            has_hosts: false,
         };
         let others = |service| std::iter::repeat_with(move || proxy(service, false)).take(callers);
         Self {
@@ -319,6 +310,7 @@ impl Shape {
             settings: Vec::new(),
             has_other_bindings: false,
             telemetry: TelemetryShape::new(),
+            outward: OutwardShape::default(),
             proxies: [proxy(0, participates)]
                 .into_iter()
                 .chain(others(1))
@@ -413,6 +405,12 @@ impl Shape {
         if takes(15) {
             next.telemetry.clone_from(&other.telemetry);
         }
+        if takes(16) {
+            let (ours, other) = (&mut next.outward, &other.outward);
+            take_over(&mut ours.egresses, &other.egresses, only);
+            each_of(&mut ours.namespaces, &other.namespaces, only, Clone::clone_from);
+            ours.mesh = other.mesh;
+        }
         next
     }
 
@@ -464,6 +462,7 @@ impl Shape {
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
             mode: self.mode,
+            egress: self.outward.mesh,
             specification,
             discovered: Discovered(discovered.collect()),
             records,
@@ -506,9 +505,13 @@ impl Shape {
         let splits = splits
             .into_iter()
             .map(|split| ((split.namespace.clone(), split.name.clone()), Arc::new(split)));
+        let egresses = order.of(self.outward.egresses()).into_iter();
+        let egresses =
+            egresses.map(|one| ((one.namespace.clone(), one.name.clone()), Arc::new(one)));
         let namespaces = self.namespaces.iter().enumerate().map(|(n, mode)| {
             let name = name("n", n);
-            (name.clone(), Arc::new(Namespace { name, mode: *mode, spot: spot() }))
+            let egress = self.outward.of(n);
+            (name.clone(), Arc::new(Namespace { name, mode: *mode, egress, spot: spot() }))
         });
         let mut specification = MeshSpecification {
             namespaces: namespaces.collect(),
@@ -519,6 +522,7 @@ impl Shape {
             tcp_routes: routes.collect(),
             traffic_splits: splits.collect(),
             telemetries: telemetry::build(&self.telemetry, |n| self.service_name(n)),
+            egresses: egresses.collect(),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
             upstream_traffic_settings: order.of(self.settings()).into_iter().collect(),
             ..MeshSpecification::default()
@@ -595,7 +599,11 @@ impl Shape {
             local_port: *local_port,
         });
         Proxy {
-            statement: ProxyStatement { upstreams: upstreams.collect(), ..Default::default() },
+            statement: ProxyStatement {
+                upstreams: upstreams.collect(),
+                hosts: if shape.has_hosts { outward::upstreams() } else { Vec::new() },
+                ..Default::default()
+            },
             record: JoinRecord {
                 id: proxy_id(n),
                 services,

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_catalog::{EscapedSlashes, Mode, Resolution};
+use ironmesh_catalog::{EgressMode, EgressProtocol, EscapedSlashes, Mode, Resolution};
 
+use super::outward::{EgressShape, OutwardShape};
 use super::settings::{About, SettingShape};
 use super::treated::{ReachShape, TreatedShape};
 use super::{
@@ -93,6 +94,14 @@ pub(in crate::tests) enum Edit {
     Told,
     /// All sidecars of the mesh do.
     AllTold,
+    /// The client may call a host outside, as matches of a group say.
+    Egress,
+    /// It may not any more.
+    NoEgress,
+    /// All calls to the outside pass from the namespace.
+    Passthrough,
+    /// The same of the mesh.
+    AllPass,
 }
 
 impl Shape {
@@ -126,6 +135,7 @@ impl Shape {
             is_on_loopback: false,
             is_suspect: false,
             is_next_too: false,
+            has_hosts: false,
         };
         let target = |team| TargetShape {
             namespace: team,
@@ -151,6 +161,7 @@ impl Shape {
             settings: Vec::new(),
             has_other_bindings: false,
             telemetry: TelemetryShape::new(),
+            outward: OutwardShape::default(),
         }
     }
 
@@ -213,6 +224,16 @@ impl Shape {
             Edit::MeshSetting => self.settings.push(less(About::Mesh)),
             Edit::Told => self.telemetry.extend([(SERVER + 2, 1)]),
             Edit::AllTold => self.telemetry.extend([(0, 2)]),
+            Edit::Egress => self.outward.egresses.push(EgressShape {
+                namespace: 0,
+                source: (0, CLIENT),
+                host: Some(0),
+                protocol: EgressProtocol::Http,
+                matches: Some((0, None)),
+            }),
+            Edit::NoEgress => self.outward.egresses.clear(),
+            Edit::Passthrough => self.outward.namespaces = vec![Some(EgressMode::Passthrough)],
+            Edit::AllPass => self.outward.mesh = EgressMode::Passthrough,
         }
         self
     }

@@ -60,6 +60,7 @@ fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
         // Nothing that is shared: the collector's cluster, and the listeners of the one who tells. (The client
         // that has the server as an upstream is looked at, too.)
         (Edit::Told, (0, 7, 1)),
+        (Edit::Egress, (3, 5, 1)),
     ];
     for teams in [2, 20] {
         for (edit, cost) in expected {
@@ -119,6 +120,15 @@ fn whatever_one_edit_touches_is_as_from_nothing() {
         (&[Edit::NoSplits, Edit::TimeOfRequests], Edit::Match),
         (&[], Edit::Told),
         (&[Edit::Told], Edit::AllTold),
+        // Who calls the outside is told what it may ask there, and nobody else.
+        (&[], Edit::Egress),
+        (&[Edit::Egress], Edit::NoEgress),
+        (&[Edit::Egress, Edit::NoTarget, Edit::NoSplits], Edit::Match),
+        (&[], Edit::Passthrough),
+        (&[], Edit::AllPass),
+        // What lets all pass lets nobody pass to what is of the mesh, or of an external service.
+        (&[Edit::Passthrough, Edit::NoTarget, Edit::NoSplits], Edit::Anywhere),
+        (&[Edit::AllPass, Edit::NoSplits], Edit::Gone),
     ];
     for (before, edit) in edits {
         let (_, _, reached) = make(2, before, edit);

@@ -1,0 +1,163 @@
+//! Exits: what all [`Egress`]es let one account call outside of the mesh, put together by host and by
+//! address. The compiler makes routes of it, and verdicts tell of it.
+
+mod never;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::ip_range::IpRange;
+use crate::name::Hostname;
+use crate::policy::{Egress, EgressPort, EgressProtocol};
+
+pub use never::{loopback, mesh_ports, never_called};
+
+/// What an account may call outside of the mesh.
+#[derive(Debug, Clone, Default)]
+pub struct Exits<'a> {
+    /// By host and port. What policy says of `*.example.com` is also said of a host below it that policy
+    /// names besides.
+    pub by_host: BTreeMap<(&'a Hostname, u16), Exit<'a>>,
+    /// By address: what each port may lead to.
+    pub by_address: BTreeMap<u16, Vec<ExitByAddress<'a>>>,
+}
+
+/// What lets an account call a host on one port, in the order of names.
+#[derive(Debug, Clone, Default)]
+pub struct Exit<'a> {
+    /// What allows requests of HTTP in the clear.
+    pub requests: Vec<&'a Egress>,
+    /// What allows connections, with what is spoken on them as far as policy says.
+    pub connections: Vec<(&'a Egress, EgressProtocol)>,
+}
+
+/// What lets an account call addresses on one port.
+#[derive(Debug, Clone, Copy)]
+pub struct ExitByAddress<'a> {
+    /// The egress, whose `ip_addresses` these are.
+    pub egress: &'a Egress,
+    /// What is spoken there.
+    pub protocol: EgressProtocol,
+}
+
+impl<'a> Exits<'a> {
+    /// What these let their sources call.
+    pub fn of(all: impl IntoIterator<Item = &'a Egress>) -> Self {
+        let all: Vec<_> = all.into_iter().collect();
+        let mut exits = Self::default();
+        for egress in &all {
+            for EgressPort { number, protocol } in &egress.ports {
+                for host in &egress.hosts {
+                    exits.by_host.entry((host, *number)).or_default();
+                }
+                if egress.hosts.is_empty() {
+                    let by_address = ExitByAddress { egress, protocol: *protocol };
+                    exits.by_address.entry(*number).or_default().push(by_address);
+                }
+            }
+        }
+        for ((host, number), exit) in &mut exits.by_host {
+            let covering =
+                all.iter().filter(|one| one.hosts.iter().any(|known| known.covers(host)));
+            for egress in covering {
+                for port in egress.ports.iter().filter(|port| port.number == *number) {
+                    match port.protocol {
+                        EgressProtocol::Http => exit.requests.push(egress),
+                        other => exit.connections.push((egress, other)),
+                    }
+                }
+            }
+        }
+        exits
+    }
+
+    /// Whether nothing may be called.
+    pub fn are_none(&self) -> bool {
+        self.by_host.is_empty() && self.by_address.is_empty()
+    }
+
+    /// What lets the account call `host`, which is no wildcard, on a port: what is said of the nearest name.
+    pub fn at_host(&self, host: &Hostname, port: u16) -> Option<(&'a Hostname, &Exit<'a>)> {
+        let known = self
+            .by_host
+            .iter()
+            .filter(|((known, number), _)| *number == port && known.covers(host));
+        // Of two that cover it the longer one is nearer; one that is no wildcard is the host itself.
+        let ((known, _), exit) = known.max_by_key(|((known, _), _)| known.as_str().len())?;
+        Some((*known, exit))
+    }
+
+    /// What lets the account connect to an address on a port.
+    pub fn at_address(&self, address: IpAddr, port: u16) -> Vec<ExitByAddress<'a>> {
+        let address = IpRange::of(address);
+        let of_port = self.by_address.get(&port).into_iter().flatten();
+        let leads_there = |one: &&ExitByAddress<'a>| {
+            one.egress.ip_addresses.iter().any(|range| range.includes(address))
+        };
+        of_port.filter(leads_there).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Spot;
+
+    fn egress(name: &str, hosts: &[&str], ranges: &[&str], ports: &[EgressPort]) -> Egress {
+        Egress {
+            namespace: "default".parse().unwrap(),
+            name: name.parse().unwrap(),
+            sources: vec!["till".parse().unwrap()],
+            hosts: hosts.iter().map(|host| Hostname::new(host).unwrap()).collect(),
+            ip_addresses: ranges.iter().map(|range| range.parse().unwrap()).collect(),
+            ports: ports.to_vec(),
+            matches: Vec::new(),
+            spot: Spot::new(&"p.toml".into(), "x", 0..1),
+        }
+    }
+
+    const HTTP: EgressPort = EgressPort { number: 80, protocol: EgressProtocol::Http };
+    const HTTPS: EgressPort = EgressPort { number: 443, protocol: EgressProtocol::Https };
+    const TCP: EgressPort = EgressPort { number: 5432, protocol: EgressProtocol::Tcp };
+
+    #[test]
+    fn what_is_said_of_a_wildcard_adds_to_what_is_said_of_a_host_below_it() {
+        let all = [
+            egress("all", &["*.example.com"], &[], &[HTTP, HTTPS]),
+            egress("one", &["api.example.com"], &[], &[HTTP]),
+        ];
+        let exits = Exits::of(&all);
+        let names = |host: &str, port| {
+            let (known, exit) = exits.at_host(&Hostname::new(host).unwrap(), port)?;
+            let names = exit.requests.iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
+            Some((known.to_string(), names, exit.connections.len()))
+        };
+        let told = |host: &str, names: &[&str], connections| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Some((host.to_owned(), names, connections))
+        };
+        assert_eq!(names("api.example.com", 80), told("api.example.com", &["all", "one"], 0));
+        assert_eq!(names("api.example.com", 443), told("*.example.com", &[], 1));
+        assert_eq!(names("a.b.example.com", 80), told("*.example.com", &["all"], 0));
+        assert_eq!(names("example.com", 80), None);
+        assert_eq!(names("api.example.com", 8080), None);
+    }
+
+    #[test]
+    fn addresses_are_called_where_no_host_is_named() {
+        let all = [
+            egress("db", &[], &["10.1.0.0/16"], &[TCP]),
+            egress("web", &["api.example.com"], &["10.0.0.0/8"], &[HTTP, TCP]),
+        ];
+        let exits = Exits::of(&all);
+        let names = |address: &str, port| {
+            let known = exits.at_address(address.parse().unwrap(), port);
+            known.iter().map(|one| one.egress.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("10.1.2.3", 5432), ["db"]);
+        assert_eq!(names("::ffff:10.1.2.3", 5432), ["db"]);
+        assert!(names("10.2.0.1", 5432).is_empty());
+        assert!(names("10.1.2.3", 80).is_empty());
+        assert!(Exits::of(&[]).are_none() && !exits.are_none());
+    }
+}

@@ -1,0 +1,120 @@
+//! Ranges of IP addresses, as CIDR writes them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use crate::name::InvalidName;
+
+/// A range of IP addresses: `10.0.0.0/8`, `2001:db8::/32`.
+///
+/// Invariant: the address has no bit behind the length, so that ranges which are the same are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IpRange {
+    address: IpAddr,
+    length: u8,
+}
+
+impl IpRange {
+    /// The range of one address. One of IPv4 that is written in IPv6 is that of IPv4.
+    pub fn of(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        Self { address, length: bits(address) }
+    }
+
+    /// The range of all addresses that have the first `length` bits of `address`; `None` where it has fewer.
+    pub fn around(address: IpAddr, length: u8) -> Option<Self> {
+        let behind = u32::from(bits(address).checked_sub(length)?);
+        let address = match address {
+            IpAddr::V4(one) => {
+                let mask = u32::MAX.checked_shl(behind).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(one.to_bits() & mask))
+            }
+            IpAddr::V6(one) => {
+                let mask = u128::MAX.checked_shl(behind).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(one.to_bits() & mask))
+            }
+        };
+        Some(Self { address, length })
+    }
+
+    /// Its first address.
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// How many bits all of its addresses have in common.
+    pub fn length(self) -> u8 {
+        self.length
+    }
+
+    /// Whether all of `other` is in it.
+    pub fn includes(self, other: Self) -> bool {
+        self.length <= other.length && Self::around(other.address, self.length) == Some(self)
+    }
+}
+
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+impl fmt::Display for IpRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+impl FromStr for IpRange {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let invalid = |problem| InvalidName { text: text.to_owned(), problem };
+        let (address, length) = text.split_once('/').ok_or_else(|| invalid("has no length"))?;
+        let address: IpAddr = address.parse().map_err(|_| invalid("begins with no IP address"))?;
+        let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
+        let range = length.parse().ok().filter(|_| is_number);
+        let range = range.and_then(|length| Self::around(address, length));
+        let range = range.ok_or_else(|| invalid("has a length that addresses do not have"))?;
+        if range.address != address {
+            return Err(invalid("has an address with bits behind its length"));
+        }
+        Ok(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_read_in_its_one_form() {
+        for good in ["10.0.0.0/8", "10.1.2.3/32", "0.0.0.0/0", "2001:db8::/32", "::/0", "::1/128"] {
+            assert_eq!(good.parse::<IpRange>().unwrap().to_string(), good);
+        }
+        let bad = ["10.0.0.1/8", "10.0.0.0", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/+8"];
+        for bad in bad.into_iter().chain(["/8", "10.0.0/8", "10.0.0.0/8/8", "a.example/8"]) {
+            assert!(bad.parse::<IpRange>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_range_includes_those_that_begin_alike_and_are_longer() {
+        let includes = |wide: &str, narrow: &str| {
+            wide.parse::<IpRange>().unwrap().includes(narrow.parse().unwrap())
+        };
+        for narrow in ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32"] {
+            assert!(includes("10.0.0.0/8", narrow) && includes("0.0.0.0/0", narrow), "{narrow}");
+            assert!(!includes("::/0", narrow) && !includes("11.0.0.0/8", narrow), "{narrow}");
+        }
+        assert!(!includes("10.1.0.0/16", "10.0.0.0/8"));
+        assert!(includes("2001:db8::/32", "2001:db8:1::/48"));
+    }
+
+    #[test]
+    fn the_range_of_one_address_is_that_of_its_family() {
+        let of = |text: &str| IpRange::of(text.parse().unwrap()).to_string();
+        assert_eq!(of("10.1.2.3"), "10.1.2.3/32");
+        assert_eq!(of("::ffff:10.1.2.3"), "10.1.2.3/32");
+        assert_eq!(of("2001:db8::1"), "2001:db8::1/128");
+    }
+}

@@ -1,0 +1,119 @@
+//! Local ports that stand for a host or an address outside of the mesh.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::{Hostname, InvalidName};
+
+/// A local port that stands for a host or an address outside of the mesh.
+///
+/// Written `api.example.com:443=14443`, `10.1.2.3:5432=15432` or `[2001:db8::1]:5432=15432`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostUpstream {
+    /// The host.
+    pub host: OutsideHost,
+    /// Its port.
+    pub port: u16,
+    /// The port on which the proxy listens for the application.
+    pub local_port: u16,
+}
+
+impl HostUpstream {
+    /// The host with its port, as a request names it.
+    pub fn authority(&self) -> String {
+        match &self.host {
+            OutsideHost::Address(IpAddr::V6(address)) => format!("[{address}]:{}", self.port),
+            host => format!("{host}:{}", self.port),
+        }
+    }
+}
+
+impl FromStr for HostUpstream {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let invalid = |problem| InvalidName { text: text.to_owned(), problem };
+        let (outside, local_port) = text.split_once('=').ok_or_else(|| invalid("has no `=`"))?;
+        let (host, port) =
+            outside.rsplit_once(':').ok_or_else(|| invalid("has a host without a port"))?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let number = |text: &str| text.parse().ok().filter(|number: &u16| *number > 0);
+        Ok(Self {
+            host: OutsideHost::try_from(host.to_owned())?,
+            port: number(port).ok_or_else(|| invalid("has no port"))?,
+            local_port: number(local_port).ok_or_else(|| invalid("has no local port"))?,
+        })
+    }
+}
+
+/// A host outside of the mesh: a name that is no wildcard, or an address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum OutsideHost {
+    /// A name, which the proxy looks up.
+    Name(Hostname),
+    /// An address.
+    Address(IpAddr),
+}
+
+impl fmt::Display for OutsideHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+impl TryFrom<String> for OutsideHost {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Address(address));
+        }
+        let name = Hostname::new(&text)?;
+        if name.is_wildcard() {
+            return Err(InvalidName { text, problem: "is many hosts, where one is expected" });
+        }
+        Ok(Self::Name(name))
+    }
+}
+
+impl From<OutsideHost> for String {
+    fn from(host: OutsideHost) -> Self {
+        host.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_port_stands_for_a_host_or_an_address() {
+        for (text, authority) in [
+            ("api.example.com:443=14443", "api.example.com:443"),
+            ("10.1.2.3:5432=15432", "10.1.2.3:5432"),
+            ("[2001:db8::1]:5432=15432", "[2001:db8::1]:5432"),
+        ] {
+            let read: HostUpstream = text.parse().unwrap();
+            assert_eq!(read.authority(), authority);
+        }
+        for bad in [
+            "api.example.com=14443",
+            "api.example.com:443",
+            "api.example.com:0=1",
+            "api.example.com:443=0",
+            "*.example.com:443=1",
+            "api:443=1",
+            ":443=1",
+        ] {
+            assert!(bad.parse::<HostUpstream>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Egresses as a whole: that a host is said once how it is called, and that what they allow is not allowed
+//! already.
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::{
+    Egress, EgressMode, EgressPort, EgressProtocol, Finding, Hostname, Name, Service,
+};
+
+use super::draft::Draft;
+use super::outside::of_the_mesh;
+use crate::codes;
+
+/// Tells the egresses of `draft` that do not fit the rest.
+pub(super) fn check(draft: &mut Draft<'_>) {
+    let externals = Externals::of(draft);
+    let mut findings = Vec::new();
+    for egress in draft.egresses.iter() {
+        for host in &egress.hosts {
+            if let Some(service) = of_the_mesh(draft, host) {
+                findings.push(called_as(egress, service, host));
+            }
+            let http = egress.ports.iter().filter(|port| port.protocol == EgressProtocol::Http);
+            let taken = http.filter_map(|port| externals.called_so(host, *port));
+            findings.extend(taken.map(|service| external(egress, service, host)));
+        }
+        let passes = |namespace: &Name| {
+            let known = draft.namespaces.get(&(namespace.clone(), namespace.clone()));
+            known.is_some_and(|known| known.egress == Some(EgressMode::Passthrough))
+        };
+        if egress.sources.iter().all(|source| passes(&source.namespace)) {
+            findings.push(needless(egress));
+        }
+    }
+    draft.findings.extend(findings);
+}
+
+/// The external services by what they are called over HTTP.
+struct Externals<'a> {
+    by_port: BTreeMap<(&'a Hostname, u16), &'a Service>,
+    /// Those that are called without a port.
+    plain: BTreeMap<&'a Hostname, &'a Service>,
+}
+
+impl<'a> Externals<'a> {
+    fn of(draft: &Draft<'a>) -> Self {
+        let mut externals = Self { by_port: BTreeMap::new(), plain: BTreeMap::new() };
+        for service in draft.services.iter() {
+            let external = service.external.as_ref();
+            let Some(hostname) = external.and_then(|one| one.hostname.as_ref()) else { continue };
+            let http: Vec<_> =
+                service.ports.iter().filter(|port| port.protocol.is_http()).collect();
+            for port in &http {
+                externals.by_port.insert((hostname, port.number), service);
+            }
+            if http.len() == 1 {
+                externals.plain.insert(hostname, service);
+            }
+        }
+        externals
+    }
+
+    /// The one that is called by this host, or by one of the hosts, on this port of HTTP.
+    fn called_so(&self, host: &Hostname, port: EgressPort) -> Option<&'a Service> {
+        let plain = || self.plain.get(host).filter(|_| port.number == 80);
+        self.by_port.get(&(host, port.number)).or_else(plain).copied()
+    }
+}
+
+fn called_as(egress: &Egress, own: &Service, host: &Hostname) -> Finding {
+    let message = format!("`{host}` is what service `{}` is called in the mesh", own.name);
+    Finding::error(codes::DUPLICATE_NAME, Some(egress.spot.clone()), message)
+        .label("outside of the mesh")
+        .related(own.spot.clone(), "in the mesh")
+        .help("calls in the mesh are allowed by traffic targets; name the whole hostname of a host outside")
+}
+
+/// A request to the host could be one of either.
+fn external(egress: &Egress, service: &Service, host: &Hostname) -> Finding {
+    let message = format!("`{host}` is that of the external service `{}`", service.name);
+    Finding::error(codes::DUPLICATE_NAME, Some(egress.spot.clone()), message)
+        .label("the same over HTTP")
+        .related(service.spot.clone(), "the service")
+        .help("name the service's account in traffic targets of all who may call it, or take the service out")
+}
+
+fn needless(egress: &Egress) -> Finding {
+    let message =
+        "this egress allows nothing more: the namespaces of all its sources pass all calls through";
+    Finding::warning(codes::NEEDLESS_EGRESS, Some(egress.spot.clone()), message)
+        .label("of no effect")
+        .help("take `egress = \"passthrough\"` from the namespace, or this out")
+}

@@ -1,0 +1,427 @@
+//! Calls to the outside that no service stands for: by policy, and past it (the scenarios 12 and 13 of Open
+//! Service Mesh's tests).
+
+mod outside;
+
+use http::Method;
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Ledger, Load, Mesh, NameServer, Programs, ProxyOptions,
+    TcpConnection, eventually,
+};
+use tokio::net::TcpStream;
+
+use self::outside::{TlsServer, connect};
+use crate::shop::Shop;
+
+/// The hosts outside, by number in the test's network.
+const HTTPBIN: u8 = 31;
+const OTHER: u8 = 32;
+
+const SERVICES_OF_THE_HALL: &str = r#"
+[[service]]
+name = "till"
+
+[[service]]
+name = "clerk"
+
+[[service]]
+name = "ledger"
+ports = [{ port = 8080, protocol = "http" }]
+
+[[service]]
+name = "payments"
+external = true
+hostname = "payments.example"
+ports = [{ port = 8080, protocol = "http" }]
+"#;
+
+/// A mesh with two callers, and what is outside of it.
+struct Hall {
+    mesh: Mesh,
+    till: Envoy,
+    clerk: Envoy,
+    names: NameServer,
+    tls: TlsServer,
+    _outside: (Vec<App>, Vec<Ledger>),
+}
+
+impl Hall {
+    async fn open() -> Option<Self> {
+        let programs = Programs::find()?;
+        let mesh = Mesh::start(&programs, &[("services.toml", SERVICES_OF_THE_HALL)]).await;
+        let names = NameServer::start(mesh.loopback().socket(2, 5353)).await;
+        for (name, host) in [
+            ("httpbin.example", HTTPBIN),
+            ("a.wild.example", HTTPBIN),
+            ("payments.example", OTHER),
+            ("ledger.default", OTHER),
+        ] {
+            names.set(name, mesh.loopback().host(host));
+        }
+        names.set("metadata.example", "169.254.169.254".parse().unwrap());
+        let at = |host, port| mesh.loopback().socket(host, port);
+        let apps = vec![
+            App::http1("httpbin", at(HTTPBIN, 8080)).await,
+            App::http1("other", at(OTHER, 8080)).await,
+        ];
+        let ledgers = vec![
+            Ledger::start("httpbin", at(HTTPBIN, 5432)).await,
+            Ledger::start("other", at(OTHER, 5432)).await,
+            Ledger::start("mine", at(HTTPBIN, 15003)).await,
+        ];
+        let tls = TlsServer::start(&["httpbin.example"], at(HTTPBIN, 8443)).await;
+        let caller = |service: &str, host| {
+            ProxyOptions::new(service, host).name_server(mesh.loopback().socket(2, 5353))
+        };
+        let till = mesh.envoy(&caller("default/till", 11)).await;
+        let clerk = mesh.envoy(&caller("default/clerk", 12)).await;
+        Some(Self { till, clerk, names, tls, _outside: (apps, ledgers), mesh })
+    }
+
+    /// What an address of the network is called by a client that knows it alone.
+    fn address(&self, host: u8, port: u16) -> String {
+        self.mesh.loopback().socket(host, port).to_string()
+    }
+
+    /// Waits until CONNECT to `authority` is answered so.
+    async fn until_connect(&self, from: &Envoy, authority: &str, wanted: u16) {
+        eventually(&format!("{wanted} to CONNECT {authority}"), async || {
+            match connect(from.socket(15080), authority).await?.0 {
+                status if status == wanted => anyhow::Ok(()),
+                status => anyhow::bail!("{status}"),
+            }
+        })
+        .await;
+    }
+}
+
+/// The status of a request by `Host`, and who answered it.
+async fn ask(from: &Envoy, host: &str, path: &str) -> anyhow::Result<(u16, String)> {
+    let mut connection = Http1Connection::connect(from.socket(15080)).await?;
+    let answer = connection.request(Method::GET, path, &[("host", host)]).await?;
+    let app = answer.header("x-app").unwrap_or_default().to_owned();
+    Ok((answer.status.as_u16(), app))
+}
+
+async fn until(from: &Envoy, host: &str, path: &str, wanted: u16) {
+    eventually(&format!("{wanted} of {host}{path}"), async || {
+        match ask(from, host, path).await? {
+            (status, _) if status == wanted => anyhow::Ok(()),
+            other => anyhow::bail!("{other:?}"),
+        }
+    })
+    .await;
+}
+
+fn egress(name: &str, says: &str, ports: &[(u16, &str)], matches: &str) -> String {
+    let ports: Vec<_> = ports
+        .iter()
+        .map(|(number, protocol)| format!("{{ number = {number}, protocol = \"{protocol}\" }}"))
+        .collect();
+    format!(
+        "[[egress]]\nname = \"{name}\"\nsources = [{{ kind = \"ServiceAccount\", name = \"till\" }}]\n\
+         {says}\nports = [{}]\n{matches}\n",
+        ports.join(", ")
+    )
+}
+
+const STATUS: &str = r#"
+[[http_route_group]]
+name = "status"
+matches = [{ name = "status", path_regex = "/status.*", methods = ["GET"] }]
+"#;
+
+const MATCHES: &str = r#"matches = [{ kind = "HTTPRouteGroup", name = "status" }]"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_egress_lets_its_sources_call_its_hosts_as_it_says_and_nobody_else() {
+    let Some(hall) = Hall::open().await else { return };
+    let host = "httpbin.example:8080";
+    let by_host = "hosts = [\"httpbin.example\"]";
+    // Without policy nothing goes out, and CONNECT is refused with words.
+    assert_eq!(ask(&hall.till, host, "/get").await.unwrap().0, 404);
+    let (status, _, words) =
+        connect(hall.till.socket(15080), "httpbin.example:8443").await.unwrap();
+    assert_eq!(status, 403);
+    assert!(words.contains("no egress lets spiffe://mesh.internal/ns/default/sa/till"), "{words}");
+
+    // HTTP by `Host`.
+    hall.mesh.write_policy("egress.toml", &egress("e", by_host, &[(8080, "http")], ""));
+    until(&hall.till, host, "/get", 200).await;
+    assert_eq!(ask(&hall.till, host, "/get").await.unwrap(), (200, "httpbin".to_owned()));
+    assert_eq!(ask(&hall.clerk, host, "/get").await.unwrap().0, 404);
+    assert_eq!(ask(&hall.till, "httpbin.example:8081", "/get").await.unwrap().0, 404);
+    assert_eq!(ask(&hall.till, "other.example:8080", "/get").await.unwrap().0, 404);
+    let connected = connect(hall.till.socket(15080), host).await.unwrap().0;
+    assert_eq!(connected, 403, "requests are not connections");
+
+    // Of some requests; and the next one on an open connection is judged by what is said now.
+    let mut kept = Http1Connection::connect(hall.till.socket(15080)).await.unwrap();
+    assert_eq!(kept.get("/get", host).await.unwrap().status, 200);
+    let some = STATUS.to_owned() + &egress("e", by_host, &[(8080, "http")], MATCHES);
+    hall.mesh.write_policy("egress.toml", &some);
+    until(&hall.till, host, "/get", 403).await;
+    let refused = kept.get("/get", host).await.unwrap();
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("no egress allows it"), "{}", refused.text());
+    assert_eq!(kept.get("/status/200", host).await.unwrap().status, 200);
+    assert_eq!(ask(&hall.till, host, "/status/../get").await.unwrap().0, 403);
+    assert_eq!(ask(&hall.till, host, "/status%2f..").await.unwrap().0, 400);
+
+    // TLS by CONNECT, to that host and port alone.
+    let both = [(8080, "http"), (8443, "https")];
+    hall.mesh
+        .write_policy("egress.toml", &(STATUS.to_owned() + &egress("e", by_host, &both, MATCHES)));
+    hall.until_connect(&hall.till, "httpbin.example:8443", 200).await;
+    let (_, stream, _) = connect(hall.till.socket(15080), "httpbin.example:8443").await.unwrap();
+    assert_eq!(hall.tls.greets(stream, "httpbin.example").await.unwrap(), "hello");
+    for (from, authority) in [
+        (&hall.clerk, "httpbin.example:8443"),
+        (&hall.till, "httpbin.example:5432"),
+        (&hall.till, "other.example:8443"),
+        (&hall.till, &*hall.address(HTTPBIN, 8443)),
+    ] {
+        assert_eq!(connect(from.socket(15080), authority).await.unwrap().0, 403, "{authority}");
+    }
+    assert_eq!(ask(&hall.till, "httpbin.example:8443", "/").await.unwrap().0, 403);
+
+    // All hosts below a name.
+    let wild = egress("e", "hosts = [\"*.wild.example\"]", &[(8080, "http")], "");
+    hall.mesh.write_policy("egress.toml", &wild);
+    until(&hall.till, "a.wild.example:8080", "/get", 200).await;
+    assert_eq!(ask(&hall.till, "wild.example:8080", "/get").await.unwrap().0, 404);
+
+    // When it is taken out, nothing goes out any more.
+    hall.mesh.remove_policy("egress.toml");
+    until(&hall.till, "a.wild.example:8080", "/get", 404).await;
+    for _ in 0..5 {
+        assert_eq!(ask(&hall.till, "a.wild.example:8080", "/get").await.unwrap().0, 404);
+        assert_eq!(connect(hall.till.socket(15080), "httpbin.example:8443").await.unwrap().0, 403);
+    }
+    hall.till.assert_calm().await;
+    hall.clerk.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_egress_by_address_leads_to_its_ranges_and_a_name_to_none_that_is_never_called() {
+    let Some(hall) = Hall::open().await else { return };
+    let (inside, outside) = (hall.address(HTTPBIN, 5432), hall.address(OTHER, 5432));
+    let range = |host| format!("ip_addresses = [\"{}/32\"]", hall.mesh.loopback().host(host));
+    hall.mesh.write_policy("egress.toml", &egress("db", &range(HTTPBIN), &[(5432, "tcp")], ""));
+    hall.until_connect(&hall.till, &inside, 200).await;
+    // The server speaks first.
+    let (_, stream, _) = connect(hall.till.socket(15080), &inside).await.unwrap();
+    let mut connection = TcpConnection::over(stream);
+    assert_eq!(connection.line().await.unwrap(), "httpbin");
+    connection.exchange("a line").await.unwrap();
+    for (from, authority) in [
+        (&hall.till, &*outside),
+        (&hall.till, &*hall.address(HTTPBIN, 8080)),
+        (&hall.till, "httpbin.example:5432"),
+        (&hall.clerk, &*inside),
+    ] {
+        assert_eq!(connect(from.socket(15080), authority).await.unwrap().0, 403, "{authority}");
+    }
+
+    // A host that must be within addresses, and is not there any more.
+    let narrow = format!("hosts = [\"httpbin.example\"]\n{}", range(HTTPBIN));
+    let ports = [(5432, "tcp"), (8080, "http")];
+    hall.mesh.write_policy("egress.toml", &egress("db", &narrow, &ports, ""));
+    hall.until_connect(&hall.till, "httpbin.example:5432", 200).await;
+    until(&hall.till, "httpbin.example:8080", "/", 200).await;
+    assert_eq!(connect(hall.till.socket(15080), &inside).await.unwrap().0, 403);
+    hall.names.set("httpbin.example", hall.mesh.loopback().host(OTHER));
+    until(&hall.till, "httpbin.example:8080", "/", 403).await;
+    hall.until_connect(&hall.till, "httpbin.example:5432", 403).await;
+
+    // Names that lead to where none may go, and the mesh's own ports.
+    let names = "hosts = [\"metadata.example\", \"a.wild.example\"]";
+    hall.mesh
+        .write_policy("egress.toml", &egress("db", names, &[(8080, "http"), (5432, "tcp")], ""));
+    until(&hall.till, "a.wild.example:8080", "/", 200).await;
+    assert_eq!(ask(&hall.till, "metadata.example:8080", "/").await.unwrap().0, 403);
+    assert_eq!(connect(hall.till.socket(15080), "metadata.example:5432").await.unwrap().0, 403);
+    hall.till.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn passthrough_lets_all_out_but_what_is_of_the_mesh_or_never_called() {
+    let Some(hall) = Hall::open().await else { return };
+    let host = "httpbin.example:8080";
+    assert_eq!(ask(&hall.till, host, "/").await.unwrap().0, 404);
+    let on = "[[namespace]]\nname = \"default\"\negress = \"passthrough\"\n";
+    hall.mesh.write_policy("namespace.toml", on);
+    until(&hall.till, host, "/", 200).await;
+    let (status, stream, _) =
+        connect(hall.till.socket(15080), "httpbin.example:8443").await.unwrap();
+    assert_eq!(status, 200);
+    assert_eq!(hall.tls.greets(stream, "httpbin.example").await.unwrap(), "hello");
+    let (_, stream, _) =
+        connect(hall.till.socket(15080), &hall.address(OTHER, 5432)).await.unwrap();
+    assert_eq!(TcpConnection::over(stream).line().await.unwrap(), "other");
+    // Names that are the mesh's, a service outside that is not for the till, and what is never called.
+    for host in
+        ["ledger:8080", "ledger.default:8080", "nobody.mesh.internal:80", "payments.example:8080"]
+    {
+        assert_eq!(ask(&hall.till, host, "/").await.unwrap().0, 404, "{host}");
+        assert_eq!(connect(hall.till.socket(15080), host).await.unwrap().0, 403, "{host}");
+    }
+    let never = [
+        "metadata.example:80",
+        "169.254.169.254:80",
+        "168.63.129.16:80",
+        "0.0.0.0:8080",
+        "[::ffff:169.254.169.254]:80",
+        "[fe80::1]:80",
+    ];
+    let mine = hall.address(HTTPBIN, 15003);
+    for authority in never.into_iter().chain([&*mine]) {
+        assert_eq!(
+            connect(hall.till.socket(15080), authority).await.unwrap().0,
+            403,
+            "{authority}"
+        );
+    }
+    hall.mesh.remove_policy("namespace.toml");
+    until(&hall.till, host, "/", 404).await;
+    hall.until_connect(&hall.till, "httpbin.example:8443", 403).await;
+    hall.till.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_local_port_stands_for_a_host_outside_as_long_as_an_egress_lets_it() {
+    let Some(hall) = Hall::open().await else { return };
+    let at = |host, port| hall.address(host, port);
+    let buyer = ProxyOptions::new("default/till", 13)
+        .name_server(hall.mesh.loopback().socket(2, 5353))
+        .upstream("httpbin.example:8080=18080")
+        .upstream("httpbin.example:8443=18443")
+        .upstream("httpbin.example:5432=15432")
+        .upstream(&format!("{}=15433", at(HTTPBIN, 5432)))
+        .upstream(&format!("{}=15434", at(OTHER, 5432)));
+    let till = hall.mesh.envoy(&buyer).await;
+    // Nothing lets it: nobody listens, and a finding says so.
+    assert!(TcpConnection::connect(till.socket(18443)).await.is_err());
+    eventually("the finding", async || {
+        let told = hall.mesh.proxies().await.to_string();
+        anyhow::ensure!(told.contains("no egress lets `default/till` call it"), "{told}");
+        anyhow::Ok(())
+    })
+    .await;
+
+    let ports = [(8080, "http"), (8443, "https"), (5432, "tcp")];
+    let by_host = egress("host", "hosts = [\"httpbin.example\"]", &ports, MATCHES);
+    let range = format!("ip_addresses = [\"{}/32\"]", hall.mesh.loopback().host(HTTPBIN));
+    let by_address = egress("address", &range, &[(5432, "tcp")], "");
+    hall.mesh.write_policy("egress.toml", &format!("{STATUS}{by_host}{by_address}"));
+    // Requests go to the host, whatever they name, and are judged.
+    let status = async |path: &str| {
+        let mut connection = Http1Connection::connect(till.socket(18080)).await?;
+        anyhow::Ok(connection.get(path, "whatever").await?)
+    };
+    eventually("an answer by the local port", async || {
+        let answer = status("/status/200").await?;
+        anyhow::ensure!(answer.status == 200, "{}", answer.status);
+        anyhow::ensure!(answer.json()["headers"]["host"] == "httpbin.example:8080");
+        anyhow::Ok(())
+    })
+    .await;
+    assert_eq!(status("/get").await.unwrap().status, 403);
+    // Of TLS only what asks for the host passes.
+    eventually("TLS by the local port", async || {
+        let stream = TcpStream::connect(till.socket(18443)).await?;
+        anyhow::ensure!(hall.tls.greets(stream, "httpbin.example").await? == "hello");
+        anyhow::Ok(())
+    })
+    .await;
+    let other = TcpStream::connect(till.socket(18443)).await.unwrap();
+    assert!(hall.tls.greets(other, "other.example").await.is_err());
+    let plain = Http1Connection::connect(till.socket(18443)).await.unwrap().get("/", "x").await;
+    assert!(plain.is_err(), "{plain:?}");
+    // Bytes, by name and by address; to no other address.
+    for port in [15432, 15433] {
+        eventually("a line by the local port", async || {
+            let mut connection = TcpConnection::connect(till.socket(port)).await?;
+            anyhow::ensure!(connection.line().await? == "httpbin");
+            connection.exchange("a line").await
+        })
+        .await;
+    }
+    assert!(TcpConnection::connect(till.socket(15434)).await.is_err());
+    // And nobody is led elsewhere by a name.
+    hall.names.set("httpbin.example", "169.254.169.254".parse().unwrap());
+    eventually("the host to be elsewhere", async || {
+        let answer = status("/status/200").await?;
+        anyhow::ensure!(answer.status == 403, "{}", answer.status);
+        let mut connection = TcpConnection::connect(till.socket(15432)).await?;
+        anyhow::ensure!(connection.line().await.is_err());
+        anyhow::Ok(())
+    })
+    .await;
+
+    hall.mesh.remove_policy("egress.toml");
+    eventually("nobody to listen", async || {
+        for port in [18080, 18443, 15432, 15433] {
+            anyhow::ensure!(TcpStream::connect(till.socket(port)).await.is_err(), "{port}");
+        }
+        anyhow::Ok(())
+    })
+    .await;
+    till.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn egresses_that_come_and_go_break_nothing_that_runs() {
+    let Some(shop) = Shop::open("").await else { return };
+    let loopback = shop.mesh.loopback();
+    let _app = App::http1("outside", loopback.socket(HTTPBIN, 8080)).await;
+    let names = NameServer::start(loopback.socket(2, 5353)).await;
+    names.set("outside.example", loopback.host(HTTPBIN));
+    let of = |name: &str, host: &str, matches: &str| {
+        let hosts = format!("hosts = [\"{host}\"]");
+        let ports = [(8080, "http"), (8443, "https"), (5432, "tcp")];
+        egress(name, &hosts, &ports, matches).replace("\"till\"", "\"buyer\"")
+    };
+    let kept = STATUS.to_owned() + &of("kept", "outside.example", "");
+    shop.mesh.write_policy("egress.toml", &kept);
+    let host = "outside.example:8080";
+    until(&shop.buyer, host, "/", 200).await;
+
+    let load = shop.load().await;
+    let _ledger = Ledger::start("outside", loopback.socket(HTTPBIN, 5432)).await;
+    let line = shop.buyer.socket(15432);
+    let mut outward = None;
+    eventually("a connection to the outside", async || {
+        let started = Load::start(shop.buyer.socket(15080), host, "/");
+        outward = Some(started.with_connection(line).await?);
+        anyhow::Ok(())
+    })
+    .await;
+    let outward = outward.unwrap();
+    let counters = r"^(listener|cluster)_manager\.(listener|cluster)_(added|modified|removed|in_place_updated)$";
+    let before = shop.buyer.sum(counters).await;
+    let reloads = r"^http\.outbound\.rds\..*\.config_reload$";
+    let reloads_before = shop.buyer.sum(reloads).await;
+    for round in 0..24 {
+        let other = match round % 4 {
+            0 => String::new(),
+            1 => of("other", "other.example", ""),
+            2 => of("other", "other.example", MATCHES),
+            _ => of("other", "*.other.example", MATCHES),
+        };
+        let begin = outward.requests();
+        shop.mesh.write_policy("egress.toml", &format!("{kept}{other}"));
+        eventually("some requests", async || match outward.requests() - begin {
+            count if count >= 100 => Ok(()),
+            count => Err(count),
+        })
+        .await;
+    }
+    let reloads = shop.buyer.sum(reloads).await - reloads_before;
+    assert!(reloads > 10, "the routes have changed {reloads} times only");
+    assert_eq!(shop.buyer.sum(counters).await, before, "a listener or a cluster was touched");
+    let report = outward.finish().await;
+    report.assert_undisturbed();
+    assert!(report.connection_lines > 0, "{report:?}");
+    shop.assert_nothing_broke(load).await;
+}

@@ -1,0 +1,267 @@
+//! Egress: calls to hosts and addresses outside of the mesh, as routes of the listener that routes by
+//! `Host` (docs/decisions/0035-egress.md).
+//!
+//! All of them leave by one cluster, to where the request's host says; whether it may is in the routes. So
+//! no change of what is allowed touches a cluster or a listener.
+
+pub(crate) mod filters;
+mod regex;
+pub(crate) mod upstream;
+
+use std::collections::{BTreeSet, HashMap};
+
+use ironmesh_catalog::{
+    Exit, ExitByAddress, Exits, Hostname, HttpMatch, IpRange, Protocol, Retries, ServiceAccount,
+    Snapshot, hosts,
+};
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
+use ironmesh_xds_wire::pb::envoy::config::route::v3::route_action::{
+    ClusterSpecifier, UpgradeConfig, upgrade_config::ConnectConfig,
+};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{
+    HeaderMatcher, Route, RouteAction, RouteMatch, VirtualHost,
+    header_matcher::HeaderMatchSpecifier, route, route_match::ConnectMatcher,
+    route_match::PathSpecifier,
+};
+use ironmesh_xds_wire::pb::google::protobuf::Any;
+
+use crate::condition::route_match;
+use crate::http::{answer, every_request, forward, protocol_options, reject_escaped_slashes};
+use crate::index::PolicyIndex;
+use crate::limits::Limits;
+use crate::{external, treatment};
+
+/// The cluster by which all calls leave that no service stands for.
+pub(crate) const CLUSTER: &str = "egress";
+
+/// What an account may call outside of the mesh, with what is needed to say it in routes.
+pub(crate) struct Outward<'a> {
+    pub(crate) index: &'a PolicyIndex,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) caller: &'a ServiceAccount,
+    pub(crate) exits: Exits<'a>,
+    /// Whether calls pass that no policy allows.
+    pub(crate) passes_through: bool,
+}
+
+impl<'a> Outward<'a> {
+    pub(crate) fn of(
+        index: &'a PolicyIndex,
+        snapshot: &'a Snapshot,
+        caller: &'a ServiceAccount,
+    ) -> Self {
+        let passes_through = snapshot.passes_through(&caller.namespace);
+        // What lets all pass lets these pass as well.
+        let exits = if passes_through { Exits::default() } else { index.exits(caller) };
+        Self { index, snapshot, caller, exits, passes_through }
+    }
+
+    /// Whether any call may leave by the cluster.
+    pub(crate) fn is_open(&self) -> bool {
+        self.passes_through || !self.exits.are_none()
+    }
+
+    /// The cluster by which calls leave, if any may.
+    pub(crate) fn cluster(&self) -> Option<Cluster> {
+        let limits = Limits::default();
+        self.is_open().then(|| {
+            external::passed_through(Cluster {
+                name: CLUSTER.to_owned(),
+                connect_timeout: limits.connect_timeout(),
+                circuit_breakers: limits.circuit_breakers(),
+                typed_extension_protocol_options: protocol_options(Protocol::Http, None),
+                ..Cluster::default()
+            })
+        })
+    }
+
+    /// The virtual hosts of the hosts that the account may call, and of those that stay closed though all
+    /// others pass. None for what is `taken` already.
+    pub(crate) fn virtual_hosts(&self, taken: &mut BTreeSet<String>) -> Vec<VirtualHost> {
+        let of_exits = self.exits.by_host.iter().filter_map(|((host, port), exit)| {
+            let domains = self.domains(host, *port, taken)?;
+            let name = format!("egress|{host}:{port}");
+            let routes = self.routes(host, *port, exit);
+            Some(VirtualHost { name, domains, routes, ..VirtualHost::default() })
+        });
+        let mut all: Vec<_> = of_exits.collect();
+        if self.passes_through {
+            all.extend(self.closed(taken));
+        }
+        all
+    }
+
+    fn domains(
+        &self,
+        host: &Hostname,
+        port: u16,
+        taken: &mut BTreeSet<String>,
+    ) -> Option<Vec<String>> {
+        let with_port = format!("{host}:{port}");
+        let plain = (port == 80).then(|| host.to_string());
+        let mut domains: Vec<_> = plain.into_iter().chain([with_port]).collect();
+        domains.retain(|host| {
+            !hosts::is_of_the_mesh(self.snapshot, host) && taken.insert(host.clone())
+        });
+        (!domains.is_empty()).then_some(domains)
+    }
+
+    /// External services that the account may not call are not called because all others may be.
+    fn closed(&self, taken: &mut BTreeSet<String>) -> Option<VirtualHost> {
+        let services = self.snapshot.specification.services.values();
+        let ports = services.flat_map(|service| service.service_ports().map(move |p| (service, p)));
+        let mut domains = Vec::new();
+        for (service, (port, _)) in ports {
+            let Some(external) = &service.external else { continue };
+            // (Without a port it is 80's, or the only one's.)
+            let outside = hosts::outside(external, &port, true);
+            domains.extend(outside.into_iter().filter(|host| taken.insert(host.clone())));
+        }
+        let routes = vec![connect(self.refuses_to_connect()), every_request(self.is_unknown())];
+        let name = "closed".to_owned();
+        let closed = VirtualHost { name, domains, routes, ..VirtualHost::default() };
+        (!closed.domains.is_empty()).then_some(closed)
+    }
+
+    /// The routes of one host and port.
+    fn routes(&self, host: &Hostname, port: u16, exit: &Exit<'_>) -> Vec<Route> {
+        let connections = exit.connections.iter().map(|(egress, _)| &*egress.ip_addresses);
+        let connect = match limit(connections) {
+            None => connect(self.refuses_to_connect()),
+            Some(limit) => Route { typed_per_filter_config: limit, ..connect(to_be_bytes()) },
+        };
+        let requests = self.requests(exit);
+        let who = self.who();
+        let words = format!(
+            "ironmesh: {who} may not ask this of {host}:{port} in plain HTTP: no egress allows it\n"
+        );
+        let rest = every_request(answer(403, words));
+        [connect, reject_escaped_slashes()].into_iter().chain(requests).chain([rest]).collect()
+    }
+
+    /// The routes of the requests that are allowed.
+    fn requests(&self, exit: &Exit<'_>) -> Vec<Route> {
+        let mut routes = Vec::new();
+        for egress in &exit.requests {
+            let limit = limit([&*egress.ip_addresses].into_iter()).unwrap_or_default();
+            let mut allow = |conditions: &[&HttpMatch]| {
+                routes.push(Route {
+                    r#match: Some(route_match(conditions)),
+                    action: Some(to_host()),
+                    typed_per_filter_config: limit.clone(),
+                    ..Route::default()
+                });
+            };
+            if egress.matches.is_empty() {
+                allow(&[]);
+            }
+            for (_, one) in egress.requests(&self.snapshot.specification) {
+                allow(&[one]);
+            }
+        }
+        routes
+    }
+
+    /// The routes of hosts that no virtual host names: addresses, and all others.
+    pub(crate) fn unnamed(&self) -> Vec<Route> {
+        let mut routes: Vec<_> =
+            self.exits.by_address.iter().map(|(port, exits)| by_address(*port, exits)).collect();
+        if self.passes_through {
+            for of_the_mesh in regex::of_the_mesh(self.snapshot) {
+                let matcher = authority(of_the_mesh);
+                routes.push(with(&matcher, connect(self.refuses_to_connect())));
+                routes.push(with(&matcher, every_request(self.is_unknown())));
+            }
+            routes.extend([connect(to_be_bytes()), reject_escaped_slashes()]);
+            routes.push(every_request(to_host()));
+        } else {
+            routes.extend([connect(self.refuses_to_connect()), every_request(self.is_unknown())]);
+        }
+        routes
+    }
+
+    fn who(&self) -> String {
+        self.snapshot.mesh.trust_domain.workload(self.caller).to_string()
+    }
+
+    fn refuses_to_connect(&self) -> route::Action {
+        answer(403, format!("ironmesh: no egress lets {} connect to this\n", self.who()))
+    }
+
+    fn is_unknown(&self) -> route::Action {
+        let words = format!(
+            "ironmesh: {} may call no service by this name; see its traffic targets\n",
+            self.who()
+        );
+        answer(404, words)
+    }
+}
+
+/// Connections to addresses: which host it is says the request, and whether it may be the filter.
+fn by_address(port: u16, exits: &[ExitByAddress<'_>]) -> Route {
+    let route = with(&authority(regex::addresses(port)), connect(to_be_bytes()));
+    let ranges = exits.iter().flat_map(|one| &one.egress.ip_addresses).copied();
+    // (There is no egress without hosts and without addresses; one would be closed.)
+    let typed_per_filter_config = filters::limited(&ranges.collect::<Vec<_>>());
+    Route { typed_per_filter_config, ..route }
+}
+
+/// The same route, for requests of which this holds besides.
+fn with(matcher: &HeaderMatcher, route: Route) -> Route {
+    let narrowed = |one: RouteMatch| RouteMatch { headers: vec![matcher.clone()], ..one };
+    Route { r#match: route.r#match.map(narrowed), ..route }
+}
+
+/// What keeps calls to where one of these lists says; nothing if one of them is empty and so says
+/// "anywhere". `None` if there is no list.
+fn limit<'a>(lists: impl Iterator<Item = &'a [IpRange]>) -> Option<HashMap<String, Any>> {
+    let lists: Vec<_> = lists.collect();
+    if lists.is_empty() {
+        return None;
+    }
+    let is_anywhere = lists.iter().any(|list| list.is_empty());
+    let ranges: BTreeSet<_> = lists.into_iter().flatten().copied().collect();
+    let ranges: Vec<_> = ranges.into_iter().collect();
+    Some(if is_anywhere { HashMap::new() } else { filters::limited(&ranges) })
+}
+
+fn to_host() -> route::Action {
+    forward(RouteAction {
+        cluster_specifier: Some(ClusterSpecifier::Cluster(CLUSTER.to_owned())),
+        retry_policy: treatment::retry_policy(&Retries::default()),
+        ..RouteAction::default()
+    })
+}
+
+/// Ends CONNECT here: what comes behind it goes on as bytes.
+fn to_be_bytes() -> route::Action {
+    forward(RouteAction {
+        cluster_specifier: Some(ClusterSpecifier::Cluster(CLUSTER.to_owned())),
+        upgrade_configs: vec![UpgradeConfig {
+            upgrade_type: "CONNECT".to_owned(),
+            connect_config: Some(ConnectConfig::default()),
+            ..UpgradeConfig::default()
+        }],
+        ..RouteAction::default()
+    })
+}
+
+/// The route of CONNECT, which no other route is for.
+fn connect(action: route::Action) -> Route {
+    let path = PathSpecifier::ConnectMatcher(ConnectMatcher {});
+    Route {
+        r#match: Some(RouteMatch { path_specifier: Some(path), ..RouteMatch::default() }),
+        action: Some(action),
+        ..Route::default()
+    }
+}
+
+/// The host with its port, if it has one, matches an expression.
+fn authority(expression: String) -> HeaderMatcher {
+    let value = crate::shape::regex(expression);
+    HeaderMatcher {
+        name: ":authority".to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(value)),
+        ..HeaderMatcher::default()
+    }
+}
