@@ -50,7 +50,12 @@ pub use policy::telemetry::{
     AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,
 };
 pub use policy::{
-    Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Egress, EgressMode, EgressPort, EgressProtocol, Entry, Fault, GlobalHttpLimit, HeaderCondition, HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Level, LimitedRoute, LocalHttpLimit, Method, Namespace, OutlierDetection, PathRegex, Percent, Rate, RateLimitService, RateUnit, Reach, Retries, Retry, RetryDestination, RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting, Wanted,
+    Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Egress, EgressMode,
+    EgressPort, EgressProtocol, Entry, Fault, GlobalHttpLimit, HeaderCondition, HttpConnections,
+    HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Level, LimitedRoute, LocalHttpLimit,
+    Method, Namespace, OutlierDetection, PathRegex, Percent, Rate, RateLimitService, RateUnit,
+    Reach, Retries, Retry, RetryDestination, RetryLimit, RouteRule, SplitBackend, SplitMatch,
+    Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting, Wanted,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

@@ -10,8 +10,8 @@ use ironmesh_catalog::{
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
 
-use crate::rate_limit::global;
 use crate::egress::upstream::Opened;
+use crate::rate_limit::global;
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::Telling;
 use crate::{egress, inbound, outbound, upstream};
