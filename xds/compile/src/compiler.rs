@@ -178,7 +178,9 @@ impl Compiler {
             let protocol = port.protocol;
             let global = self.shared.upstream_settings().global_http(service).cloned();
             if let Some(limit) = &global {
-                compiled.needs(self.shared.encoder.encode(&global::cluster(&limit.service)));
+                // Without it calls pass or fail as policy says: it is not asked for taking part.
+                let cluster = self.shared.encoder.encode(&global::cluster(&limit.service));
+                compiled.resources.insert(cluster);
             }
             return Some(inbound::http_filter_chain(
                 &snapshot,

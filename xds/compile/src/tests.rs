@@ -281,9 +281,12 @@ proptest! {
 
             let clusters = compiled.resources.of(ResourceType::Cluster).keys();
             let endpoints = compiled.resources.of(ResourceType::Endpoint).keys();
-            // By the one cluster of the outside calls go where their host says.
-            let is_of_a_service = |name: &&Arc<str>| !name.starts_with("egress") && !name.starts_with("telemetry|");
-            for name in clusters.chain(endpoints).filter(is_of_a_service) {
+            // The outside, by the one cluster of which calls go where their host says, collectors and rate limit
+            // services are no services of the mesh.
+            let is_other = |name: &str| {
+                ["egress", "telemetry|", "rate-limit|"].iter().any(|other| name.starts_with(other))
+            };
+            for name in clusters.chain(endpoints).filter(|name| !is_other(name)) {
                 let service = name.split('|').next().unwrap().parse().unwrap();
                 if name.ends_with("|local") {
                     prop_assert!(proxy.record.services.contains(&service), "{name} is not its own");

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Callers, Inputs, Proxy, ProxyId, ServiceAccount, ServiceName, ServicePort, Snapshot,
-    TcpAccesses,
+    Callers, Inputs, Proxy, ProxyId, Service, ServiceAccount, ServiceName, ServicePort, Snapshot,
+    TcpAccesses, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 use proptest::collection::vec;
@@ -159,7 +159,9 @@ fn chains_tell_withdrawals(
             };
             let said = |moment: &Snapshot| {
                 let service = moment.service(&port.service).cloned();
-                service.map(|service| (moment.mode_of(&service), service))
+                let settings = UpstreamSettings::of(&moment.specification);
+                let rate = |service: &Service| settings.local_tcp(service);
+                service.map(|service| (moment.mode_of(&service), rate(&service), service))
             };
             let tells_the_same = Telemetries::of(&before.specification)
                 .are_same_for(&Telemetries::of(&after.specification), &port.service);

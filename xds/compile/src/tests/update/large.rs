@@ -54,9 +54,9 @@ fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
         (Edit::Gone, (2, 4, 3)),
         (Edit::TimeOfService, (3, 6, 2)),
         (Edit::Retry, (3, 5, 1)),
-        // The clusters of both ports for both callers, and what else is about the server.
-        (Edit::Setting, (8, 15, 2)),
-        (Edit::NamespaceSetting, (10, 20, 2)),
+        // The clusters of both ports for both callers, and what else is about the server; whom it asks, too.
+        (Edit::Setting, (8, 16, 3)),
+        (Edit::NamespaceSetting, (10, 22, 4)),
         // Nothing that is shared: the collector's cluster, and the listeners of the one who tells. (The client
         // that has the server as an upstream is looked at, too.)
         (Edit::Told, (0, 7, 1)),
