@@ -194,8 +194,9 @@ async fn a_request_ends_with_its_time_and_each_try_with_its_own() {
     })
     .await;
     // For these callers alone.
+    let retried = retried.replace("per_try_timeout = \"5ms\"", "per_try_timeout = \"5s\"");
     let sources = "sources = [{ name = \"auditor\" }]\n";
-    let limited = retried.replace("timeout = ", &format!("{sources}timeout = "));
+    let limited = retried.replace("\ntimeout = ", &format!("\n{sources}timeout = "));
     market.mesh.write_policy("treatments.toml", &limited);
     eventually("the buyer to be none of them", async || {
         match (
