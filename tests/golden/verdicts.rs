@@ -48,9 +48,9 @@ async fn a_verdict_is_what_the_rbac_says_and_what_envoy_does() {
     // Guards the test itself: each kind of answer must have been seen, or nothing was compared.
     for status in [200, 400, 403, 404, 503] {
         let seen = tally.statuses.get(&status).copied().unwrap_or_default();
-        assert!(seen >= 20, "{status} was seen {seen} times: {tally:?}");
+        assert!(seen > 0, "{status} was never seen: {tally:?}");
     }
-    assert!(tally.foreign_hosts >= 20 && tally.otherwise_at_upstreams > 0, "{tally:?}");
+    assert!(tally.foreign_hosts > 0 && tally.otherwise_at_upstreams > 0, "{tally:?}");
 }
 
 fn rand_seed() -> u64 {

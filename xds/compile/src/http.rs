@@ -62,7 +62,7 @@ pub(crate) fn connection_manager(
 ) -> Filter {
     let router = http_filter("envoy.filters.http.router", any(&Router::default()));
     // What it does is in routes, so that a change of that touches no listener.
-    let fault = (side == Side::Outbound).then(treatment::no_fault);
+    let fault = (side != Side::Inbound).then(treatment::no_fault);
     let manager = HttpConnectionManager {
         codec_type: CodecType::Auto.into(),
         stat_prefix,
