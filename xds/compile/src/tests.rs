@@ -269,6 +269,21 @@ proptest! {
     }
 
     #[test]
+    fn every_listener_of_callers_can_make_the_faults_that_routes_ask_for(shape in shape()) {
+        for (_, compiled) in compile_shape(&shape) {
+            for (name, listener) in content(&compiled, ResourceType::Listener) {
+                let is_fault = |filter: &Value| filter["name"] == "envoy.filters.http.fault";
+                let mut right = true;
+                each(&listener, "httpFilters", &mut |list| {
+                    let filters = list.as_array().unwrap();
+                    right &= filters.iter().any(is_fault) == (name != "inbound");
+                });
+                prop_assert!(right, "{}", name);
+            }
+        }
+    }
+
+    #[test]
     fn a_proxy_learns_only_of_services_in_its_scope(shape in shape()) {
         let (snapshot, proxies) = shape.build(Order::default());
         let model = model::Model::new(&snapshot);
