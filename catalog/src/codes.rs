@@ -1,4 +1,5 @@
-//! The codes of findings about endpoints providers and participants, which several rooms tell. Each has a
+//! The codes of findings that several rooms tell: about endpoints providers, participants, and what meets
+//! at a proxy. Each has a
 //! page in `docs/errors/`.
 
 use crate::finding::Code;
@@ -23,3 +24,6 @@ pub const PROXY_SUSPECTED: Code = Code(506);
 
 /// A proxy joined as a service whose providers know of no endpoint where it is.
 pub const PROXY_WITHOUT_ENDPOINT: Code = Code(507);
+
+/// Ways in from outside of the mesh that cannot be told apart.
+pub const INGRESS_COLLISION: Code = Code(633);

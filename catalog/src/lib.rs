@@ -18,6 +18,7 @@ pub mod grants;
 pub mod hosts;
 pub mod http_routes;
 pub mod identity;
+pub mod ingress;
 pub mod ip_range;
 pub mod name;
 pub mod policy;
@@ -44,6 +45,7 @@ pub use exits::{Exit, ExitByAddress, Exits};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
+pub use ingress::{WayIn, WaysIn};
 pub use ip_range::IpRange;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::telemetry::{
@@ -52,10 +54,11 @@ pub use policy::telemetry::{
 pub use policy::{
     Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Egress, EgressMode,
     EgressPort, EgressProtocol, Entry, Fault, GlobalHttpLimit, HeaderCondition, HttpConnections,
-    HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, Level, LimitedRoute, LocalHttpLimit,
-    Method, Namespace, OutlierDetection, PathRegex, Percent, Rate, RateLimitService, RateUnit,
-    Reach, Retries, Retry, RetryDestination, RetryLimit, RouteRule, SplitBackend, SplitMatch,
-    Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting, Wanted,
+    HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend, IngressEntry,
+    IngressPort, IngressSource, Level, LimitedRoute, LocalHttpLimit, Method, Namespace,
+    OutlierDetection, PathRegex, Percent, Rate, RateLimitService, RateUnit, Reach, Retries, Retry,
+    RetryDestination, RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections,
+    TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting, Wanted,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

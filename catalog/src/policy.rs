@@ -337,6 +337,10 @@ equal_by_what_they_say! {
     SplitBackend { service, weight }
 }
 
+mod ingress_backend;
+
+pub use ingress_backend::{IngressBackend, IngressEntry, IngressPort, IngressSource};
+
 impl PartialEq for RouteRule {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

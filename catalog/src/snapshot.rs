@@ -8,7 +8,7 @@ mod misplaced;
 mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -20,6 +20,7 @@ use crate::endpoint::{Application, Discovered, Endpoint, Labels, MeshEndpoint};
 use crate::finding::Finding;
 use crate::grants::Grants;
 use crate::identity::TrustDomain;
+use crate::ingress::{self, WaysIn};
 use crate::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
 use crate::policy::EgressMode;
 use crate::proxy::{JoinRecord, ProxyId};
@@ -92,6 +93,8 @@ pub struct Snapshot {
     pub grants: Grants,
     /// Who may connect to each TCP service port.
     pub tcp_accesses: TcpAccesses,
+    /// Who may call service ports from outside of the mesh.
+    pub ways_in: WaysIn,
     /// Where each service port is dialled: the participants, and of permissive services the rest.
     /// Sorted by address.
     pub endpoints: OrdMap<ServicePort, Arc<Vec<MeshEndpoint>>>,
@@ -124,6 +127,7 @@ impl Snapshot {
             trust_bundle: Arc::clone(&inputs.trust_bundle),
             grants: Grants::default(),
             tcp_accesses,
+            ways_in: WaysIn::new(),
             endpoints: OrdMap::new(),
             local_endpoints: OrdMap::new(),
             findings: OrdMap::new(),
@@ -188,6 +192,7 @@ impl Snapshot {
             trust_bundle: inputs.trust_bundle,
             grants: self.grants.clone(),
             tcp_accesses: self.tcp_accesses.clone(),
+            ways_in: self.ways_in.clone(),
             endpoints: self.endpoints.clone(),
             local_endpoints: self.local_endpoints.clone(),
             findings: self.findings.clone(),
@@ -205,6 +210,9 @@ impl Snapshot {
         } else {
             self.grants.resolve(&snapshot, &changed)
         };
+        if !same_policy || ingress::are_about(&snapshot.specification, &changed) {
+            snapshot.ways_in = ingress::ways_in(&snapshot, &self.ways_in);
+        }
         let same_grants = same_policy && snapshot.grants.are_same_as(&self.grants);
         if !same_grants || snapshot.mode != self.mode {
             let (specification, mode) = (&snapshot.specification, snapshot.mode);
@@ -258,6 +266,18 @@ impl Snapshot {
         let records = in_front.all().filter(tells_more);
         let of_records = records.map(|record| record.labels.clone());
         endpoints.iter().map(|endpoint| endpoint.labels.clone()).chain(of_records).collect()
+    }
+
+    /// The addresses from where a service may call: those of its endpoints that policy asks for, and those
+    /// at which the proxies that joined as it are dialled.
+    pub(crate) fn addresses_of(&self, name: &ServiceName) -> BTreeSet<IpAddr> {
+        let Some(service) = self.service(name) else { return BTreeSet::new() };
+        let judge = self.judge(service);
+        let known = self.discovered.0.get(service.served_as());
+        let endpoints = known.map_or(&[][..], |known| known.as_slice()).iter();
+        let asked = endpoints.filter(|endpoint| judge.is_asked(endpoint.provider));
+        let joined = judge.in_front.all().map(|record| record.mesh_address.ip());
+        asked.map(|endpoint| endpoint.address).chain(joined).collect()
     }
 
     /// The service of that name, if policy defines it.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::name::{Name, ServiceName};
 use crate::policy::telemetry::Telemetry;
 use crate::policy::{
-    Egress, EgressMode, HttpRoute, HttpRouteGroup, IdentityBinding, Namespace, Retry, TcpRoute,
-    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    Egress, EgressMode, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend, Namespace,
+    Retry, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 use crate::service::{Mode, Service};
 
@@ -43,6 +43,8 @@ pub struct MeshSpecification {
     pub retries: OrdMap<(Name, Name), Arc<Retry>>,
     /// How services are spared, by namespace and name. Of each level one at most says a setting.
     pub upstream_traffic_settings: OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
+    /// Who may call from outside of the mesh, by namespace and name.
+    pub ingress_backends: OrdMap<(Name, Name), Arc<IngressBackend>>,
     /// What sidecars tell of calls, by namespace and name. Of each service and setting one at most is of the
     /// same distance.
     pub telemetries: OrdMap<(Name, Name), Arc<Telemetry>>,
@@ -83,6 +85,7 @@ impl MeshSpecification {
             && self.http_routes == other.http_routes
             && self.retries == other.retries
             && self.upstream_traffic_settings == other.upstream_traffic_settings
+            && self.ingress_backends == other.ingress_backends
             && self.telemetries == other.telemetries
             && self.egresses == other.egresses
     }

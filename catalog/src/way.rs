@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::finding::Spot;
 use crate::policy::telemetry::Telemetry;
 use crate::policy::{
-    Egress, HttpMatch, HttpRoute, HttpRouteGroup, Retry, RouteRule, TcpRoute, TrafficTarget,
+    Egress, HttpMatch, HttpRoute, HttpRouteGroup, IngressBackend, Retry, RouteRule, TcpRoute,
+    TrafficTarget,
 };
 use crate::service::Port;
 use crate::specification::MeshSpecification;
@@ -177,6 +178,12 @@ impl Cited {
     pub fn egress(egress: &Egress) -> Self {
         let object = format!("egress `{}/{}`", egress.namespace, egress.name);
         Self { object, spot: egress.spot.clone() }
+    }
+
+    /// An ingress backend.
+    pub fn ingress_backend(policy: &IngressBackend) -> Self {
+        let object = format!("ingress backend `{}/{}`", policy.namespace, policy.name);
+        Self { object, spot: policy.spot.clone() }
     }
 }
 

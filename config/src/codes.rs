@@ -66,11 +66,15 @@ pub const IDLE_ROUTE: Code = Code(602);
 pub const SAID_TWICE: Code = Code(611);
 /// An upstream traffic setting that can do nothing of what it says.
 pub const IDLE_SETTING: Code = Code(612);
-
 /// An egress to where no proxy lets anybody go.
 pub const NO_WAY_OUT: Code = Code(621);
 /// An egress for accounts whose namespace lets all calls to the outside pass.
 pub const NEEDLESS_EGRESS: Code = Code(622);
+/// A way in from outside of the mesh that would be open to anybody.
+pub const OPEN_INGRESS: Code = Code(631);
+/// Settings of a way in from outside of the mesh that cannot take effect together.
+pub const INGRESS_CONTRADICTION: Code = Code(632);
+pub use ironmesh_catalog::codes::INGRESS_COLLISION;
 /// Two telemetries that say the same setting of the same services.
 pub const TELEMETRY_TWICE: Code = Code(641);
 /// A format of an access log that Envoy would refuse.
@@ -79,7 +83,7 @@ pub const LOG_FORMAT: Code = Code(642);
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
 
 /// All of them, in order.
-pub const ALL: [Code; 35] = [
+pub const ALL: [Code; 38] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -112,6 +116,9 @@ pub const ALL: [Code; 35] = [
     IDLE_SETTING,
     NO_WAY_OUT,
     NEEDLESS_EGRESS,
+    OPEN_INGRESS,
+    INGRESS_CONTRADICTION,
+    INGRESS_COLLISION,
     TELEMETRY_TWICE,
     LOG_FORMAT,
     TELEMETRY_OF_NOBODY,

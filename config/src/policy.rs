@@ -15,6 +15,8 @@ mod exits;
 mod http_route;
 mod http_route_group;
 mod identity_binding;
+mod ingress;
+mod ingress_backend;
 mod labels;
 mod level;
 mod loader;

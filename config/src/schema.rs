@@ -9,6 +9,7 @@ mod egress;
 mod http_route;
 mod http_route_group;
 mod identity_binding;
+mod ingress_backend;
 mod json;
 mod markdown;
 mod namespace;
@@ -28,7 +29,7 @@ pub use json::json_schema;
 pub use markdown::reference;
 
 /// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 12] = [
+pub const KINDS: [&Kind; 13] = [
     &service::KIND,
     &namespace::KIND,
     &http_route_group::KIND,
@@ -39,8 +40,9 @@ pub const KINDS: [&Kind; 12] = [
     &http_route::KIND,
     &retry::KIND,
     &upstream_traffic_setting::KIND,
-    &telemetry::KIND,
     &egress::KIND,
+    &ingress_backend::KIND,
+    &telemetry::KIND,
 ];
 
 /// A kind of object: an array of tables at the top of a document.

@@ -94,9 +94,10 @@ impl<'a> Reader<'a> {
 }
 
 /// Keys that SMI and Open Service Mesh spell otherwise than we do, with how.
-const WORDS_OF_YAML: [(&str, &str); 11] = [
-    ("ip_addresses", "ipAddresses"),
+const WORDS_OF_YAML: [(&str, &str); 14] = [
     ("endpoint_labels", "matchLabels"),
+    ("ingress_port", "ingressPort"),
+    ("ip_addresses", "ipAddresses"),
     ("num_retries", "numRetries"),
     ("path_regex", "pathRegex"),
     ("per_try_timeout", "perTryTimeout"),
@@ -104,6 +105,8 @@ const WORDS_OF_YAML: [(&str, &str); 11] = [
     ("retry_on", "retryOn"),
     ("retry_policy", "retryPolicy"),
     ("service_account", "serviceAccount"),
+    ("skip_client_cert_validation", "skipClientCertValidation"),
+    ("sni_hosts", "sniHosts"),
     ("spiffe_identities", "spiffeIdentities"),
     ("target_port", "targetPort"),
 ];

@@ -24,6 +24,8 @@ fn every_code_of_another_crate_has_its_page_and_every_such_page_its_code() {
         })
         .filter(|page| ("IM0400".."IM0600").contains(&page.as_str()))
         .collect();
+    // What several rooms tell may be of policy, too.
+    codes.retain(|code| ("IM0400".."IM0600").contains(&code.as_str()));
     let distinct: BTreeSet<String> = codes.iter().cloned().collect();
     assert!(distinct.contains("IM0401"), "the search finds no code: {codes:?}");
     assert_eq!(distinct.len(), codes.len(), "a code means two things: {codes:?}");

@@ -20,6 +20,7 @@ mod harness;
 mod http_routes;
 mod identity;
 mod identity_binding;
+mod ingress;
 mod paths;
 mod permissive;
 mod proxies;

@@ -3,7 +3,7 @@
 //! Nothing reconnects or retries here: whether a connection survived is often what a test asks.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -15,7 +15,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
@@ -215,6 +215,17 @@ pub(crate) async fn dial(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = bounded(async { Ok(TcpStream::connect(address).await?) })
         .await
         .with_context(|| format!("connecting to {address}"))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The same from an address of the test's choice, which the other side sees.
+pub async fn dial_from(source: IpAddr, address: SocketAddr) -> anyhow::Result<TcpStream> {
+    let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(source, 0))?;
+    let stream = bounded(async { Ok(socket.connect(address).await?) })
+        .await
+        .with_context(|| format!("connecting from {source} to {address}"))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

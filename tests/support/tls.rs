@@ -28,25 +28,35 @@ pub async fn connect_mesh(
     key_pem: &str,
     roots_pem: &str,
 ) -> anyhow::Result<TlsStream<TcpStream>> {
+    let stream = dial(address).await?;
+    connect_over(stream, sni, alpn, Some((chain_pem, key_pem)), roots_pem).await
+}
+
+/// The same on a connection that there is already; without a certificate where `identity` is none.
+pub async fn connect_over(
+    stream: TcpStream,
+    sni: &str,
+    alpn: &[&str],
+    identity: Option<(&str, &str)>,
+    roots_pem: &str,
+) -> anyhow::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     for root in CertificateDer::pem_slice_iter(roots_pem.as_bytes()) {
         roots.add(root?)?;
     }
-    let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes()).collect::<Result<_, _>>()?;
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())?;
-
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let by_chain =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .build()?;
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyNameVerifier(by_chain)))
-        .with_client_auth_cert(chain, key)?;
+        .with_custom_certificate_verifier(any_name_verifier(roots)?);
+    let mut config = match identity {
+        None => config.with_no_client_auth(),
+        Some((chain, key)) => {
+            let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>();
+            config.with_client_auth_cert(chain?, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?
+        }
+    };
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
-
-    let stream = dial(address).await?;
     let name = ServerName::try_from(sni.to_owned())?;
     Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
 }

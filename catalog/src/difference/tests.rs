@@ -6,10 +6,10 @@ use crate::certificate::TrustBundle;
 use crate::endpoint::Discovered;
 use crate::finding::Spot;
 use crate::identity::TrustDomain;
-use crate::name::{Domain, Name, ServiceAccount, ServiceName};
+use crate::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
 use crate::policy::{
-    EgressMode, HttpMatch, HttpRouteGroup, Method, Namespace, PathRegex, RouteRule, Subject,
-    TrafficTarget,
+    EgressMode, HttpMatch, HttpRouteGroup, IngressBackend, IngressEntry, IngressPort,
+    IngressSource, Method, Namespace, PathRegex, RouteRule, Subject, TrafficTarget,
 };
 use crate::service::{EndpointSource, EscapedSlashes, Mode, Port, Protocol, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
@@ -291,4 +291,43 @@ fn twenty_thousand_ways_of_one_account_are_compared_quickly() {
     // A wider way is lost, and all the narrower ones are kept.
     let wide = mesh_by(&["GET", "PUT"], None, &[("anna", &[&["*"], &paths[..]].concat())]);
     assert_eq!(access(&wide, &after).len(), 1 + 10_001);
+}
+
+#[test]
+fn who_comes_to_be_let_in_from_outside_is_told_and_in_which_ways() {
+    let with = |source: IngressSource| {
+        let port = ServicePort::new("store".parse().unwrap(), 80);
+        let policy = IngressBackend {
+            namespace: Name::default_namespace(),
+            name: name("edge"),
+            backends: vec![IngressPort {
+                port,
+                entry: IngressEntry::Http { port: 8443 },
+                spot: spot(),
+            }],
+            sources: vec![source],
+            matches: Vec::new(),
+            spot: spot(),
+        };
+        let key = (policy.namespace.clone(), policy.name.clone());
+        let closed = mesh(None, &[]);
+        let mut specification = (*closed.specification).clone();
+        specification.ingress_backends.insert(key, Arc::new(policy));
+        closed.revise(Inputs { specification: Arc::new(specification), ..closed.inputs() })
+    };
+    let told = |before: &Snapshot, after: &Snapshot| {
+        let changes = Difference::between(before, after).treatments;
+        let [TreatmentChange { by, change, details }] = &changes[..] else { panic!("{changes:?}") };
+        (by.object.clone(), *change, details.clone())
+    };
+    let range = with(IngressSource::Range("10.0.0.0/8".parse().unwrap()));
+    let service = with(IngressSource::Service("edge".parse().unwrap()));
+    let object = "ingress backend `default/edge`".to_owned();
+    let way = "way in to default/store|80: http at port 8443".to_owned();
+    let from = |source: &str| format!("from outside of the mesh: {source}");
+    let expected = (object.clone(), Change::Added, vec![way, from("10.0.0.0/8")]);
+    assert_eq!(told(&mesh(None, &[]), &range), expected);
+    let no_more = format!("no more {}", from("10.0.0.0/8"));
+    let expected = (object, Change::Changed, vec![no_more, from("where default/edge runs")]);
+    assert_eq!(told(&range, &service), expected);
 }

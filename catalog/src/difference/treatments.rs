@@ -1,11 +1,12 @@
-//! Objects that say how calls are treated on their way, and come, go or say it otherwise.
+//! Objects that say how calls are treated on their way, or who may call from outside of the mesh, and come,
+//! go or say it otherwise.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::Change;
-use crate::policy::{HttpRoute, Reach, Retry, SplitMatch};
+use crate::policy::{HttpRoute, IngressBackend, Reach, Retry, SplitMatch};
 use crate::specification::MeshSpecification;
 use crate::way::Cited;
 
@@ -50,7 +51,18 @@ fn objects(specification: &MeshSpecification) -> BTreeMap<String, (Cited, Vec<St
     let routes = routes.map(|route| (Cited::http_route(route), of_route(route)));
     let retries = specification.retries.values();
     let retries = retries.map(|retry| (Cited::retry(retry), of_retry(retry)));
-    routes.chain(retries).map(|(by, details)| (by.object.clone(), (by, details))).collect()
+    let ways_in = specification.ingress_backends.values();
+    let ways_in = ways_in.map(|policy| (Cited::ingress_backend(policy), of_ingress(policy)));
+    let all = routes.chain(retries).chain(ways_in);
+    all.map(|(by, details)| (by.object.clone(), (by, details))).collect()
+}
+
+fn of_ingress(policy: &IngressBackend) -> Vec<String> {
+    let IngressBackend { backends, sources, matches, .. } = policy;
+    let backends = backends.iter().map(|one| format!("way in to {}: {}", one.port, one.entry));
+    let sources = sources.iter().map(|source| format!("from outside of the mesh: {source}"));
+    let matches = matches.iter().map(|one| format!("requests that are {}", named(one)));
+    backends.chain(sources).chain(matches).collect()
 }
 
 fn of_route(route: &HttpRoute) -> Vec<String> {

@@ -86,7 +86,7 @@ impl Judge<'_> {
 
     /// Whether policy itself asks a provider for the service's endpoints. Whoever may register in Consul may
     /// tag an instance as belonging to a service: that opens no way in plaintext.
-    fn is_asked(&self, provider: Provider) -> bool {
+    pub(super) fn is_asked(&self, provider: Provider) -> bool {
         match provider {
             Provider::Static => true,
             Provider::Consul => self.asks_consul,

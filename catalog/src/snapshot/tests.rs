@@ -1,6 +1,7 @@
 mod health;
 mod mapping;
 mod standings;
+mod ways_in;
 
 use std::net::SocketAddr;
 

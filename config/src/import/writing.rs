@@ -13,7 +13,7 @@ use crate::document::Document;
 const WIDTH: usize = 100;
 
 /// The kinds in the order of the reference. Others come behind.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     "service",
     "identity_binding",
     "http_route_group",
@@ -22,6 +22,7 @@ const ORDER: [&str; 9] = [
     "traffic_split",
     "http_route",
     "retry",
+    "ingress_backend",
     "telemetry",
 ];
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Namespace,
-    PolicyRevision, Retry, Service, ServiceAccount, ServiceName, Spot, Subject, TcpRoute,
-    Telemetry, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend, MeshSpecification,
+    Namespace, PolicyRevision, Retry, Service, ServiceAccount, ServiceName, Spot, Subject,
+    TcpRoute, Telemetry, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 
 use super::part::{Definition, Definitions, Key, Part, Reference};
@@ -31,6 +31,7 @@ pub(super) struct Draft<'a> {
     pub(super) http_routes: Objects<'a, HttpRoute>,
     pub(super) retries: Objects<'a, Retry>,
     pub(super) upstream_traffic_settings: Objects<'a, UpstreamTrafficSetting>,
+    pub(super) ingress_backends: Objects<'a, IngressBackend>,
     pub(super) telemetries: Objects<'a, Telemetry>,
     pub(super) egresses: Objects<'a, Egress>,
     /// The accounts that services run as.
@@ -63,6 +64,7 @@ impl<'a> Draft<'a> {
             &part.upstream_traffic_settings,
             findings,
         );
+        self.ingress_backends.add("ingress backend", &part.ingress_backends, findings);
         self.telemetries.add("telemetry", &part.telemetries, findings);
         self.egresses.add("egress", &part.egresses, findings);
         self.accounts.extend(&part.accounts);
@@ -111,6 +113,7 @@ impl<'a> Draft<'a> {
             upstream_traffic_settings: self
                 .upstream_traffic_settings
                 .onto(&before.upstream_traffic_settings, Key::clone),
+            ingress_backends: self.ingress_backends.onto(&before.ingress_backends, Key::clone),
             telemetries: self.telemetries.onto(&before.telemetries, Key::clone),
             egresses: self.egresses.onto(&before.egresses, Key::clone),
         }

@@ -8,8 +8,8 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, Spot};
 use super::draft::Draft;
 use super::part::Part;
 use super::{
-    Loaded, coverage, exits, namespace, nothing_to_call, outside, reading, references, revision,
-    shadowed, splits, telemetry, treatments, unreachable, upstream_settings,
+    Loaded, coverage, exits, ingress, namespace, nothing_to_call, outside, reading, references,
+    revision, shadowed, splits, telemetry, treatments, unreachable, upstream_settings,
 };
 use crate::document::Document;
 use crate::limits;
@@ -104,6 +104,7 @@ impl Loader {
         nothing_to_call::check(&mut draft);
         namespace::check(&mut draft);
         upstream_settings::check(&mut draft);
+        ingress::check(&mut draft);
         telemetry::check(&mut draft);
 
         let mut findings = std::mem::take(&mut draft.findings);

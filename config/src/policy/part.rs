@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, MeshSpecification, Name,
-    Namespace, Retry, Service, ServiceAccount, ServiceName, Spot, TcpRoute, Telemetry,
+    Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend, MeshSpecification,
+    Name, Namespace, Retry, Service, ServiceAccount, ServiceName, Spot, TcpRoute, Telemetry,
     TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 
@@ -32,6 +32,7 @@ pub(super) struct Part {
     pub(super) http_routes: Definitions<HttpRoute>,
     pub(super) retries: Definitions<Retry>,
     pub(super) upstream_traffic_settings: Definitions<UpstreamTrafficSetting>,
+    pub(super) ingress_backends: Definitions<IngressBackend>,
     pub(super) telemetries: Definitions<Telemetry>,
     pub(super) egresses: Definitions<Egress>,
     /// The accounts that services run as.
@@ -57,6 +58,7 @@ impl Part {
         self.http_routes.damaged(damage);
         self.retries.damaged(damage);
         self.upstream_traffic_settings.damaged(damage);
+        self.ingress_backends.damaged(damage);
         self.telemetries.damaged(damage);
         self.egresses.damaged(damage);
     }
@@ -80,6 +82,7 @@ impl Part {
             && self
                 .upstream_traffic_settings
                 .are_same(&before.upstream_traffic_settings, PartialEq::eq)
+            && self.ingress_backends.are_same(&before.ingress_backends, PartialEq::eq)
             && self.telemetries.are_same(&before.telemetries, PartialEq::eq)
             && self.egresses.are_same(&before.egresses, PartialEq::eq)
     }
@@ -100,6 +103,7 @@ impl Part {
         specification.http_routes.extend(self.http_routes.valid());
         specification.retries.extend(self.retries.valid());
         specification.upstream_traffic_settings.extend(self.upstream_traffic_settings.valid());
+        specification.ingress_backends.extend(self.ingress_backends.valid());
         specification.telemetries.extend(self.telemetries.valid());
         specification.egresses.extend(self.egresses.valid());
     }

@@ -6,8 +6,8 @@ use toml::de::DeTable;
 use super::damage::{self, Damage};
 use super::part::Part;
 use super::{
-    egress, http_route, http_route_group, identity_binding, namespace, retry, service, tcp_route,
-    telemetry, traffic_split, traffic_target, upstream_traffic_setting,
+    egress, http_route, http_route_group, identity_binding, ingress_backend, namespace, retry,
+    service, tcp_route, telemetry, traffic_split, traffic_target, upstream_traffic_setting,
 };
 use crate::codes;
 use crate::document::Document;
@@ -76,7 +76,7 @@ fn read_tables<'a>(reader: &'a Reader<'a>, root: &'a DeTable<'a>) -> Part {
 type Read = fn(Table<'_>, &mut Part);
 
 /// The kinds of tables: key, what one is, and who reads it.
-const KINDS: [(&str, &str, Read); 12] = [
+const KINDS: [(&str, &str, Read); 13] = [
     ("namespace", "a namespace", namespace::read),
     ("service", "a service", service::read),
     ("traffic_target", "a traffic target", traffic_target::read),
@@ -87,8 +87,9 @@ const KINDS: [(&str, &str, Read); 12] = [
     ("http_route", "an HTTP route", http_route::read),
     ("retry", "a retry", retry::read),
     ("upstream_traffic_setting", "an upstream traffic setting", upstream_traffic_setting::read),
-    ("telemetry", "a telemetry", telemetry::read),
     ("egress", "an egress", egress::read),
+    ("ingress_backend", "an ingress backend", ingress_backend::read),
+    ("telemetry", "a telemetry", telemetry::read),
 ];
 
 /// Why there is nothing for UDP.
@@ -96,7 +97,7 @@ pub(super) const NO_UDP: &str =
     "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
 
 /// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
-const LATER_KINDS: [&str; 2] = ["ingress_backend", "mesh_config"];
+const LATER_KINDS: [&str; 1] = ["mesh_config"];
 
 fn read_kind(value: Value<'_>, kind: &str, what: &'static str, read: Read, part: &mut Part) {
     if value.is_table() {

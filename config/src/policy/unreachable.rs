@@ -46,6 +46,8 @@ struct Called<'a> {
     accounts: BTreeSet<ServiceAccount>,
     /// Where a target may be about any account: it goes by the labels of endpoints.
     namespaces: BTreeSet<&'a Name>,
+    /// The services that somebody may call from outside of the mesh.
+    let_in: BTreeSet<&'a ServiceName>,
     /// The services behind each service that is split.
     backends: BTreeMap<&'a ServiceName, Vec<&'a Service>>,
 }
@@ -69,7 +71,9 @@ impl<'a> Called<'a> {
             });
             backends.entry(&split.service).or_default().extend(services);
         }
-        Self { accounts, namespaces, backends }
+        let let_in = draft.ingress_backends.iter().flat_map(|policy| &policy.backends);
+        let let_in = let_in.map(|backend| &backend.port.service).collect();
+        Self { accounts, namespaces, let_in, backends }
     }
 
     /// The backends of services that somebody may call.
@@ -85,7 +89,8 @@ impl<'a> Called<'a> {
         let mut seen = BTreeSet::new();
         let mut open = vec![service];
         while let Some(service) = open.pop() {
-            let is_granted = self.accounts.contains(&service.account)
+            let is_granted = self.let_in.contains(&service.name)
+                || self.accounts.contains(&service.account)
                 || self.namespaces.contains(&service.account.namespace);
             if is_granted {
                 return true;

@@ -3,6 +3,7 @@
 
 mod egress;
 mod identity_binding;
+mod ingress_backend;
 mod made;
 mod paths;
 mod retry;
@@ -193,7 +194,9 @@ struct Api {
 
 /// What the SMI specification has at version 0.6.0, the services that its splits are about, and what
 /// Open Service Mesh added.
-const APIS: [Api; 10] = [
+/// What the SMI specification has at version 0.6.0, the services that its splits are about, and what Open
+/// Service Mesh has besides.
+const APIS: [Api; 11] = [
     Api {
         group: "access.smi-spec.io",
         kind: "TrafficTarget",
@@ -288,6 +291,14 @@ const APIS: [Api; 10] = [
         table: "egress",
         what: "an Egress",
         read: egress::read,
+    },
+    Api {
+        group: OSM_POLICY,
+        kind: "IngressBackend",
+        versions: &[("v1alpha1", true)],
+        table: "ingress_backend",
+        what: "an IngressBackend",
+        read: ingress_backend::read,
     },
 ];
 

@@ -8,6 +8,8 @@
 //! In audit the rules of strict judge as well, in the shadow of those that are enforced: they deny
 //! nothing, and what they would deny the proxy tells the control plane ([`crate::told`]).
 
+mod ingress;
+
 use std::collections::HashMap;
 
 use ironmesh_catalog::{
@@ -49,20 +51,23 @@ pub(crate) fn per_route(
     let trust_domain = &snapshot.mesh.trust_domain;
     // No target can be called like this: these have a namespace before their names.
     let open = || HashMap::from([("permissive".to_owned(), permissive(trust_domain, service))]);
-    let granted = || {
+    let granted = || -> HashMap<_, _> {
         let grants = index.grants_on(&service.account).iter().filter_map(|grant| {
             let policy = policy(index, trust_domain, service, grant, port)?;
             Some((format!("{}/{}", grant.target.namespace, grant.target.name), policy))
         });
         grants.collect()
     };
+    // Whoever is let in from outside is so in every mode, and nobody else from there in any.
+    let outside = || ingress::policies(index, snapshot, port);
+    let besides = |policies: HashMap<_, _>| rbac(policies.into_iter().chain(outside()).collect());
     let rbac = match snapshot.mode_of(service) {
-        Mode::Strict => rbac(granted()),
-        Mode::Permissive => rbac(open()),
+        Mode::Strict => besides(granted()),
+        Mode::Permissive => besides(open()),
         Mode::Audit => Rbac {
-            shadow_rules: rbac(granted()).rules,
+            shadow_rules: besides(granted()).rules,
             shadow_rules_stat_prefix: SHADOW.to_owned(),
-            ..rbac(open())
+            ..besides(open())
         },
     };
     let per_route = RbacPerRoute { rbac: Some(rbac) };

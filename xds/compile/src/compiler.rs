@@ -14,7 +14,7 @@ use crate::egress::upstream::Opened;
 use crate::rate_limit::global;
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::Telling;
-use crate::{egress, inbound, outbound, upstream};
+use crate::{egress, inbound, ingress, outbound, upstream};
 
 /// A proxy's record names a service that policy does not define.
 const SERVICE_UNKNOWN: Code = Code(403);
@@ -124,6 +124,8 @@ impl Compiler {
     fn inbound(&mut self, proxy: &Proxy, served: &[&Arc<Service>], compiled: &mut Compiled) {
         let snapshot = Arc::clone(&self.shared.snapshot);
         let mut chains = Vec::new();
+        let mut taken = ingress::Taken::new(proxy, &snapshot);
+        let mut called_from_outside = Vec::new();
         for service in served {
             // Without its certificate a chain could never shake hands.
             let Some(certificate) = self.shared.certificate(&service.account) else {
@@ -144,10 +146,30 @@ impl Compiler {
                     inbound::local_cluster(proxy, &service_port, port.protocol, applications);
                 compiled.needs(self.shared.encoder.encode(&cluster));
                 compiled.serves.0.insert((service.name.clone(), port.number));
+                taken.by_applications(applications);
+                let ways = snapshot.ways_in.get_key_value(&service_port);
+                if let Some((port_of, ways)) = ways.filter(|_| port.protocol.is_http()) {
+                    called_from_outside.push((service, port_of, port.protocol, ways));
+                }
             }
             // Envoy asks for the certificate only where a chain names it.
             if chains.len() > served_before {
                 compiled.needs(certificate);
+            }
+        }
+        let telemetries = self.shared.telemetries();
+        for (service, port, protocol, ways) in called_from_outside {
+            for way in ways.iter() {
+                let telling = Telling::of(&telemetries, &service.name);
+                let global = self.shared.upstream_settings().global_http(service);
+                let filters = inbound::filters(protocol, global);
+                match taken.take(service, port, filters, way, telling) {
+                    Ok(ingress::Way::Chain(chain)) => chains.push(*chain),
+                    Ok(ingress::Way::Listener(listener)) => {
+                        compiled.resources.insert(self.shared.encoder.encode_urgent(&*listener));
+                    }
+                    Err(finding) => compiled.findings.push(*finding),
+                }
             }
         }
         if chains.is_empty() {

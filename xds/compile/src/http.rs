@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use ironmesh_catalog::{EscapedSlashes, Protocol, Request};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::common::mutation_rules::v3::{
-    HeaderMutation as MutationRule, header_mutation::{Action, RemoveOnMatch},
+    HeaderMutation as MutationRule,
+    header_mutation::{Action, RemoveOnMatch},
 };
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    DataSource, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions,
-    TypedExtensionConfig, data_source::Specifier,
+    DataSource, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TypedExtensionConfig,
+    data_source::Specifier,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
@@ -46,6 +47,11 @@ pub(crate) enum Side {
     Outbound,
     /// The same, on the listener that routes by `Host`: CONNECT as well.
     ByHost,
+    /// It takes calls from outside of the mesh.
+    Ingress {
+        /// Whether callers show who they are.
+        has_certificate: bool,
+    },
 }
 
 /// An HTTP connection manager that takes its routes from `route_configuration` by RDS.
@@ -60,9 +66,12 @@ pub(crate) fn connection_manager(
     filters: Vec<HttpFilter>,
     telling: Telling<'_>,
 ) -> Filter {
-    let router = http_filter("envoy.filters.http.router", any(&Router::default()));
     // What it does is in routes, so that a change of that touches no listener.
-    let fault = (side != Side::Inbound).then(treatment::no_fault);
+    let fault = matches!(side, Side::Outbound | Side::ByHost).then(treatment::no_fault);
+    // What Envoys say of themselves in answers is for the mesh.
+    let suppress_envoy_headers = matches!(side, Side::Ingress { .. });
+    let router = Router { suppress_envoy_headers, ..Router::default() };
+    let router = http_filter("envoy.filters.http.router", any(&router));
     let manager = HttpConnectionManager {
         codec_type: CodecType::Auto.into(),
         stat_prefix,
@@ -110,6 +119,21 @@ pub(crate) fn connection_manager(
             }),
             ..manager
         },
+        Side::Ingress { has_certificate } => {
+            // As for the mesh's own callers, who have no names of DNS.
+            let details =
+                SetCurrentClientCertDetails { uri: true, dns: true, ..Default::default() };
+            HttpConnectionManager {
+                forward_client_cert_details: if has_certificate {
+                    ForwardClientCertDetails::SanitizeSet
+                } else {
+                    ForwardClientCertDetails::Sanitize
+                }
+                .into(),
+                set_current_client_cert_details: has_certificate.then_some(details),
+                ..manager
+            }
+        }
     };
     network_filter("envoy.filters.network.http_connection_manager", any(&manager))
 }

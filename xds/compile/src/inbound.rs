@@ -23,6 +23,7 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
     RouteAction, RouteConfiguration, VirtualHost, route_action::ClusterSpecifier,
 };
 use ironmesh_xds_wire::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
+use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use ironmesh_xds_wire::pb::google::protobuf::Duration;
 
 use crate::http::{Side, connection_manager, every_request, forward, grpc_web, protocol_options};
@@ -41,7 +42,7 @@ pub const LISTENER: &str = "inbound";
 const INSPECTION_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
 /// How long a handshake may take; Envoy by itself would wait without end.
-const HANDSHAKE_TIMEOUT: Duration = Duration { seconds: 10, nanos: 0 };
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration { seconds: 10, nanos: 0 };
 
 /// Looks at the beginning of a connection, so that chains are chosen by what is asked for in TLS.
 pub(crate) fn tls_inspector() -> ListenerFilter {
@@ -75,18 +76,12 @@ pub(crate) fn http_filter_chain(
     global: Option<&GlobalHttpLimit>,
     telling: Telling<'_>,
 ) -> FilterChain {
-    let mut filters = vec![authorization::deny_all()];
-    if protocol == Protocol::GrpcWeb {
-        filters.push(grpc_web());
-    }
-    filters.push(rate_limit::local_filter());
-    filters.extend(global.map(rate_limit::global::http_filter_of));
     let manager = connection_manager(
         Side::Inbound,
         service.escaped_slashes,
         stat_prefix(port),
         route_name(port),
-        filters,
+        filters(protocol, global),
         telling,
     );
     FilterChain {
@@ -95,6 +90,17 @@ pub(crate) fn http_filter_chain(
         filters: vec![manager],
         ..chain(snapshot, port)
     }
+}
+
+/// What a request to a service port of `protocol` passes before it is forwarded.
+pub(crate) fn filters(protocol: Protocol, global: Option<&GlobalHttpLimit>) -> Vec<HttpFilter> {
+    let mut filters = vec![authorization::deny_all()];
+    if protocol == Protocol::GrpcWeb {
+        filters.push(grpc_web());
+    }
+    filters.push(rate_limit::local_filter());
+    filters.extend(global.map(rate_limit::global::http_filter_of));
+    filters
 }
 
 /// The chain of one TCP service port: as [`http_filter_chain`], but a caller is judged in the handshake.
@@ -222,6 +228,6 @@ fn local_cluster_name(port: &ServicePort) -> String {
     format!("{port}|local")
 }
 
-fn route_name(port: &ServicePort) -> String {
+pub(crate) fn route_name(port: &ServicePort) -> String {
     format!("inbound|{port}")
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Egress, Exits, Grant, Grants, HttpMatch, MeshSpecification, Port, RouteRule, Service,
-    ServiceAccount, ServiceName, ServicePort, Snapshot, TcpRoute, TrafficTarget, UpstreamSettings,
+    Egress, Exits, Grant, Grants, HttpMatch, MeshSpecification, Name, Port, RouteRule, Service,
+    ServiceAccount, ServiceName, ServicePort, Snapshot, SplitMatch, TcpRoute, TrafficTarget,
+    UpstreamSettings,
 };
 
 use crate::destination::Destination;
@@ -184,6 +185,21 @@ impl PolicyIndex {
             let group =
                 group.and_then(|name| groups.get(&(target.namespace.clone(), name.clone())));
             let all = group.into_iter().flat_map(|group| &group.matches);
+            all.filter(move |one| names.is_none_or(|names| names.contains(&one.name)))
+        })
+    }
+
+    /// The matches that are named so, in `namespace`.
+    pub(crate) fn matched<'a>(
+        &'a self,
+        namespace: &'a Name,
+        named: &'a [SplitMatch],
+    ) -> impl Iterator<Item = &'a HttpMatch> {
+        named.iter().flat_map(|one| {
+            let groups = &self.specification.http_route_groups;
+            let group = groups.get(&(namespace.clone(), one.group.clone()));
+            let all = group.into_iter().flat_map(|group| &group.matches);
+            let names = one.matches.as_ref();
             all.filter(move |one| names.is_none_or(|names| names.contains(&one.name)))
         })
     }

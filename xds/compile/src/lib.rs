@@ -21,6 +21,7 @@ pub mod handover;
 mod http;
 mod inbound;
 mod index;
+mod ingress;
 mod limits;
 pub mod origin;
 mod outbound;

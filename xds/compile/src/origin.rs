@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Cited, Egress, Grant, HttpRoute, LogSink, Name, Proxy, Reach, RouteRule, Said, Service,
-    ServiceAccount, ServiceName, ServicePort, Snapshot, Spot, Telemetry, TrafficSplit,
+    Cited, Egress, Grant, HttpRoute, IngressBackend, LogSink, Name, Proxy, Reach, RouteRule, Said,
+    Service, ServiceAccount, ServiceName, ServicePort, Snapshot, Spot, Telemetry, TrafficSplit,
     TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
+
+use crate::inbound::LISTENER as INBOUND_LISTENER;
 
 /// How many objects are named at most.
 const MOST: usize = 5;
@@ -40,7 +42,8 @@ pub fn origins(
     words: &str,
 ) -> Vec<Origin> {
     let mut trace = Trace { snapshot, words, quoted: Vec::new(), others: Vec::new() };
-    let rest = name.strip_prefix("inbound|").or_else(|| name.strip_prefix("upstream|"));
+    let prefixes = ["inbound|", "upstream|", "ingress|"];
+    let rest = prefixes.into_iter().find_map(|prefix| name.strip_prefix(prefix));
     let rest = rest.or_else(|| name.strip_prefix("authz:")).unwrap_or(name);
     if let Some(account) = name.strip_prefix("service-cert:") {
         if let Ok(account) = account.parse() {
@@ -52,6 +55,9 @@ pub fn origins(
         let has_rules = is_authorization || service.external.is_some();
         if has_rules && resource_type != ResourceType::Listener {
             trace.callers(service);
+        }
+        if name.starts_with("inbound|") || name.starts_with("ingress|") {
+            trace.let_in(&port.service);
         }
         if resource_type == ResourceType::Listener {
             // A declared upstream tells what the proxy's own calls are to be told.
@@ -78,6 +84,9 @@ pub fn origins(
                 trace.calls(&service.account);
             }
             trace.service(service);
+            if name == INBOUND_LISTENER {
+                trace.let_in(&service.name);
+            }
         }
         if resource_type == ResourceType::Route {
             for egress in snapshot.specification.egresses.values() {
@@ -182,6 +191,20 @@ impl Trace<'_> {
             self.add(false, format!("egress `{namespace}/{name}`"), &egress.spot);
             for named in &egress.matches {
                 self.group(namespace, &named.group);
+            }
+        }
+    }
+
+    /// Who may call a service from outside of the mesh.
+    fn let_in(&mut self, service: &ServiceName) {
+        let policies = self.snapshot.specification.ingress_backends.clone();
+        for policy in policies.values() {
+            let IngressBackend { namespace, name, .. } = &**policy;
+            if policy.backends.iter().any(|backend| backend.port.service == *service) {
+                self.add(false, format!("ingress backend `{namespace}/{name}`"), &policy.spot);
+                for named in &policy.matches {
+                    self.group(namespace, &named.group);
+                }
             }
         }
     }

@@ -5,13 +5,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_catalog::{Health, Name, TrustDomain};
+use ironmesh_catalog::{Health, IpRange, Name, TrustDomain};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::socket_address::PortSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    Address, AggregatedConfigSource, ApiVersion, ConfigSource, HealthStatus, SocketAddress,
-    TransportSocket, address, transport_socket,
+    Address, AggregatedConfigSource, ApiVersion, CidrRange, ConfigSource, HealthStatus,
+    SocketAddress, TransportSocket, address, transport_socket,
 };
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{Endpoint, LbEndpoint, lb_endpoint};
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, Listener, filter};
@@ -89,6 +89,14 @@ fn socket_address(host: String, port: u16) -> SocketAddress {
         address: host,
         port_specifier: Some(PortSpecifier::PortValue(port.into())),
         ..SocketAddress::default()
+    }
+}
+
+/// A range of addresses.
+pub(crate) fn cidr(range: IpRange) -> CidrRange {
+    CidrRange {
+        address_prefix: range.address().to_string(),
+        prefix_len: number(range.length().into()),
     }
 }
 

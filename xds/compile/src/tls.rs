@@ -19,7 +19,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 
 use crate::secret::{ROOTS, service_certificate_name};
-use crate::shape::{ads, exact, number, transport_socket, yes};
+use crate::shape::{ads, exact, no, number, transport_socket, yes};
 
 /// The ALPN by which mesh connections are told from all others.
 pub(crate) const MESH_ALPN: &str = "ironmesh";
@@ -73,7 +73,30 @@ pub(crate) fn downstream(account: &ServiceAccount, peers: &str) -> Option<Transp
     transport_socket(any(&context))
 }
 
-fn common(account: &ServiceAccount, validation: ValidationContextType) -> CommonTlsContext {
+/// What a server of `account` asks of those who come from outside of the mesh: a certificate of the mesh's
+/// roots, or none. Which of them may do what is for the HTTP authorization to say.
+pub(crate) fn ingress(account: &ServiceAccount, asks: bool) -> Option<TransportSocket> {
+    let validation =
+        asks.then(|| ValidationContextType::ValidationContextSdsSecretConfig(sds(ROOTS)));
+    let context = DownstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            alpn_protocols: vec!["h2".to_owned(), "http/1.1".to_owned()],
+            ..common(account, validation)
+        }),
+        require_client_certificate: if asks { yes() } else { no() },
+        disable_stateful_session_resumption: true,
+        session_ticket_keys_type: Some(SessionTicketKeysType::DisableStatelessSessionResumption(
+            true,
+        )),
+        ..DownstreamTlsContext::default()
+    };
+    transport_socket(any(&context))
+}
+
+fn common(
+    account: &ServiceAccount,
+    validation: impl Into<Option<ValidationContextType>>,
+) -> CommonTlsContext {
     // As a client Envoy would stop at TLS 1.2 by itself.
     let parameters = TlsParameters {
         tls_minimum_protocol_version: TlsProtocol::TlSv13.into(),
@@ -83,7 +106,7 @@ fn common(account: &ServiceAccount, validation: ValidationContextType) -> Common
     CommonTlsContext {
         tls_params: Some(parameters),
         tls_certificate_sds_secret_configs: vec![sds(&service_certificate_name(account))],
-        validation_context_type: Some(validation),
+        validation_context_type: validation.into(),
         ..CommonTlsContext::default()
     }
 }

@@ -22,7 +22,7 @@ macro_rules! concat_condition {
 }
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 56] = [
+const LOADER_ALONE: [(&str, &str); 65] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -69,6 +69,15 @@ const LOADER_ALONE: [(&str, &str); 56] = [
     (concat_condition!("contains"), "one of six"),
     (concat_condition!("regex"), "one of six; what RE2 refuses"),
     (concat_condition!("present"), "one of six"),
+    ("ingress_backend.namespace", "a source of kind `Service` is looked up there"),
+    ("ingress_backend.backends[].port.protocol", "`http` with `tls`, `https` without"),
+    ("ingress_backend.backends[].port.ingress_port", "of `http` alone"),
+    ("ingress_backend.backends[].tls", "of `https` alone"),
+    ("ingress_backend.backends[].tls.sni_hosts", "what is no hostname"),
+    ("ingress_backend.backends[].tls.skip_client_cert_validation", "with principals"),
+    ("ingress_backend.sources[].kind", "a name of another kind"),
+    ("ingress_backend.sources[].name", "what is none of its kind"),
+    ("ingress_backend.sources[].namespace", "of kind `Service` alone"),
     ("telemetry.scope", "none of one service"),
     ("telemetry.service", "none together with a scope"),
     ("telemetry.access_log.format", "what Envoy refuses"),

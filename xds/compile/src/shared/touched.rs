@@ -11,8 +11,9 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    HttpRoute, Level, MeshSpecification, Name, Reach, RouteRule, Service, ServiceAccount,
-    ServiceName, Snapshot, SplitMatch, TrafficSplit, TrafficTarget, Visibility, hosts,
+    HttpRoute, IngressBackend, Level, MeshSpecification, Name, Reach, RouteRule, Service,
+    ServiceAccount, ServiceName, Snapshot, SplitMatch, TrafficSplit, TrafficTarget, Visibility,
+    hosts,
 };
 
 use crate::index::PolicyIndex;
@@ -33,6 +34,8 @@ pub(super) struct Differences {
     split: BTreeSet<ServiceName>,
     /// What HTTP routes are about that differ, and retries.
     treated: BTreeSet<Reached>,
+    /// The services that somebody else may call from outside of the mesh, or in another way.
+    let_in: BTreeSet<ServiceName>,
     /// The services whose sidecars tell something else.
     telling: BTreeSet<ServiceName>,
     egresses: BTreeSet<Key>,
@@ -56,6 +59,8 @@ pub(super) struct Touched {
     pub(super) services: BTreeSet<ServiceName>,
     /// Whose inbound routes.
     pub(super) served: BTreeSet<ServiceName>,
+    /// Services to which others are let in from outside of the mesh: where their proxies listen for them.
+    pub(super) let_in: BTreeSet<ServiceName>,
     /// Services whose proxies tell something else of calls. That is in listeners, which are a proxy's own, and
     /// so nothing that is shared is another.
     pub(super) telling: BTreeSet<ServiceName>,
@@ -77,6 +82,7 @@ impl Differences {
             tcp_routes: keys(&before.tcp_routes, &after.tcp_routes),
             split: splits.map(|split| split.service.clone()).collect(),
             treated: treated(before, after),
+            let_in: keys(&old.ways_in, &new.ways_in).into_iter().map(|port| port.service).collect(),
             telling: telling(old, new),
             egresses: keys(&before.egresses, &after.egresses),
             passing: passing(old, new),
@@ -99,9 +105,10 @@ impl Differences {
             self.touch_by_targets(snapshot, index, &mut touched);
             self.touch_by_services(snapshot, index, &mut touched);
             self.touch_by_egresses(snapshot, &mut touched);
+            self.touch_by_ingress(snapshot, &mut touched);
         }
         touched.namespaces.extend(self.passing.iter().cloned());
-        Touched { services: self.services, ..touched }
+        Touched { services: self.services, let_in: self.let_in, ..touched }
     }
 
     /// A grant is about the inbound routes of those who may be called, and about what callers may.
@@ -183,6 +190,18 @@ impl Differences {
                 touched.callers.extend(egress.sources.iter().cloned());
             }
         }
+    }
+
+    /// Who is let in from outside, and what they may ask for, is said by the inbound routes.
+    fn touch_by_ingress(&self, snapshot: &Snapshot, touched: &mut Touched) {
+        touched.served.extend(self.let_in.iter().cloned());
+        let policies = snapshot.specification.ingress_backends.values();
+        let is_about_other_requests = |policy: &&Arc<IngressBackend>| {
+            let mut groups = policy.matches.iter().map(|named| &named.group);
+            groups.any(|group| has(&self.groups, &policy.namespace, group))
+        };
+        let backends = policies.filter(is_about_other_requests).flat_map(|policy| &policy.backends);
+        touched.served.extend(backends.map(|backend| backend.port.service.clone()));
     }
 
     fn have_tcp_route_of(&self, target: &TrafficTarget) -> bool {

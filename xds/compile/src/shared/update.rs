@@ -45,6 +45,7 @@ impl Shared {
 
         let touched = self.update_policy(&old);
         changes.services.extend(touched.services.iter().chain(&touched.telling).cloned());
+        changes.services.extend(touched.let_in.iter().cloned());
         let same_trust = old.trust_bundle == new.trust_bundle;
         if !same_trust {
             self.trust_bundle = self.encoder.encode(&secret::trust_bundle(&new.trust_bundle));

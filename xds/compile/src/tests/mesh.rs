@@ -1,5 +1,7 @@
 //! Small meshes by chance: everything is a number of a few, so that things often meet.
 
+mod bindings;
+mod ingress;
 mod instance;
 mod large;
 mod order;
@@ -13,13 +15,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    BoundIdentity, Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, External,
-    Hostname, HttpMatch, HttpRouteGroup, IdentityBinding, Inputs, JoinRecord, Labels, Mesh,
-    MeshSpecification, Method, Mode, Name, Namespace, Participation, PathRegex, PolicyRevision,
-    Port, Protocol, Provider, Proxy, ProxyId, ProxyStatement, Records, Resolution, RouteRule,
-    Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot, SpiffeId,
-    SplitBackend, SplitMatch, Spot, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
-    TrustBundle, TrustDomain, Upstream, Visibility,
+    Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, External, Hostname, HttpMatch,
+    HttpRouteGroup, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method, Mode, Name,
+    Namespace, Participation, PathRegex, PolicyRevision, Port, Protocol, Provider, Proxy, ProxyId,
+    ProxyStatement, Records, Resolution, RouteRule, Secret, Service, ServiceAccount,
+    ServiceCertificate, ServiceName, Snapshot, SplitBackend, SplitMatch, Spot, Subject,
+    TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream,
+    Visibility,
 };
 use jiff::Timestamp;
 use proptest::collection::{btree_map, btree_set, vec};
@@ -27,6 +29,7 @@ use proptest::option;
 use proptest::prelude::*;
 use uuid::Uuid;
 
+use ingress::{IngressShape, ingress};
 use instance::{InstanceShape, instance};
 pub(super) use large::Edit;
 pub(super) use order::Order;
@@ -45,7 +48,7 @@ const MATCHES: usize = 3;
 const ROUTES: usize = 2;
 
 /// How many kinds of things there are that may become other from one moment to the next.
-const PARTS: u32 = 17;
+const PARTS: u32 = 18;
 
 /// What services are called outside; some as if they were the mesh's.
 const HOSTNAMES: [&str; 4] = ["api.example.com", "s2.n0", "s3.n1", "s4.n1"];
@@ -78,6 +81,7 @@ pub(super) struct Shape {
     telemetry: TelemetryShape,
     outward: OutwardShape,
     proxies: Vec<ProxyShape>,
+    ingress: Vec<IngressShape>,
 }
 
 #[derive(Debug, Clone)]
@@ -231,14 +235,15 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     );
     let ways = (groups, routes, telemetry());
     let modes = (mode(), vec(mode(), NAMESPACES), any::<bool>(), outward());
-    (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, vec(proxy, 1..6)).prop_map(
+    let proxies = (vec(proxy, 1..6), vec(ingress(), 0..10));
+    (modes, vec(service, SERVICES), ways, vec(target, 0..12), splits, proxies).prop_map(
         |(
             modes,
             services,
             (groups, routes, telemetry),
             targets,
             (splits, treated, settings),
-            proxies,
+            (proxies, ingress),
         )| {
             let (mode, namespaces, has_other_bindings, outward) = modes;
             Shape {
@@ -255,6 +260,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
                 telemetry,
                 outward,
                 proxies,
+                ingress,
             }
         },
     )
@@ -316,6 +322,7 @@ impl Shape {
                 .chain(others(1))
                 .chain(others(2))
                 .collect(),
+            ingress: Vec::new(),
         }
     }
 
@@ -403,9 +410,12 @@ impl Shape {
             take_over(&mut next.settings, &other.settings, only);
         }
         if takes(15) {
-            next.telemetry.clone_from(&other.telemetry);
+            take_over(&mut next.ingress, &other.ingress, only);
         }
         if takes(16) {
+            next.telemetry.clone_from(&other.telemetry);
+        }
+        if takes(17) {
             let (ours, other) = (&mut next.outward, &other.outward);
             take_over(&mut ours.egresses, &other.egresses, only);
             each_of(&mut ours.namespaces, &other.namespaces, only, Clone::clone_from);
@@ -525,6 +535,7 @@ impl Shape {
             egresses: egresses.collect(),
             identity_bindings: order.of(self.bindings()).into_iter().collect(),
             upstream_traffic_settings: order.of(self.settings()).into_iter().collect(),
+            ingress_backends: order.of(self.ingress_backends()).into_iter().collect(),
             ..MeshSpecification::default()
         };
         self.put_treated(order, &mut specification);
@@ -618,36 +629,6 @@ impl Shape {
                 suspect_since: shape.is_suspect.then_some(Timestamp::UNIX_EPOCH),
             },
         }
-    }
-}
-
-impl Shape {
-    /// Two identity bindings for each account: one names it, the other its SPIFFE ID beside a strange one.
-    fn bindings(&self) -> Vec<((Name, Name), Arc<IdentityBinding>)> {
-        let trust_domain = TrustDomain::new(Domain::default());
-        let accounts = (0..NAMESPACES).flat_map(|space| (0..ACCOUNTS).map(move |n| (space, n)));
-        let both = accounts.flat_map(|(space, n)| {
-            let identity = |id| BoundIdentity { id, spot: spot() };
-            let bound = account(space, (n + usize::from(self.has_other_bindings)) % ACCOUNTS);
-            let known = trust_domain.workload(&bound);
-            let strange = SpiffeId::new(&format!("elsewhere.example/ns/n{space}/sa/a{n}")).unwrap();
-            let named = IdentityBinding {
-                namespace: name("n", space),
-                name: name("b", n),
-                account: Some(bound),
-                identities: Vec::new(),
-                endpoint_labels: None,
-                spot: spot(),
-            };
-            let shown = IdentityBinding {
-                name: name("i", n),
-                account: None,
-                identities: vec![identity(known), identity(strange)],
-                ..named.clone()
-            };
-            [named, shown]
-        });
-        both.map(|one| ((one.namespace.clone(), one.name.clone()), Arc::new(one))).collect()
     }
 }
 

@@ -8,7 +8,8 @@ use super::outward::{EgressShape, OutwardShape};
 use super::settings::{About, SettingShape};
 use super::treated::{ReachShape, TreatedShape};
 use super::{
-    ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape, TelemetryShape, Way,
+    IngressShape, ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape,
+    TelemetryShape, Way,
 };
 
 /// Ports, by their places in the list of all.
@@ -90,6 +91,10 @@ pub(in crate::tests) enum Edit {
     NamespaceSetting,
     /// Callers of all services of the mesh.
     MeshSetting,
+    /// The second version may be called from outside of the mesh.
+    WayIn,
+    /// The same at another port.
+    MovedWayIn,
     /// The server's sidecars tell of calls.
     Told,
     /// All sidecars of the mesh do.
@@ -160,6 +165,7 @@ impl Shape {
             treated: Vec::new(),
             settings: Vec::new(),
             has_other_bindings: false,
+            ingress: Vec::new(),
             telemetry: TelemetryShape::new(),
             outward: OutwardShape::default(),
         }
@@ -210,6 +216,10 @@ impl Shape {
                 self.splits[0] = leads(SECOND_VERSION, &[CLIENT]);
                 self.splits.push(leads(CLIENT, &[SECOND_VERSION, CLIENT]));
                 self.splits[1].backends.extend([(SECOND_VERSION, 1)]);
+            }
+            Edit::WayIn => self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8443)],
+            Edit::MovedWayIn => {
+                self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8444)];
             }
             Edit::IntoCircle => self.splits.push(leads(SERVER, &[CLIENT])),
             Edit::TimeOfMesh => self.treated.push(time(ReachShape::Mesh)),

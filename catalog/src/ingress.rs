@@ -1,0 +1,95 @@
+//! Ways in from outside of the mesh: what ingress backends come to, by service port.
+//!
+//! A source may be a service, whose addresses do not follow from policy alone. So they are resolved here,
+//! once for each moment of the mesh, and all who ask who may call from outside look at this.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::ip_range::IpRange;
+use crate::name::{ServiceName, ServicePort};
+use crate::policy::{IngressBackend, IngressEntry, IngressSource};
+use crate::snapshot::Snapshot;
+use crate::specification::MeshSpecification;
+
+/// A way in from outside of the mesh to one service port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WayIn {
+    /// The policy.
+    pub policy: Arc<IngressBackend>,
+    /// Where proxies are called for that.
+    pub entry: IngressEntry,
+    /// From where callers must connect; `None` where that is no matter. An empty set is nobody.
+    pub ranges: Option<BTreeSet<IpRange>>,
+}
+
+impl WayIn {
+    /// Whose certificates may call: SPIFFE IDs and names of DNS. None where callers need no certificate.
+    pub fn principals(&self) -> impl Iterator<Item = &str> {
+        self.policy.sources.iter().filter_map(|source| match source {
+            IngressSource::Principal(name) => Some(&**name),
+            IngressSource::Range(_) | IngressSource::Service(_) => None,
+        })
+    }
+
+    /// The addresses from where somebody may connect, where policy alone says them all.
+    pub fn fixed_ranges(&self) -> Option<&BTreeSet<IpRange>> {
+        let is_moving = |source: &IngressSource| matches!(source, IngressSource::Service(_));
+        self.ranges.as_ref().filter(|_| !self.policy.sources.iter().any(is_moving))
+    }
+}
+
+/// The ways in to each service port that has any, in the order of their policies.
+pub type WaysIn = OrdMap<ServicePort, Arc<Vec<WayIn>>>;
+
+/// The ways in at the moment `snapshot`. What came to the same in `before` stays the same value.
+pub(crate) fn ways_in(snapshot: &Snapshot, before: &WaysIn) -> WaysIn {
+    let specification = &snapshot.specification;
+    let mut by_port: BTreeMap<&ServicePort, Vec<WayIn>> = BTreeMap::new();
+    for policy in specification.ingress_backends.values() {
+        let ranges = ranges(snapshot, policy);
+        for backend in &policy.backends {
+            by_port.entry(&backend.port).or_default().push(WayIn {
+                policy: Arc::clone(policy),
+                entry: backend.entry.clone(),
+                ranges: ranges.clone(),
+            });
+        }
+    }
+    let shared = |(port, ways): (&ServicePort, Vec<WayIn>)| {
+        let known = before.get(port).filter(|known| ***known == ways);
+        (port.clone(), known.cloned().unwrap_or_else(|| Arc::new(ways)))
+    };
+    by_port.into_iter().map(shared).collect()
+}
+
+/// Whether the ways in follow from where one of these services runs.
+pub(crate) fn are_about(
+    specification: &MeshSpecification,
+    services: &BTreeSet<ServiceName>,
+) -> bool {
+    let mut sources = specification.ingress_backends.values().flat_map(|policy| &policy.sources);
+    sources.any(|source| match source {
+        IngressSource::Service(service) => services.contains(service),
+        IngressSource::Principal(_) | IngressSource::Range(_) => false,
+    })
+}
+
+fn ranges(snapshot: &Snapshot, policy: &IngressBackend) -> Option<BTreeSet<IpRange>> {
+    let mut ranges = None;
+    for source in &policy.sources {
+        match source {
+            IngressSource::Principal(_) => {}
+            IngressSource::Range(range) => {
+                ranges.get_or_insert_with(BTreeSet::new).insert(*range);
+            }
+            IngressSource::Service(service) => {
+                let addresses = snapshot.addresses_of(service).into_iter().map(IpRange::of);
+                ranges.get_or_insert_with(BTreeSet::new).extend(addresses);
+            }
+        }
+    }
+    ranges
+}

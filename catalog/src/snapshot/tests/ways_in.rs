@@ -1,0 +1,156 @@
+//! Who may call from outside of the mesh, where that follows from where services run.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::access::TcpAccesses;
+use crate::certificate::TrustBundle;
+use crate::endpoint::{Discovered, Endpoint, Labels, Provider};
+use crate::finding::Spot;
+use crate::identity::TrustDomain;
+use crate::name::{Domain, Name, ServicePort};
+use crate::policy::{EgressMode, IngressBackend, IngressEntry, IngressPort, IngressSource};
+use crate::proxy::{JoinRecord, Participation, ProxyId};
+use crate::service::{
+    ConsulQuery, EndpointSource, EscapedSlashes, Mode, Providers, Service, Visibility,
+};
+use crate::snapshot::{Inputs, Mesh, Records, Snapshot};
+use crate::specification::MeshSpecification;
+
+fn spot() -> Spot {
+    Spot::new(&"p.toml".into(), "", 0..0)
+}
+
+fn service(name: &str, endpoints: EndpointSource) -> Arc<Service> {
+    Arc::new(Service {
+        name: name.parse().unwrap(),
+        account: name.parse().unwrap(),
+        ports: Vec::new(),
+        endpoints,
+        mode: None,
+        visibility: Visibility::Public,
+        escaped_slashes: EscapedSlashes::Reject,
+        drained: false,
+        external: None,
+        subsets: Vec::new(),
+        spot: spot(),
+    })
+}
+
+/// A mesh with a way in to `store` for these sources, and with `edge`, whose endpoints are these.
+fn inputs(
+    sources: Vec<IngressSource>,
+    edge: EndpointSource,
+    found: &[Endpoint],
+    joined: &[&str],
+) -> Inputs {
+    let port = ServicePort::new("store".parse().unwrap(), 80);
+    let policy = IngressBackend {
+        namespace: Name::default_namespace(),
+        name: Name::new("in").unwrap(),
+        backends: vec![IngressPort { port, entry: IngressEntry::Http { port: 80 }, spot: spot() }],
+        sources,
+        matches: Vec::new(),
+        spot: spot(),
+    };
+    let key = (policy.namespace.clone(), policy.name.clone());
+    let services = [service("store", EndpointSource::registered()), service("edge", edge)];
+    let specification = MeshSpecification {
+        services: services.into_iter().map(|one| (one.name.clone(), one)).collect(),
+        ingress_backends: [(key, Arc::new(policy))].into_iter().collect(),
+        ..MeshSpecification::default()
+    };
+    let record = |(n, address): (u128, &&str)| {
+        let id = ProxyId(Uuid::from_u128(n));
+        let record = JoinRecord {
+            id,
+            services: vec!["edge".parse().unwrap()],
+            mesh_address: SocketAddr::new(address.parse().unwrap(), 15003),
+            addresses: Vec::new(),
+            joined_at: Timestamp::UNIX_EPOCH,
+            certificate_expires_at: Timestamp::MAX,
+            claimed_at: None,
+            labels: Labels::default(),
+            participation: Participation::default(),
+            revoked: None,
+            suspect_since: None,
+        };
+        (id, Arc::new(record))
+    };
+    let domain = Domain::default();
+    let found = [("edge".parse().unwrap(), Arc::new(found.to_vec()))];
+    Inputs {
+        mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
+        mode: Mode::Strict,
+        egress: EgressMode::default(),
+        specification: Arc::new(specification),
+        discovered: Discovered(found.into_iter().collect()),
+        records: (0..).zip(joined).map(record).collect(),
+        revoked: Records::new(),
+        certificates: OrdMap::new(),
+        trust_bundle: Arc::new(TrustBundle { roots: String::new() }),
+    }
+}
+
+/// From where callers of the store may connect.
+fn ranges(snapshot: &Snapshot) -> Option<Vec<String>> {
+    let ways = snapshot.ways_in.values().next().unwrap();
+    let ranges = ways.first().unwrap().ranges.as_ref()?;
+    Some(ranges.iter().map(ToString::to_string).collect())
+}
+
+fn endpoint(provider: Provider, address: &str) -> Endpoint {
+    Endpoint::new(provider, address.parse::<IpAddr>().unwrap())
+}
+
+#[test]
+fn a_source_that_is_a_service_is_where_it_runs_now() {
+    let sources = || {
+        vec![
+            IngressSource::Service("edge".parse().unwrap()),
+            IngressSource::Range("10.1.0.0/16".parse().unwrap()),
+        ]
+    };
+    let registered = EndpointSource::registered;
+    let moment = |joined: &[&str]| inputs(sources(), registered(), &[], joined);
+    let first = Snapshot::assemble(moment(&[]), TcpAccesses::default());
+    assert_eq!(ranges(&first).unwrap(), ["10.1.0.0/16"]);
+    // One that joins, with policy as it was.
+    let next = Inputs { specification: Arc::clone(&first.specification), ..moment(&["10.0.0.7"]) };
+    let next = first.revise(next);
+    assert_eq!(ranges(&next).unwrap(), ["10.0.0.7/32", "10.1.0.0/16"]);
+    let gone = Inputs { specification: Arc::clone(&first.specification), ..moment(&[]) };
+    assert_eq!(next.revise(gone).ways_in, first.ways_in);
+}
+
+#[test]
+fn whoever_is_tagged_as_a_service_that_asks_nobody_is_let_in_nowhere() {
+    let source = || vec![IngressSource::Service("edge".parse().unwrap())];
+    let found = [endpoint(Provider::Consul, "10.0.0.8"), endpoint(Provider::Static, "10.0.0.9")];
+    let asked = EndpointSource::Providers(Providers {
+        consul: Some(ConsulQuery::of("edge")),
+        ..Providers::default()
+    });
+    for (endpoints, expected) in [
+        (EndpointSource::registered(), vec!["10.0.0.9/32"]),
+        (asked, vec!["10.0.0.8/32", "10.0.0.9/32"]),
+    ] {
+        let inputs = inputs(source(), endpoints, &found, &[]);
+        let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+        assert_eq!(ranges(&snapshot).unwrap(), expected);
+    }
+}
+
+#[test]
+fn where_nobody_is_named_by_address_addresses_are_no_matter_and_nowhere_is_nobody() {
+    let of = |source| {
+        let inputs = inputs(vec![source], EndpointSource::registered(), &[], &[]);
+        ranges(&Snapshot::assemble(inputs, TcpAccesses::default()))
+    };
+    assert_eq!(of(IngressSource::Principal("edge.example.com".into())), None);
+    assert_eq!(of(IngressSource::Service("edge".parse().unwrap())), Some(Vec::new()));
+}

@@ -1,0 +1,182 @@
+//! A backend of an ingress backend: a service port, and where its proxies are called from outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ironmesh_catalog::{
+    Finding, Hostname, IngressEntry, IngressPort, Name, Proxy, ServiceName, ServicePort, Spot,
+};
+
+use super::super::part::{Reference, Wanted};
+use super::refer;
+use crate::codes;
+use crate::table::{Table, Told, Value};
+
+/// How many names one may have: each is a match of its filter chain.
+const MOST_HOSTS: usize = 100;
+
+/// How a backend says what its sources must fit: where its protocol is written, and where it says that
+/// certificates are not asked for.
+#[derive(Debug)]
+pub(super) struct Meaning<'a> {
+    pub(super) protocol: Value<'a>,
+    pub(super) skips: Option<Value<'a>>,
+}
+
+/// The ways in that a list of backends has named, with where.
+pub(super) type Seen = BTreeMap<(Name, u16, &'static str), Spot>;
+
+/// Reads one of the namespace `home`, which is `None` if it could not be read.
+pub(super) fn read<'a>(
+    item: Value<'a>,
+    home: Option<&Name>,
+    seen: &mut Seen,
+    references: &mut Vec<Reference>,
+) -> Result<(IngressPort, Meaning<'a>), Told> {
+    let mut table = item.table("a backend of an ingress backend")?;
+    let service = table.required("name", |value| Ok((value.name()?, value)));
+    let port = table.required("port", read_port);
+    let protocol = port.as_ref().ok().map(|port| port.protocol.0);
+    let tls = table.optional("tls", |value| match protocol {
+        Some(Protocol::Http) => read_tls(value).and_then(|_| Err(not_of_http(value))),
+        Some(Protocol::Https) | None => read_tls(value),
+    });
+    if matches!((protocol, &tls), (Some(Protocol::Https), Ok(None))) {
+        return Err(without_hosts(&table));
+    }
+    table.finish();
+    let (name, value) = service?;
+    let home = home.cloned().ok_or(Told)?;
+    let service = ServiceName::new(home, name.clone());
+    references.push(refer(Wanted::Service(service.clone()), value));
+    let (port, tls) = (port?, tls?);
+    let (entry, skips) = match tls {
+        None => (IngressEntry::Http { port: port.entry.unwrap_or(port.number) }, None),
+        Some(Tls { hosts, skips }) => {
+            (IngressEntry::Https { hosts, skips_client_certificates: skips.is_some() }, skips)
+        }
+    };
+    not_own(&port, &entry)?;
+    let key = (name.clone(), port.number, entry.protocol());
+    if let Some(first) = seen.insert(key, value.spot()) {
+        let message =
+            format!("port {} of `{name}` is given twice with `{}`", port.number, entry.protocol());
+        let finding = value.error(codes::INGRESS_COLLISION, message).label("given again");
+        return Err(value.tell(finding.related(first, "first given here")));
+    }
+    let port_of_service = ServicePort::new(service, port.number);
+    let port_read = IngressPort { port: port_of_service, entry, spot: value.spot() };
+    Ok((port_read, Meaning { protocol: port.protocol.1, skips }))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Http,
+    Https,
+}
+
+const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("https", Protocol::Https)];
+
+struct Port<'a> {
+    number: u16,
+    protocol: (Protocol, Value<'a>),
+    /// Of an entry over HTTP, where it is given.
+    entry: Option<u16>,
+    /// Where the port of an entry over HTTP is written.
+    at: Value<'a>,
+}
+
+fn read_port(value: Value<'_>) -> Result<Port<'_>, Told> {
+    let mut table = value.table("the port of a backend")?;
+    let number = table.required("number", |value| Ok((value.port()?, value)));
+    let protocol = table.required("protocol", |value| {
+        if value.string()? == "tcp" {
+            let message = "there is no way in from outside for `tcp`";
+            let finding = value.error(codes::INVALID_VALUE, message).label("neither of both");
+            let help = "ingress is for HTTP: write `http`, or `https` for TLS";
+            return Err(value.tell(finding.help(help)));
+        }
+        Ok((value.word("protocol of ingress", &PROTOCOLS)?, value))
+    });
+    let ingress_port = table.optional("ingress_port", |value| match protocol {
+        Ok((Protocol::Https, _)) => value.port().and_then(|_| Err(at_the_mesh_port(value))),
+        Ok((Protocol::Http, _)) | Err(Told) => Ok((value.port()?, value)),
+    });
+    table.finish();
+    let (number, written) = number?;
+    let ingress_port = ingress_port?;
+    Ok(Port {
+        number,
+        protocol: protocol?,
+        at: ingress_port.map_or(written, |(_, value)| value),
+        entry: ingress_port.map(|(port, _)| port),
+    })
+}
+
+struct Tls<'a> {
+    hosts: Vec<Hostname>,
+    skips: Option<Value<'a>>,
+}
+
+fn read_tls(value: Value<'_>) -> Result<Tls<'_>, Told> {
+    let mut table = value.table("the `tls` of a backend")?;
+    let hosts = table.required("sni_hosts", |value| {
+        if value.items()?.len() > MOST_HOSTS {
+            let message = format!("`sni_hosts` has more than {MOST_HOSTS} names");
+            let finding = value.error(codes::TOO_LARGE, message).label("too many");
+            return Err(value.tell(finding.help("name what is above them: `*.example.com`")));
+        }
+        value.at_least_one("name by what callers ask for the service in SNI", read_host)
+    });
+    let skips = table
+        .optional("skip_client_cert_validation", |value| Ok(value.boolean()?.then_some(value)));
+    table.finish();
+    let mut seen = BTreeSet::new();
+    let mut hosts = hosts?;
+    hosts.retain(|host| seen.insert(host.clone()));
+    Ok(Tls { hosts, skips: skips?.flatten() })
+}
+
+fn read_host(value: Value<'_>) -> Result<Hostname, Told> {
+    let text = value.string()?;
+    Hostname::new(text).map_err(|invalid| {
+        let message = format!("`{}` {}: `{text}`", value.key(), invalid.problem);
+        let finding = value.error(codes::INVALID_NAME, message).label("not a hostname");
+        value.tell(finding.help("write one as in `shop.example.com` or `*.example.com`"))
+    })
+}
+
+/// A port that is the proxy's own.
+fn not_own(port: &Port<'_>, entry: &IngressEntry) -> Result<(), Told> {
+    let IngressEntry::Http { port: number } = entry else { return Ok(()) };
+    if !Proxy::OWN_PORTS.contains(number) {
+        return Ok(());
+    }
+    let message = format!("port {number} is one of the proxy's own");
+    let finding = port.at.error(codes::INGRESS_COLLISION, message).label("taken");
+    let own: Vec<_> = Proxy::OWN_PORTS.iter().map(u16::to_string).collect();
+    let help = format!("give another as `ingress_port`, and none of {}", own.join(", "));
+    Err(port.at.tell(finding.help(help)))
+}
+
+fn not_of_http(value: Value<'_>) -> Told {
+    let message = "a backend over `http` has no `tls`";
+    let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("says nothing");
+    value.tell(finding.help("write `protocol = \"https\"`, or take this out"))
+}
+
+fn at_the_mesh_port(value: Value<'_>) -> Told {
+    let message = "a backend over `https` has no port of its own";
+    let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("says nothing");
+    let help = format!(
+        "it is called at the mesh port of the proxies ({}), by `sni_hosts`: take this out",
+        Proxy::MESH_PORT
+    );
+    value.tell(finding.help(help))
+}
+
+fn without_hosts(table: &Table<'_>) -> Told {
+    let message = "a backend over `https` needs `tls`";
+    let finding = Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
+    let help = "say by what it is asked for: `tls = { sni_hosts = [\"shop.example.com\"] }`";
+    table.tell(finding.label("`tls` is missing").help(help))
+}

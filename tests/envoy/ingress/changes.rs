@@ -1,0 +1,176 @@
+//! What changes of who is let in do to those who are in, and to the mesh's own callers.
+
+use http::Method;
+use ironmesh_tests::{Http1Connection, client, eventually, get_once, tls};
+use serde_json::Value;
+
+use super::{Caller, SNI, Store, join, over_https};
+use crate::bookstore::expect;
+use crate::shop::Shop;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_withdrawn_is_so_at_the_next_request_on_an_open_connection() {
+    let Some(store) = Store::open().await else { return };
+    store.write(&over_https("edge", ""));
+    store.wait_for(Caller::Edge, 31, 200).await;
+    let mut kept = store.connect(Caller::Edge, 31).await.unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        idle.push(store.connect(Caller::Edge, 31).await.unwrap());
+    }
+    let mut ask = async || kept.request(Method::GET, "/books", &[("host", SNI)]).await;
+    assert_eq!(ask().await.unwrap().status, 200);
+
+    // Another is named: no connection ends, and the answers follow.
+    for (principal, status) in [("buyer", 403), ("edge", 200)] {
+        store.write(&over_https(principal, ""));
+        eventually(&format!("{status} on the same connection"), async || {
+            expect(&ask().await?, status)
+        })
+        .await;
+    }
+    // Nobody is let in: the chain is gone, and what was connected may not ask once more.
+    store.mesh.remove_policy("ingress.toml");
+    store.wait_until_kept_out(Caller::Edge, 31).await;
+    withdrawn(idle).await;
+    store.server.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_comes_in_by_address_is_withdrawn_at_the_next_request_too() {
+    let Some(store) = Store::open().await else { return };
+    let plain = |hosts: &[u8]| {
+        let source =
+            |host: &u8| format!("{{ kind = \"IPRange\", name = \"{}/32\" }}", store.host(*host));
+        let sources: Vec<_> = hosts.iter().map(source).collect();
+        super::ingress("port = { number = 14001, protocol = \"http\" }", &sources.join(", "), "")
+    };
+    store.write(&plain(&[31, 32]));
+    store.wait_for(Caller::Plain, 31, 200).await;
+    let (mut kept, mut others) = (Vec::new(), Vec::new());
+    for _ in 0..20 {
+        kept.push(store.connect(Caller::Plain, 31).await.unwrap());
+        others.push(store.connect(Caller::Plain, 32).await.unwrap());
+    }
+    store.write(&plain(&[32]));
+    store.wait_until_kept_out(Caller::Plain, 31).await;
+    withdrawn(kept).await;
+    assert_eq!(store.get(Caller::Plain, 32, "/books").await.unwrap().status, 200);
+    store.mesh.remove_policy("ingress.toml");
+    store.wait_until_kept_out(Caller::Plain, 32).await;
+    withdrawn(others).await;
+}
+
+/// Each of these connections was open when its caller was withdrawn, and may be asked once more. Where the
+/// listener is changed first, one of them may still be answered.
+async fn withdrawn(mut kept: Vec<Http1Connection>) {
+    let mut ask = async || {
+        let mut one = kept.pop().unwrap();
+        expect(&one.request(Method::GET, "/books", &[("host", SNI)]).await.unwrap(), 403)
+    };
+    eventually("an open connection to be refused", &mut ask).await;
+    for _ in 0..5 {
+        ask().await.unwrap();
+    }
+}
+
+// The addresses of a service follow it, and no connection ends when they change.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_from_where_a_service_runs_is_let_in_for_as_long_as_it_runs_there() {
+    let Some(store) = Store::open().await else { return };
+    let source = "{ kind = \"Service\", name = \"balancer\" }";
+    let policy = super::ingress("port = { number = 14001, protocol = \"http\" }", source, "");
+    let balancer = |more: &str| format!("[[service]]\nname = \"balancer\"\n{more}\n{policy}");
+    store.write(&balancer(""));
+    // It runs nowhere yet.
+    store.wait_for(Caller::Plain, 31, 403).await;
+    let _balancer = join(&store.mesh, "default/balancer", 31).await;
+    store.wait_for(Caller::Plain, 31, 200).await;
+    assert_eq!(store.get(Caller::Plain, 32, "/").await.unwrap().status, 403);
+
+    let mut kept = store.connect(Caller::Plain, 31).await.unwrap();
+    let mut ask = async || kept.request(Method::GET, "/", &[("host", SNI)]).await;
+    assert_eq!(ask().await.unwrap().status, 200);
+    let list = |host| {
+        let address = store.host(host);
+        format!(
+            "ports = [{{ port = 80, protocol = \"http\" }}]\n\
+             endpoints = {{ static = [{{ address = \"{address}\" }}] }}"
+        )
+    };
+    store.write(&balancer(&list(32)));
+    store.wait_for(Caller::Plain, 32, 200).await;
+    // (It joined, so it is known by both.)
+    assert_eq!(ask().await.unwrap().status, 200);
+    let proxies = store.mesh.proxies().await;
+    let address = store.host(31).to_string();
+    let is_there =
+        |proxy: &&Value| proxy["mesh_address"].as_str().is_some_and(|at| at.starts_with(&address));
+    let proxy = proxies.as_array().unwrap().iter().find(is_there).unwrap();
+    let id = proxy["id"].as_str().unwrap();
+    assert!(store.mesh.run(&["proxy", "revoke", id]).await.status.success());
+    eventually("the one that was shut out to be kept out", async || expect(&ask().await?, 403))
+        .await;
+    assert_eq!(store.get(Caller::Plain, 32, "/").await.unwrap().status, 200);
+}
+
+/// Ways in to the store of the shop: by TLS with these names, and in plaintext from these ranges.
+fn ways_in(hosts: &str, ranges: &[&str]) -> String {
+    let sources: Vec<_> = ranges
+        .iter()
+        .map(|range| format!("{{ kind = \"IPRange\", name = \"{range}\" }}"))
+        .collect();
+    let sources = sources.join(", ");
+    format!(
+        r#"
+[[ingress_backend]]
+name = "tls"
+backends = [{{ name = "store", port = {{ number = 14001, protocol = "https" }}, tls = {{ sni_hosts = [{hosts}] }} }}]
+sources = [{{ kind = "AuthenticatedPrincipal", name = "spiffe://mesh.internal/ns/default/sa/buyer" }}]
+
+[[ingress_backend]]
+name = "plain"
+backends = [{{ name = "store", port = {{ number = 14001, protocol = "http", ingress_port = 8443 }} }}]
+sources = [{sources}]
+"#
+    )
+}
+
+// Each of these changes edits the listener of the mesh: of that Envoy keeps all chains that stay the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_meshs_own_calls_lose_nothing_when_ways_in_come_change_and_go() {
+    let Some(shop) = Shop::open("").await else { return };
+    let load = shop.load().await;
+    let edge = join(&shop.mesh, "default/buyer", 31).await;
+    let (chain, key) = edge.service_certificate("default/buyer").await.unwrap();
+    let before = load.requests();
+    for round in 0..3 {
+        for (hosts, ranges) in [
+            (format!("\"a{round}.example.com\""), &["127.0.0.0/8"][..]),
+            (
+                format!("\"b{round}.example.com\", \"c.example.com\""),
+                &["127.0.0.0/9", "127.128.0.0/9"],
+            ),
+        ] {
+            shop.mesh.write_policy("ingress.toml", &ways_in(&hosts, ranges));
+            let name = hosts.split('"').nth(1).unwrap();
+            eventually(&format!("{name} to be let in"), async || {
+                let port = shop.server.socket(15003);
+                let stream = tls::connect_mesh(port, name, &[], &chain, &key, &edge.roots).await?;
+                let mut connection = Http1Connection::over(stream).await?;
+                expect(&connection.get("/", name).await?, 200)?;
+                expect(&get_once(shop.server.socket(8443), "/", &[]).await?, 200)
+            })
+            .await;
+        }
+        shop.mesh.remove_policy("ingress.toml");
+        eventually("the ways in to be closed", async || {
+            let source = shop.mesh.loopback().host(31);
+            let dialled = client::dial_from(source, shop.server.socket(8443)).await;
+            if dialled.is_err() { Ok(()) } else { Err("still open") }
+        })
+        .await;
+    }
+    assert!(load.requests() > before + 100, "there was no load meanwhile");
+    shop.assert_nothing_broke(load).await;
+}

@@ -1,0 +1,101 @@
+//! Ways in from outside: that they let in whom policy names and nobody else, and that what meets at a proxy
+//! is nothing that Envoy would refuse.
+
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::ServicePort;
+use ironmesh_xds_wire::ResourceType;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::mesh::{Order, Shape, shape};
+use super::{compile, content, policies};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn whoever_is_let_in_from_outside_is_named_and_is_told_from_the_meshs_own(shape in shape()) {
+        let (snapshot, proxies) = shape.build(Order::default());
+        for (_, compiled) in compile(snapshot.clone(), &proxies) {
+            for (name, routes) in content(&compiled, ResourceType::Route) {
+                let Some(port) = name.strip_prefix("inbound|") else { continue };
+                let port: ServicePort = port.parse().unwrap();
+                let rbac = &routes["virtualHosts"][0]["typedPerFilterConfig"]["envoy.filters.http.rbac"]["rbac"];
+                let policies = policies(rbac);
+                let outside = policies.iter().filter(|(name, _)| name.starts_with("ingress "));
+                for (policy, rules) in outside {
+                    let ways = &snapshot.ways_in[&port];
+                    let is_it = |way: &&ironmesh_catalog::WayIn| {
+                        let (namespace, name) = (&way.policy.namespace, &way.policy.name);
+                        **policy == format!("ingress {namespace}/{name} {}", way.entry.protocol())
+                    };
+                    let way = ways.iter().find(is_it).unwrap();
+                    let who = rules["principals"][0]["andIds"]["ids"].as_array().unwrap();
+                    prop_assert_eq!(rules["principals"].as_array().map(Vec::len), Some(1));
+                    let any_of = |kind: &str| {
+                        let lists = who.iter().filter_map(|one| one["orIds"]["ids"].as_array());
+                        lists.flatten().filter(|one| !one[kind].is_null()).count()
+                    };
+                    let by_name = any_of("authenticated");
+                    prop_assert!(by_name == way.principals().count(), "{policy}: {rules:#}");
+                    let by_address = any_of("directRemoteIp");
+                    prop_assert!(by_address == way.ranges.as_ref().map_or(0, BTreeSet::len));
+                    prop_assert!(by_name + by_address > 0, "{policy}: {rules:#}");
+                    prop_assert!(way.ranges.is_none() || by_address > 0, "{policy}: {rules:#}");
+                    // What the mesh's own callers cannot have.
+                    let is_plain = who.iter().any(|one| !one["notId"]["authenticated"].is_null());
+                    let requests = rules["permissions"].as_array().unwrap();
+                    let asks = |one: &Value| {
+                        let name = &one["andRules"]["rules"][0]["orRules"]["rules"][0]["requestedServerName"];
+                        !name.is_null()
+                    };
+                    prop_assert!(!requests.is_empty());
+                    prop_assert!(is_plain || requests.iter().all(asks), "{policy}: {rules:#}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_chains_match_the_same_and_no_two_listeners_meet(shape in shape()) {
+        let (snapshot, proxies) = shape.build(Order::default());
+        for (proxy, compiled) in compile(snapshot, &proxies) {
+            let listeners = content(&compiled, ResourceType::Listener);
+            let mut places = BTreeSet::new();
+            for (name, listener) in &listeners {
+                let address = &listener["address"]["socketAddress"];
+                prop_assert!(places.insert(address.to_string()), "{name} of {}", proxy.record.id);
+                let mut matches = BTreeSet::new();
+                for chain in listener["filterChains"].as_array().into_iter().flatten() {
+                    let one = &chain["filterChainMatch"];
+                    let offers = one["applicationProtocols"].to_string();
+                    for host in one["serverNames"].as_array().into_iter().flatten() {
+                        prop_assert!(matches.insert((host.to_string(), offers.clone())), "{host}");
+                        let is_of_mesh = host.as_str().unwrap().ends_with(".s0.n0.mesh.internal");
+                        prop_assert!(!is_of_mesh || offers.contains("ironmesh"), "{host}");
+                    }
+                }
+            }
+            let let_in: Vec<_> = listeners.keys().filter(|name| name.starts_with("ingress|")).collect();
+            let is_served = |name: &&&String| {
+                compiled.serves.0.iter().any(|(service, port)| name.starts_with(&format!("ingress|{service}|{port}|")))
+            };
+            prop_assert_eq!(let_in.iter().filter(|name| is_served(name)).count(), let_in.len());
+        }
+    }
+}
+
+#[test]
+fn of_two_ways_in_by_one_name_the_first_is_there_and_the_other_is_told() {
+    let (snapshot, proxies) = Shape::with_ways_in_that_meet().build(Order::default());
+    let compiled = compile(snapshot, &proxies);
+    let [(_, compiled)] = &compiled[..] else { panic!("there is one proxy") };
+    let listener = &content(compiled, ResourceType::Listener)["inbound"];
+    let chains = listener["filterChains"].as_array().unwrap().iter();
+    let ways = chains.filter_map(|chain| chain["name"].as_str()?.strip_prefix("ingress|"));
+    assert_eq!(ways.collect::<Vec<_>>(), ["n0/s0|80|https"]);
+    let told: Vec<_> = compiled.findings.iter().map(|finding| &*finding.message).collect();
+    let [told] = told[..] else { panic!("{told:?}") };
+    assert!(told.contains("`n0/s0|14001` by `shop.example.com`, which is taken there by n0/s0|80"));
+}
