@@ -278,10 +278,11 @@ proptest! {
         for (_, compiled) in compile_shape(&shape) {
             for (name, listener) in content(&compiled, ResourceType::Listener) {
                 let is_fault = |filter: &Value| filter["name"] == "envoy.filters.http.fault";
+                let is_of_callers = listener["trafficDirection"] == "OUTBOUND";
                 let mut right = true;
                 each(&listener, "httpFilters", &mut |list| {
                     let filters = list.as_array().unwrap();
-                    right &= filters.iter().any(is_fault) == (name != "inbound");
+                    right &= filters.iter().any(is_fault) == is_of_callers;
                 });
                 prop_assert!(right, "{}", name);
             }
