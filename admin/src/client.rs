@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
+use ironmesh_catalog::verdict::{InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict};
 use ironmesh_catalog::{ProxyId, Question, ServiceName, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -112,6 +113,22 @@ impl Client {
     /// Whether a call would be let through, and why.
     pub async fn explain(&self, question: &Question) -> Result<Verdict, ClientError> {
         self.call(Method::POST, "/v1/explain", Some(question)).await
+    }
+
+    /// The same of a call that leaves the mesh.
+    pub async fn explain_outward(
+        &self,
+        question: &OutwardQuestion,
+    ) -> Result<OutwardVerdict, ClientError> {
+        self.call(Method::POST, "/v1/explain/egress", Some(question)).await
+    }
+
+    /// The same of a call from outside of the mesh.
+    pub async fn explain_inward(
+        &self,
+        question: &InwardQuestion,
+    ) -> Result<InwardVerdict, ClientError> {
+        self.call(Method::POST, "/v1/explain/ingress", Some(question)).await
     }
 
     /// What would change if other documents were the policy.

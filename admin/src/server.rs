@@ -10,10 +10,12 @@ use std::sync::{Arc, Weak};
 use axum::extract::{DefaultBodyLimit, Extension, Path as Parameter, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
+use ironmesh_catalog::verdict::{InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict};
 use ironmesh_catalog::{InvalidName, Question, ServiceName, Verdict};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 
@@ -50,6 +52,12 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Whether a call would be let through, and why.
     fn explain(&self, question: &Question) -> Result<Verdict, Refusal>;
+
+    /// The same of a call that leaves the mesh.
+    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, Refusal>;
+
+    /// The same of a call from outside of the mesh.
+    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, Refusal>;
 
     /// What would change if other documents were the policy. It changes nothing. Takes as long as compiling
     /// all proxies twice does, and is given up once nobody waits for it.
@@ -202,7 +210,9 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
 
 fn reads() -> Router<Shared> {
     let questions = Router::new()
-        .route("/v1/explain", get(explain).post(explain_at_length))
+        .route("/v1/explain", explains(ControlPlane::explain))
+        .route("/v1/explain/egress", explains(ControlPlane::explain_outward))
+        .route("/v1/explain/ingress", explains(ControlPlane::explain_inward))
         .route("/v1/endpoints", get(all_endpoints))
         .route("/v1/endpoints/{namespace}/{name}", get(endpoints))
         .layer(Extension(Questions::default()))
@@ -280,30 +290,32 @@ async fn revoke(
     blocking(move || control_plane.revoke(&id, &request)).await
 }
 
-/// The query of `/v1/explain`.
+/// The query of `/v1/explain…`.
 #[derive(Debug, Deserialize)]
 struct Asked {
-    /// A [`Question`], as JSON.
+    /// A question, as JSON.
     question: String,
 }
 
-async fn explain(
-    State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-    Query(Asked { question }): Query<Asked>,
-) -> Result<Json<Verdict>, Refusal> {
-    let question: Question = serde_json::from_str(&question)
-        .map_err(|error| Refusal::Request(format!("`question` is none: {error}")))?;
-    questions.ask(move || control_plane.explain(&question)).await
-}
-
-/// The same for questions that are too long for a query.
-async fn explain_at_length(
-    State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-    Json(question): Json<Question>,
-) -> Result<Json<Verdict>, Refusal> {
-    questions.ask(move || control_plane.explain(&question)).await
+/// Answers questions of a kind: in a query, or in a body where they are too long for one.
+fn explains<Q, V>(answer: fn(&dyn ControlPlane, &Q) -> Result<V, Refusal>) -> MethodRouter<Shared>
+where
+    Q: DeserializeOwned + Send + 'static,
+    V: Serialize + Send + 'static,
+{
+    let in_query = move |State(control_plane): State<Shared>,
+                         Extension(questions): Extension<Questions>,
+                         Query(Asked { question }): Query<Asked>| async move {
+        let question: Q = serde_json::from_str(&question)
+            .map_err(|error| Refusal::Request(format!("`question` is none: {error}")))?;
+        questions.ask(move || answer(&*control_plane, &question)).await
+    };
+    let in_body = move |State(control_plane): State<Shared>,
+                        Extension(questions): Extension<Questions>,
+                        Json(question): Json<Q>| async move {
+        questions.ask(move || answer(&*control_plane, &question)).await
+    };
+    get(in_query).post(in_body)
 }
 
 async fn all_endpoints(

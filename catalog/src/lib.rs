@@ -62,8 +62,8 @@ pub use policy::{
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{
-    CertificateState, HostUpstream, JoinRecord, OutsideHost, Participation, Proxy, ProxyId,
-    ProxyStatement, Revocation, Upstream,
+    CertificateState, HostUpstream, JoinRecord, OutsideAuthority, OutsideHost, Participation,
+    Proxy, ProxyId, ProxyStatement, Revocation, Upstream,
 };
 pub use service::{
     ConsulQuery, EndpointSource, EscapedSlashes, External, Mode, Port, Protocol, Providers,

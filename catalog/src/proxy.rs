@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::endpoint::Labels;
 use crate::name::ServiceName;
 
-pub use outside::{HostUpstream, OutsideHost};
+pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::name::{Name, ServiceName};
 use crate::policy::telemetry::Telemetry;
 use crate::policy::{
-    Egress, EgressMode, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend, Namespace,
-    Retry, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
+    Egress, EgressMode, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend,
+    Namespace, Retry, SplitMatch, TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
 };
 use crate::service::{Mode, Service};
 
@@ -64,6 +64,23 @@ impl MeshSpecification {
     /// itself, else the mesh.
     pub fn egress_of(&self, namespace: &Name, mesh: EgressMode) -> EgressMode {
         self.namespaces.get(namespace).and_then(|known| known.egress).unwrap_or(mesh)
+    }
+
+    /// The matches that are named in a namespace, each with its group.
+    pub fn matched<'a>(
+        &'a self,
+        namespace: &'a Name,
+        named: &'a [SplitMatch],
+    ) -> impl Iterator<Item = (&'a HttpRouteGroup, &'a HttpMatch)> {
+        named.iter().flat_map(|named| {
+            let group = self.http_route_groups.get(&(namespace.clone(), named.group.clone()));
+            let all = group
+                .into_iter()
+                .flat_map(|group| group.matches.iter().map(move |one| (&**group, one)));
+            all.filter(|(_, one)| {
+                named.matches.as_ref().is_none_or(|names| names.contains(&one.name))
+            })
+        })
     }
 
     /// Whether both say the same of everything but where endpoints are. It costs as much as differs

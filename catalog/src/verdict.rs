@@ -4,8 +4,10 @@
 
 mod destination;
 mod host;
+mod inward;
 mod judgement;
 mod matching;
+mod outward;
 mod path;
 mod question;
 mod request;
@@ -27,9 +29,11 @@ use crate::upstream_settings::{Said, UpstreamSettings};
 use crate::way::Cited;
 use destination::{branches, is_known, leave_out, treatments};
 pub use host::{AtUpstream, ComparedHost};
+pub use inward::{InwardQuestion, InwardVerdict, Lacking, RuleInward, WayInward, inward};
 use judgement::judge;
 pub use judgement::{Judgement, Miss, Permit};
 pub use matching::Mismatch;
+pub use outward::{OutwardQuestion, OutwardVerdict, WayOut, outward};
 pub use question::{Question, QuestionError};
 use request::Arrival;
 pub use request::Request;

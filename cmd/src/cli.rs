@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_admin::MAX_REASON;
-use ironmesh_catalog::{HostUpstream, Provider, ProxyId, ServiceAccount, ServiceName, Upstream};
+use ironmesh_catalog::{
+    HostUpstream, OutsideAuthority, Provider, ProxyId, ServiceAccount, ServiceName, Upstream,
+};
 
 use crate::explain::{self, Explained};
 
@@ -226,12 +228,18 @@ pub(crate) struct PolicyExplainArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
     /// Who calls: a service account
-    #[arg(long, value_name = "NS/ACCOUNT")]
-    pub(crate) from: ServiceAccount,
+    #[arg(long, value_name = "NS/ACCOUNT", required_unless_present = "from_outside")]
+    pub(crate) from: Option<ServiceAccount>,
+    /// Who calls from outside of the mesh: an address, or a name in a certificate; both by giving it twice
+    #[arg(long, value_name = "ADDRESS|NAME", conflicts_with_all = ["from", "to_host"])]
+    pub(crate) from_outside: Vec<String>,
     /// The service that is called
-    #[arg(long, value_name = "NS/SERVICE")]
-    pub(crate) to: ServiceName,
-    /// Its port [default: its only one, or 80]
+    #[arg(long, value_name = "NS/SERVICE", required_unless_present = "to_host")]
+    pub(crate) to: Option<ServiceName>,
+    /// What is called outside of the mesh: a host or an address
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["to", "port"])]
+    pub(crate) to_host: Option<OutsideAuthority>,
+    /// The port of the service [default: its only one, or 80]
     #[arg(long, value_name = "N")]
     pub(crate) port: Option<u16>,
     /// The method of the request [default: GET, where another part of the request is given]

@@ -17,6 +17,7 @@ mod codes;
 mod command;
 mod endpoints;
 mod explain;
+mod explain_outside;
 mod first_start;
 mod import;
 mod json;

@@ -90,6 +90,14 @@ impl ControlPlane for Slow {
         Err(Refusal::Unknown("nobody knows".to_owned()))
     }
 
+    fn explain_outward(&self, _: &OutwardQuestion) -> Result<OutwardVerdict, Refusal> {
+        unreachable!()
+    }
+
+    fn explain_inward(&self, _: &InwardQuestion) -> Result<InwardVerdict, Refusal> {
+        unreachable!()
+    }
+
     fn plan(&self, _: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
         self.has_begun.notify_one();
         let deadline = Instant::now() + Duration::from_secs(30);

@@ -39,16 +39,7 @@ impl Egress {
         &'a self,
         specification: &'a MeshSpecification,
     ) -> impl Iterator<Item = (&'a HttpRouteGroup, &'a HttpMatch)> {
-        self.matches.iter().flat_map(|named| {
-            let key = (self.namespace.clone(), named.group.clone());
-            let group = specification.http_route_groups.get(&key);
-            let all = group
-                .into_iter()
-                .flat_map(|group| group.matches.iter().map(move |one| (&**group, one)));
-            all.filter(|(_, one)| {
-                named.matches.as_ref().is_none_or(|names| names.contains(&one.name))
-            })
-        })
+        specification.matched(&self.namespace, &self.matches)
     }
 }
 

@@ -25,10 +25,7 @@ pub struct HostUpstream {
 impl HostUpstream {
     /// The host with its port, as a request names it.
     pub fn authority(&self) -> String {
-        match &self.host {
-            OutsideHost::Address(IpAddr::V6(address)) => format!("[{address}]:{}", self.port),
-            host => format!("{host}:{}", self.port),
-        }
+        OutsideAuthority { host: self.host.clone(), port: self.port }.to_string()
     }
 }
 
@@ -38,15 +35,64 @@ impl FromStr for HostUpstream {
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let invalid = |problem| InvalidName { text: text.to_owned(), problem };
         let (outside, local_port) = text.split_once('=').ok_or_else(|| invalid("has no `=`"))?;
+        let OutsideAuthority { host, port } = outside.parse()?;
+        let local_port = number(local_port).ok_or_else(|| invalid("has no local port"))?;
+        Ok(Self { host, port, local_port })
+    }
+}
+
+/// The number of a port.
+fn number(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|number: &u16| *number > 0)
+}
+
+/// A host outside of the mesh with its port, as a request names it.
+///
+/// Written `api.example.com:443`, `10.1.2.3:5432` or `[2001:db8::1]:5432`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct OutsideAuthority {
+    /// The host.
+    pub host: OutsideHost,
+    /// Its port.
+    pub port: u16,
+}
+
+impl fmt::Display for OutsideAuthority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            OutsideHost::Address(IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
+            host => write!(f, "{host}:{}", self.port),
+        }
+    }
+}
+
+impl FromStr for OutsideAuthority {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let invalid = |problem| InvalidName { text: text.to_owned(), problem };
         let (host, port) =
-            outside.rsplit_once(':').ok_or_else(|| invalid("has a host without a port"))?;
+            text.rsplit_once(':').ok_or_else(|| invalid("has a host without a port"))?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let number = |text: &str| text.parse().ok().filter(|number: &u16| *number > 0);
         Ok(Self {
             host: OutsideHost::try_from(host.to_owned())?,
             port: number(port).ok_or_else(|| invalid("has no port"))?,
-            local_port: number(local_port).ok_or_else(|| invalid("has no local port"))?,
         })
+    }
+}
+
+impl TryFrom<String> for OutsideAuthority {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<OutsideAuthority> for String {
+    fn from(authority: OutsideAuthority) -> Self {
+        authority.to_string()
     }
 }
 

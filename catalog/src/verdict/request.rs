@@ -155,7 +155,9 @@ impl Arrival {
         service.escaped_slashes == EscapedSlashes::Reject && self.has_escaped_slash
     }
 
-    fn of(request: &Request, path: String, host_of_service: &str) -> Self {
+    /// What a sidecar compares of `request`, whose path it has normalized to `path`, and whose host is that of
+    /// the service where it does not say.
+    pub(super) fn of(request: &Request, path: String, host_of_service: &str) -> Self {
         let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, value) in &request.headers {
             let values = headers.entry(name.to_ascii_lowercase()).or_default();

@@ -1,11 +1,17 @@
 //! `ironmesh policy explain`: whether a call would be let through, and why.
 
+mod outside;
 mod words;
 
+use std::net::IpAddr;
+
 use ironmesh_admin::{Client, ClientError};
-use ironmesh_catalog::verdict::{Answer, QuestionError, Sight, verdict};
-use ironmesh_catalog::{Question, Records, Request, Verdict};
+use ironmesh_catalog::verdict::{
+    Answer, InwardQuestion, OutwardQuestion, QuestionError, Sight, inward, outward, verdict,
+};
+use ironmesh_catalog::{Question, Records, Request, Snapshot};
 use ironmesh_config::closest;
+use serde::Serialize;
 
 use super::offline;
 use crate::cli::{Output, PolicyExplainArguments};
@@ -19,47 +25,101 @@ pub(crate) async fn explain(
     arguments: PolicyExplainArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let (verdict, told) = answer(arguments, output).await.map_err(Unanswered)?;
+    let (answer, told) = answer(arguments, output).await.map_err(Unanswered)?;
     out!("{told}").map_err(|error| Unanswered(error.into()))?;
-    if verdict.answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
+    if answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
 }
 
-/// The verdict, and what is said of it.
+/// A question, by where the call comes from and where it goes.
+enum Asked {
+    /// In the mesh.
+    Within(Question),
+    /// To the outside.
+    Outward(OutwardQuestion),
+    /// From the outside.
+    Inward(InwardQuestion),
+}
+
+/// The answer, and what is said of it.
 async fn answer(
     arguments: PolicyExplainArguments,
     output: Output,
-) -> anyhow::Result<(Verdict, String)> {
+) -> anyhow::Result<(Answer, String)> {
     let places = Places::find(&arguments.config)?;
-    let offline = arguments.offline.clone();
-    let question = question(arguments);
-    // Of a request that nobody can make there is nothing to ask, however long it is.
-    if let Some(problem) = question.request.as_ref().and_then(Request::problem) {
-        return Err(Usage(problem).into());
-    }
-    let verdict: Verdict = match &offline {
+    let folder = arguments.offline.clone();
+    let asked = question(arguments)?;
+    let mesh = match &folder {
+        None => Mesh::Running(Client::new(&places.admin_socket())),
         Some(folder) => {
             let (_, specification) = offline::load(folder, output)?;
             let snapshot = offline::snapshot(&places.settings, &specification, Records::default());
-            let verdict = verdict(&snapshot, &question, Sight::PolicyAlone);
-            verdict.map_err(|error| Usage(advice(&error)))?
-        }
-        None => match Client::new(&places.admin_socket()).explain(&question).await {
-            Err(ClientError::Refused(why)) => return Err(Usage(why).into()),
-            answered => answered?,
-        },
-    };
-    let told = match output {
-        Output::Json => format!("{}\n", serde_json::to_string_pretty(&verdict)?),
-        Output::Text => {
-            let assumed = offline.map(|_| offline::assumed(&places));
-            words::verdict(&verdict, assumed.as_deref())
+            Mesh::Policy(Box::new(snapshot))
         }
     };
-    Ok((verdict, told))
+    let assumed = folder.map(|_| offline::assumed(&places));
+    let assumed = assumed.as_deref();
+    Ok(match asked {
+        Asked::Within(question) => {
+            let told = match &mesh {
+                Mesh::Policy(snapshot) => known(verdict(snapshot, &question, Sight::PolicyAlone)),
+                Mesh::Running(client) => answered(client.explain(&question).await),
+            }?;
+            let words = told_as(output, &told, || words::verdict(&told, assumed))?;
+            (told.answer, words)
+        }
+        Asked::Outward(question) => {
+            let told = match &mesh {
+                Mesh::Policy(snapshot) => known(outward(snapshot, &question)),
+                Mesh::Running(client) => answered(client.explain_outward(&question).await),
+            }?;
+            let words = told_as(output, &told, || outside::outward(&told, assumed))?;
+            (told.answer, words)
+        }
+        Asked::Inward(question) => {
+            let told = match &mesh {
+                Mesh::Policy(snapshot) => known(inward(snapshot, &question)),
+                Mesh::Running(client) => answered(client.explain_inward(&question).await),
+            }?;
+            let words = told_as(output, &told, || outside::inward(&told, assumed))?;
+            (told.answer, words)
+        }
+    })
 }
 
-fn question(arguments: PolicyExplainArguments) -> Question {
-    let PolicyExplainArguments { from, to, port, method, path, headers, .. } = arguments;
+/// Who is asked.
+enum Mesh {
+    /// A policy folder alone.
+    Policy(Box<Snapshot>),
+    /// A control plane.
+    Running(Client),
+}
+
+fn known<V>(verdict: Result<V, QuestionError>) -> anyhow::Result<V> {
+    verdict.map_err(|error| Usage(advice(&error)).into())
+}
+
+fn answered<V>(verdict: Result<V, ClientError>) -> anyhow::Result<V> {
+    match verdict {
+        Err(ClientError::Refused(why)) => Err(Usage(why).into()),
+        answered => Ok(answered?),
+    }
+}
+
+fn told_as(
+    output: Output,
+    verdict: &impl Serialize,
+    words: impl FnOnce() -> String,
+) -> anyhow::Result<String> {
+    Ok(match output {
+        Output::Json => format!("{}\n", serde_json::to_string_pretty(verdict)?),
+        Output::Text => words(),
+    })
+}
+
+fn question(arguments: PolicyExplainArguments) -> Result<Asked, Usage> {
+    let PolicyExplainArguments {
+        from, from_outside, to, to_host, port, method, path, headers, ..
+    } = arguments;
     let is_about_one = method.is_some() || path.is_some() || !headers.is_empty();
     let any = Request::default();
     let request = is_about_one.then(|| Request {
@@ -67,7 +127,30 @@ fn question(arguments: PolicyExplainArguments) -> Question {
         path: path.unwrap_or(any.path),
         headers,
     });
-    Question { caller: from, service: to, port, request }
+    // Of a request that nobody can make there is nothing to ask, however long it is.
+    if let Some(problem) = request.as_ref().and_then(Request::problem) {
+        return Err(Usage(problem));
+    }
+    match (from, to, to_host) {
+        (Some(caller), Some(service), None) => {
+            Ok(Asked::Within(Question { caller, service, port, request }))
+        }
+        (Some(caller), None, Some(to)) => {
+            Ok(Asked::Outward(OutwardQuestion { caller, to, request }))
+        }
+        (None, Some(service), None) => {
+            let (addresses, names): (Vec<_>, Vec<_>) =
+                from_outside.into_iter().partition(|one| one.parse::<IpAddr>().is_ok());
+            let mut addresses = addresses.iter().filter_map(|one| one.parse().ok());
+            let address = addresses.next();
+            if let Some(other) = addresses.next() {
+                let message = format!("a call comes from one address: leave `{other}` out");
+                return Err(Usage(message));
+            }
+            Ok(Asked::Inward(InwardQuestion { service, port, names, address, request }))
+        }
+        _ => Err(Usage("say who calls, and what: `--from` and `--to`, say".to_owned())),
+    }
 }
 
 /// Why a question has no answer, and what may have been meant.

@@ -14,6 +14,9 @@ use ironmesh_admin::{
     ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevisionList, RevisionView,
     RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
 };
+use ironmesh_catalog::verdict::{
+    InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
+};
 use ironmesh_catalog::{
     JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, ServiceName, Verdict,
 };
@@ -99,7 +102,15 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn explain(&self, question: &Question) -> Result<Verdict, Refusal> {
-        self.verdict(question)
+        self.answer(|newest| verdict(newest, question, Sight::Mesh))
+    }
+
+    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, Refusal> {
+        self.answer(|newest| outward(newest, question))
+    }
+
+    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, Refusal> {
+        self.answer(|newest| inward(newest, question))
     }
 
     fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {

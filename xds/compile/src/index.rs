@@ -195,13 +195,7 @@ impl PolicyIndex {
         namespace: &'a Name,
         named: &'a [SplitMatch],
     ) -> impl Iterator<Item = &'a HttpMatch> {
-        named.iter().flat_map(|one| {
-            let groups = &self.specification.http_route_groups;
-            let group = groups.get(&(namespace.clone(), one.group.clone()));
-            let all = group.into_iter().flat_map(|group| &group.matches);
-            let names = one.matches.as_ref();
-            all.filter(move |one| names.is_none_or(|names| names.contains(&one.name)))
-        })
+        self.specification.matched(namespace, named).map(|(_, one)| one)
     }
 
     /// Whether `target` grants something on `port` of a service that it is about.

@@ -238,14 +238,21 @@ fn missed(verdict: &Verdict, miss: &Miss) -> Vec<String> {
         let callers = list(callers);
         lines.push(format!("  {} is not among the callers: {callers}", verdict.caller));
     }
-    let (method, path) = match &verdict.request {
+    let (request, path) = (verdict.request.as_ref(), verdict.compared_path.as_deref());
+    lines.extend(miss.mismatches.iter().map(|one| mismatch(one, request, path)));
+    lines
+}
+
+/// What of a match does not hold of the request, whose path is compared as `path` where that is another.
+pub(super) fn mismatch(one: &Mismatch, request: Option<&Request>, path: Option<&str>) -> String {
+    let (method, path) = match request {
         Some(request) => {
             let plain = request.path.split('?').next().unwrap_or(&request.path);
-            (&*request.method, verdict.compared_path.as_deref().unwrap_or(plain))
+            (&*request.method, path.unwrap_or(plain))
         }
         None => ("", ""),
     };
-    lines.extend(miss.mismatches.iter().map(|one| match one {
+    match one {
         Mismatch::Method { allowed } => {
             let upper = method.to_ascii_uppercase();
             let is_lower = upper != method && allowed.iter().any(|allowed| **allowed == *upper);
@@ -256,25 +263,32 @@ fn missed(verdict: &Verdict, miss: &Miss) -> Vec<String> {
             };
             format!("  the method {method} is none of: {}{hint}", allowed.join(", "))
         }
-        Mismatch::Path { expression } => format!("  the path `{path}` does not match `{expression}`"),
+        Mismatch::Path { expression } => {
+            format!("  the path `{path}` does not match `{expression}`")
+        }
         Mismatch::DisguisedPath => {
-            format!("  the path `{path}` has a segment that some servers read as `..`: no rule covers it")
+            format!(
+                "  the path `{path}` has a segment that some servers read as `..`: no rule covers it"
+            )
         }
         Mismatch::Header { name, expression, .. } if **name == *Request::CLIENT_CERTIFICATE => {
-            format!("  the header {name} is not known here, since the server's sidecar sets it, whatever the caller sends; whether it matches `{expression}` shows there alone")
+            format!(
+                "  the header {name} is not known here, since the server's sidecar sets it, whatever the caller sends; whether it matches `{expression}` shows there alone"
+            )
         }
         Mismatch::Header { name, expression, values } if values.is_empty() => {
             format!("  the header {name} is missing, which must match `{expression}`")
         }
         Mismatch::Header { name, expression, values } => {
             let values = list(values.iter().map(|value| format!("`{value}`")));
-            format!("  the header {name} is {values}, which `{expression}` does not match as a whole")
+            format!(
+                "  the header {name} is {values}, which `{expression}` does not match as a whole"
+            )
         }
-    }));
-    lines
+    }
 }
 
-fn list<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
+pub(super) fn list<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
     let words: Vec<_> = all.into_iter().map(|one| one.to_string()).collect();
     if words.is_empty() { "nobody".to_owned() } else { words.join(", ") }
 }

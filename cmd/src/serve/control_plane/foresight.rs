@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use ironmesh_admin::{Plan, PlanRequest, Refusal, Waits};
-use ironmesh_catalog::verdict::{Sight, verdict};
-use ironmesh_catalog::{Proxy, Question, Snapshot, Verdict};
+use ironmesh_catalog::verdict::{QuestionError, Sight};
+use ironmesh_catalog::{Proxy, Snapshot};
 use ironmesh_config::{Document, load_documents, render};
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -39,9 +39,12 @@ impl Planning {
 }
 
 impl RunningControlPlane {
-    pub(super) fn verdict(&self, question: &Question) -> Result<Verdict, Refusal> {
-        let verdict = verdict(&*self.newest()?, question, Sight::Mesh);
-        verdict.map_err(|error| Refusal::Request(advice(&error)))
+    /// The answer to a question about the newest moment of the mesh.
+    pub(super) fn answer<V>(
+        &self,
+        question: impl FnOnce(&Snapshot) -> Result<V, QuestionError>,
+    ) -> Result<V, Refusal> {
+        question(&*self.newest()?).map_err(|error| Refusal::Request(advice(&error)))
     }
 
     pub(super) fn foresee(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {

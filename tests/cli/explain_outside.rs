@@ -1,0 +1,177 @@
+//! `ironmesh policy explain` of calls that leave the mesh, and of those that come from outside of it.
+
+use crate::command::{Place, Run};
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [
+    { name = "web", port = 80, protocol = "http" },
+    { name = "admin", port = 8081, protocol = "http" },
+]
+
+[[service]]
+name = "till"
+
+[[service]]
+name = "bank"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+external = true
+hostname = "bank.example.com"
+
+[[http_route_group]]
+name = "books"
+[[http_route_group.matches]]
+name = "buy"
+path_regex = "/books/.*"
+methods = ["GET"]
+
+[[egress]]
+name = "rates"
+sources = [{ name = "till" }]
+hosts = ["*.example.com"]
+ports = [{ number = 80, protocol = "http" }, { number = 443, protocol = "https" }]
+matches = [{ kind = "HTTPRouteGroup", name = "books" }]
+
+[[egress]]
+name = "ledger"
+sources = [{ name = "till" }]
+ip_addresses = ["10.9.0.0/16"]
+ports = [{ number = 5432, protocol = "tcp" }]
+
+[[ingress_backend]]
+name = "front"
+backends = [{ name = "store", port = { number = 80, protocol = "https" }, tls = { sni_hosts = ["shop.example.com"] } }]
+sources = [
+    { kind = "AuthenticatedPrincipal", name = "gateway.example.com" },
+    { kind = "IPRange", name = "10.1.0.0/16" },
+]
+matches = [{ kind = "HTTPRouteGroup", name = "books" }]
+"#;
+
+fn explain(place: &Place, arguments: &[&str]) -> Run {
+    place.write("policy/a.toml", POLICY);
+    let all = [&["policy", "explain", "--offline", "policy"], arguments].concat();
+    place.run(&all)
+}
+
+#[test]
+fn a_call_to_the_outside_names_its_egress() {
+    let Some(place) = Place::open() else { return };
+    let to = ["--from", "till", "--to-host", "api.example.com:80", "--path", "/x/../books/1"];
+    let run = explain(&place, &to);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+allowed: default/till may GET `/x/../books/1` of api.example.com:80, outside of the mesh
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+  the path is compared as `/books/1`
+  policy speaks of it as *.example.com
+  allowed by match `buy` of route group `default/books` (a.toml:21:8), which egress `default/rates` (a.toml:26:8) names: GET on `/books/.*` in plain HTTP
+  enforced by the caller's proxy alone: an application that goes past it is not held up
+"
+    );
+    let denied = [&to[..4], &["--path", "/admin"]].concat();
+    let run = explain(&place, &denied);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("the path `/admin` does not match `/books/.*`"), "{run:?}");
+}
+
+#[test]
+fn connections_are_told_from_requests() {
+    let Some(place) = Place::open() else { return };
+    for (to, code, words) in [
+        ("api.example.com:443", 0, "connections of https, by CONNECT or a declared upstream"),
+        ("10.9.1.2:5432", 0, "allowed by egress `default/ledger`"),
+        (
+            "10.8.1.2:5432",
+            1,
+            "no egress with default/till among its sources is about 10.8.1.2:5432",
+        ),
+        ("example.com:443", 1, "no egress with default/till among its sources"),
+        ("169.254.169.254:5432", 1, "nobody is let there, whatever policy says: `169.254.0.0/16`"),
+        ("api.example.com:15003", 1, "the port 15003 is the mesh's own"),
+    ] {
+        let run = explain(&place, &["--from", "till", "--to-host", to]);
+        assert_eq!(run.code, code, "{to}: {run:?}");
+        assert!(run.stdout.contains(words), "{to}: {run:?}");
+    }
+    let over_tls = ["--from", "till", "--to-host", "api.example.com:443", "--path", "/books/1"];
+    let run = explain(&place, &over_tls);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("on which no request is told from another"), "{run:?}");
+}
+
+#[test]
+fn a_caller_from_outside_is_told_what_it_lacks() {
+    let Some(place) = Place::open() else { return };
+    let shop = ["--to", "store", "--port", "80", "--path", "/books/1"];
+    let asked = |who: &[&str]| {
+        let who = who.iter().flat_map(|one| ["--from-outside", one]);
+        explain(&place, &shop.into_iter().chain(who).collect::<Vec<_>>())
+    };
+    let run = asked(&["gateway.example.com", "10.1.2.3"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+allowed: who shows a certificate of `gateway.example.com` and connects from 10.1.2.3 may GET `/books/1` of default/store (port 80, http)
+  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+  allowed by ingress backend `default/front` (a.toml:39:8): https by shop.example.com
+    match `buy` of route group `default/books` (a.toml:21:8): GET on `/books/.*`
+"
+    );
+    for (who, words) in [
+        (&["gateway.example.com"][..], "from where it connects is not said"),
+        (&["other.example.com", "10.1.2.3"], "its certificate is of none of: gateway.example.com"),
+        (&["gateway.example.com", "10.2.2.3"], "it connects from none of: 10.1.0.0/16"),
+    ] {
+        let run = asked(who);
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stdout.contains(words), "{run:?}");
+    }
+    let other_port =
+        explain(&place, &["--from-outside", "10.1.2.3", "--to", "store", "--port", "8081"]);
+    assert_eq!(other_port.code, 1, "{other_port:?}");
+    assert!(other_port.stdout.contains("no ingress backend is about port 8081"), "{other_port:?}");
+}
+
+#[test]
+fn what_is_no_such_question_is_said_with_what_to_ask() {
+    let Some(place) = Place::open() else { return };
+    for (arguments, words) in [
+        (
+            &["--from", "till", "--to-host", "store.default:80"][..],
+            "ask about its service, by `--to`",
+        ),
+        (&["--from", "till", "--to-host", "bank.example.com:80"], "by `--to default/bank`"),
+        (&["--from", "tilt", "--to-host", "api.example.com:80"], "did you mean `default/till`?"),
+        (&["--from", "till", "--to-host", "api.example.com"], "has a host without a port"),
+        (&["--from", "till"], "--to"),
+        (&["--to", "store"], "--from"),
+        (&["--from-outside", "10.1.2.3", "--to-host", "a.example.com:1"], "cannot be used with"),
+        (
+            &[
+                "--from-outside",
+                "10.1.2.3",
+                "--from-outside",
+                "10.1.2.4",
+                "--to",
+                "store",
+                "--port",
+                "80",
+            ],
+            "one address",
+        ),
+        (&["--from-outside", "10.1.2.3", "--to", "stores"], "did you mean `default/store`?"),
+        (
+            &["--from", "till", "--to-host", "api.example.com:80", "--header", "host=b"],
+            "leave the header host out",
+        ),
+    ] {
+        let run = explain(&place, arguments);
+        assert_eq!(run.code, 2, "{arguments:?}: {run:?}");
+        assert!(run.stderr.contains(words), "{arguments:?}: {run:?}");
+    }
+}
