@@ -360,7 +360,7 @@ impl Arrivals {
         let rewrite = treated.and_then(Treatment::rewrite);
         let has_other_host = rewrite.is_some_and(|rewrite| rewrite.host.is_some());
         let at_server = leaves.as_ref().unwrap_or(&at_caller).at_server()?;
-        Ok(Self { at_server, at_caller, has_other_host })
+        Ok(Self { at_caller, at_server, has_other_host })
     }
 }
 
