@@ -15,7 +15,8 @@ pub use crossing::{Crossing, cross};
 
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::policy::{
-    Fault, HttpMatch, HttpRoute, HttpRouteGroup, Reach, Retries, Retry, SplitMatch,
+    CallSettings, Fault, HeaderChanges, HttpMatch, HttpRoute, HttpRouteGroup, Mirror, Reach,
+    Redirect, Retries, Retry, Rewrite, SplitMatch,
 };
 use crate::specification::MeshSpecification;
 use crate::upstream_settings::Said;
@@ -182,10 +183,41 @@ impl Treatment<'_> {
 
     /// What becomes of some requests on purpose.
     pub fn fault(&self) -> Option<&Fault> {
-        self.routes().find_map(|route| route.settings.fault.as_ref())
+        self.said(|settings| settings.fault.as_ref())
     }
 
-    /// All that is said, in words, and who decides it.
+    /// What becomes of the headers of requests.
+    pub fn request_headers(&self) -> Option<&HeaderChanges> {
+        self.said(|settings| settings.request_headers.as_ref())
+    }
+
+    /// What becomes of the headers of answers.
+    pub fn response_headers(&self) -> Option<&HeaderChanges> {
+        self.said(|settings| settings.response_headers.as_ref())
+    }
+
+    /// What requests ask for when they leave the caller's sidecar.
+    pub fn rewrite(&self) -> Option<&Rewrite> {
+        self.said(|settings| settings.rewrite.as_ref())
+    }
+
+    /// Where requests are to be made instead. What else is said of them has no effect then, but for faults
+    /// and the headers of answers.
+    pub fn redirect(&self) -> Option<&Redirect> {
+        self.said(|settings| settings.redirect.as_ref())
+    }
+
+    /// Who gets a copy of some requests.
+    pub fn mirror(&self) -> Option<&Mirror> {
+        self.said(|settings| settings.mirror.as_ref())
+    }
+
+    /// Whether who calls may say how long a request may take and what is tried again.
+    pub fn allows_override_headers(&self) -> bool {
+        self.said(|settings| settings.allow_override_headers.as_ref()).copied().unwrap_or_default()
+    }
+
+    /// All that is said, in words, and who decides it: what the nearest says comes first.
     pub fn settings(&self) -> Vec<Said> {
         let mut settings: Vec<Said> = Vec::new();
         for layer in &self.layers {
@@ -196,6 +228,11 @@ impl Treatment<'_> {
             }
         }
         settings
+    }
+
+    /// What the nearest route says that says it.
+    fn said<T>(&self, say: impl Fn(&CallSettings) -> Option<&T>) -> Option<&T> {
+        self.routes().find_map(|route| say(&route.settings))
     }
 
     fn routes(&self) -> impl Iterator<Item = &HttpRoute> {

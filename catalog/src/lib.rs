@@ -53,12 +53,13 @@ pub use policy::telemetry::{
 };
 pub use policy::{
     Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Egress, EgressMode,
-    EgressPort, EgressProtocol, Entry, Fault, GlobalHttpLimit, HeaderCondition, HttpConnections,
-    HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend, IngressEntry,
-    IngressPort, IngressSource, Level, LimitedRoute, LocalHttpLimit, Method, Namespace,
-    OutlierDetection, PathRegex, Percent, Rate, RateLimitService, RateUnit, Reach, Retries, Retry,
-    RetryDestination, RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections,
-    TcpRoute, TrafficSplit, TrafficTarget, UpstreamTrafficSetting, Wanted,
+    EgressPort, EgressProtocol, Entry, Fault, GlobalHttpLimit, HeaderChanges, HeaderCondition,
+    HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend,
+    IngressEntry, IngressPort, IngressSource, Level, LimitedRoute, LocalHttpLimit, Method, Mirror,
+    Namespace, OutlierDetection, PathChange, PathRegex, Percent, Rate, RateLimitService, RateUnit,
+    Reach, Redirect, Retries, Retry, RetryDestination, RetryLimit, Rewrite, RouteRule,
+    SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget,
+    UpstreamTrafficSetting, Wanted,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

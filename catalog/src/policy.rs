@@ -4,6 +4,8 @@
 mod fault;
 mod http_route;
 mod level;
+mod message;
+mod mirror;
 mod rate_limit;
 pub mod telemetry;
 mod upstream_traffic_setting;
@@ -23,6 +25,8 @@ pub use fault::{Abort, AbortWith, Delay, Fault, Percent};
 pub use http_route::{CallSettings, HttpRoute, Reach, Retries, Retry, RetryDestination};
 
 pub use level::Level;
+pub use message::{HeaderChanges, PathChange, Redirect, Rewrite};
+pub use mirror::Mirror;
 pub use rate_limit::{
     Descriptor, Entry, GlobalHttpLimit, HeaderCondition, LimitedRoute, LocalHttpLimit, Rate,
     RateLimitService, RateUnit, Wanted,

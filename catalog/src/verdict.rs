@@ -20,6 +20,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::endpoint::{Health, MeshEndpoint, Transport};
+use crate::http_routes::{HttpRoutes, Treatment};
 use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
 use crate::routing::{Branch, Condition, Routing};
 use crate::service::{EndpointSource, External, Port, Service};
@@ -27,7 +28,7 @@ use crate::snapshot::Snapshot;
 use crate::telemetries::{Telemetries, Told};
 use crate::upstream_settings::{Said, UpstreamSettings};
 use crate::way::Cited;
-use destination::{branches, is_known, leave_out, treatments};
+use destination::{branches, is_known, leave_out, told, treatments, why_no_mirror};
 pub use host::{AtUpstream, ComparedHost};
 pub use inward::{InwardQuestion, InwardVerdict, Lacking, RuleInward, WayInward, inward};
 use judgement::judge;
@@ -116,6 +117,9 @@ pub enum Answer {
     Nowhere,
     /// It is answered with 400 before anybody asks who calls, for this reason.
     Rejected(String),
+    /// The caller's own sidecar answers it, whoever would be allowed what: it is to be made elsewhere, as
+    /// these words say.
+    Redirected(String),
 }
 
 /// One of those who answer the calls of a service port.
@@ -224,29 +228,35 @@ pub fn verdict(
         asked,
     };
     let host = format!("{}:{}", snapshot.mesh.domain.hostname(&service.name), port.number);
-    let arrivals =
-        match question.request.as_ref().map(|request| Arrivals::of(request, &host, service)) {
-            None => None,
-            Some(Ok(arrivals)) => Some(arrivals),
-            Some(Err(path::Rejected(reason))) => {
-                verdict.answer = Answer::Rejected(reason.to_owned());
-                return Ok(verdict);
-            }
-        };
-    // There the host is rewritten behind the caller's sidecar.
-    let arrivals = arrivals.map(|arrivals| match &service.external {
-        None if verdict.only_at_upstream => {
-            Arrivals { at_server: arrivals.at_server.to_host(&host), ..arrivals }
+    let routes = HttpRoutes::of_specification(&snapshot.specification);
+    let treat =
+        |arrival: Option<&Arrival>| treatments(&routes, &question.caller, service, port, arrival);
+    let arrivals = question.request.as_ref().map(|request| {
+        let of = |arrival: &Arrival| treat(Some(arrival));
+        let mut arrivals = Arrivals::of(request, &host, service, of)?;
+        // There the host is rewritten behind the caller's sidecar.
+        let keeps_host = !arrivals.has_other_host && service.external.is_none();
+        if verdict.only_at_upstream && keeps_host {
+            arrivals.at_server = arrivals.at_server.to_host(&host);
         }
-        _ => arrivals,
+        Ok::<_, path::Rejected>(arrivals)
     });
+    let arrivals = match arrivals.transpose() {
+        Ok(arrivals) => arrivals,
+        Err(path::Rejected(reason)) => {
+            verdict.answer = Answer::Rejected(reason.to_owned());
+            return Ok(verdict);
+        }
+    };
     let at_caller = arrivals.as_ref().map(|arrivals| &arrivals.at_caller);
     let at_server = arrivals.as_ref().map(|arrivals| &arrivals.at_server);
     let judged = if service.external.is_some() { at_caller } else { at_server };
     let is_other = |path: &String| verdict.request.as_ref().is_some_and(|one| one.path != *path);
     verdict.compared_path = judged.map(|arrival| arrival.path.clone()).filter(is_other);
     verdict.branches = branches(&routing, &verdict.asked, at_caller);
-    verdict.treatments = treatments(snapshot, &verdict.caller, service, port, at_caller);
+    let treated = treat(at_caller);
+    verdict.treatments =
+        told(&treated, |mirror| why_no_mirror(snapshot, &question.caller, &verdict.asked, mirror));
     if is_visible {
         verdict.left_out = leave_out(snapshot, &question.caller, &mut verdict.branches);
     }
@@ -254,8 +264,10 @@ pub fn verdict(
     let mut told = BTreeSet::new();
     // Another one than the server sees of calls of a declared upstream. (Calls to the outside are judged
     // before their host is rewritten.)
+    let has_other_host = arrivals.as_ref().is_some_and(|arrivals| arrivals.has_other_host);
     let is_other_host = |arrival: &&Arrival| {
-        service.external.is_none() && !arrival.host.eq_ignore_ascii_case(&host)
+        let is_own = arrival.host.eq_ignore_ascii_case(&host);
+        service.external.is_none() && !is_own && !has_other_host
     };
     let at_upstream = at_server.filter(is_other_host).map(|arrival| arrival.to_host(&host));
     let mut allowed_at_upstream = 0;
@@ -275,9 +287,16 @@ pub fn verdict(
         let judged = Judged { service, port, judgement, known: verdict.known, settings };
         verdict.destinations.push(judged.destination(snapshot, sight));
     }
-    verdict.telemetry = verdict.told(snapshot);
     let allowed = verdict.destinations.iter().filter(|one| one.judgement.allowed).count();
     verdict.answer = verdict.answered(allowed);
+    // What an external service is not asked for is answered with 403 all the same.
+    let is_let_through = service.external.is_none() || allowed > 0;
+    if let Some(redirect) = redirected(&treated).filter(|_| verdict.known && is_let_through) {
+        verdict.answer = Answer::Redirected(redirect);
+        verdict.branches.clear();
+        verdict.destinations.clear();
+    }
+    verdict.telemetry = verdict.told(snapshot);
     let has_compared = |one: &&Arrival| one.has_compared_host();
     let compared = [at_caller, at_server].into_iter().flatten().find(has_compared);
     verdict.compared_host = compared.map(|arrival| ComparedHost {
@@ -316,16 +335,36 @@ impl Verdict {
     }
 }
 
+/// Where all requests are to be made that are treated so, if elsewhere.
+fn redirected(treatments: &[Treatment<'_>]) -> Option<String> {
+    let all: Option<Vec<_>> = treatments.iter().map(Treatment::redirect).collect();
+    let all: Vec<_> = all?.into_iter().map(ToString::to_string).collect();
+    (!all.is_empty()).then(|| all.join(", or "))
+}
+
 /// A request on its way.
 struct Arrivals {
     at_caller: Arrival,
     at_server: Arrival,
+    /// Whether policy says another host, wherever the call is from.
+    has_other_host: bool,
 }
 
 impl Arrivals {
-    fn of(request: &Request, host: &str, called: &Service) -> Result<Self, path::Rejected> {
+    fn of<'a>(
+        request: &Request,
+        host: &str,
+        called: &Service,
+        treat: impl FnOnce(&Arrival) -> Vec<Treatment<'a>>,
+    ) -> Result<Self, path::Rejected> {
         let at_caller = Arrival::at_caller(request, host, called)?;
-        Ok(Self { at_server: at_caller.at_server()?, at_caller })
+        let treated = treat(&at_caller);
+        let treated = treated.first();
+        let leaves = treated.map(|treatment| at_caller.treated(treatment));
+        let rewrite = treated.and_then(Treatment::rewrite);
+        let has_other_host = rewrite.is_some_and(|rewrite| rewrite.host.is_some());
+        let at_server = leaves.as_ref().unwrap_or(&at_caller).at_server()?;
+        Ok(Self { at_caller, at_server, has_other_host })
     }
 }
 

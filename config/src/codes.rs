@@ -62,6 +62,10 @@ pub const EMPTY_NAMESPACE: Code = Code(313);
 pub const TREATED_TWICE: Code = Code(601);
 /// What is said of calls and has no effect on any.
 pub const IDLE_ROUTE: Code = Code(602);
+/// Settings of an HTTP route that cannot take effect together.
+pub const CONTRADICTION: Code = Code(603);
+/// A mirror to a service that calls cannot be mirrored to.
+pub const MIRROR: Code = Code(604);
 /// Two upstream traffic settings that say the same setting of the same services.
 pub const SAID_TWICE: Code = Code(611);
 /// An upstream traffic setting that can do nothing of what it says.
@@ -83,7 +87,7 @@ pub const LOG_FORMAT: Code = Code(642);
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
 
 /// All of them, in order.
-pub const ALL: [Code; 38] = [
+pub const ALL: [Code; 40] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -112,6 +116,8 @@ pub const ALL: [Code; 38] = [
     EMPTY_NAMESPACE,
     TREATED_TWICE,
     IDLE_ROUTE,
+    CONTRADICTION,
+    MIRROR,
     SAID_TWICE,
     IDLE_SETTING,
     NO_WAY_OUT,

@@ -17,6 +17,7 @@ mod flips;
 mod foretold;
 mod handover;
 mod harness;
+mod http_route_messages;
 mod http_routes;
 mod identity;
 mod identity_binding;

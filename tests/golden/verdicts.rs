@@ -65,13 +65,19 @@ struct Tally {
     foreign_hosts: usize,
     /// Calls that come to something else at a declared upstream.
     otherwise_at_upstreams: usize,
+    /// Calls that are changed on their way, and let through as they arrive.
+    changed: usize,
+    /// The same, and not let through.
+    changed_and_denied: usize,
 }
 
 impl Tally {
     /// Guards the test itself: whether each kind of answer was seen, or nothing was compared.
     fn is_whole(&self) -> bool {
         let is_seen = |status| self.statuses.contains_key(status);
-        [200, 400, 403, 404, 503].iter().all(is_seen)
+        [200, 308, 400, 403, 404, 503].iter().all(is_seen)
+            && self.changed > 0
+            && self.changed_and_denied > 0
             && self.foreign_hosts > 0
             && self.otherwise_at_upstreams > 0
     }
@@ -86,6 +92,8 @@ struct Trial {
     caller: ServiceAccount,
     policy: String,
     snapshot: Snapshot,
+    /// The same without the HTTP routes, which are for the callers' sidecars.
+    straight: Snapshot,
     compiled: Compiled,
 }
 
@@ -109,13 +117,21 @@ impl Trial {
             app.ip(),
         );
         fs::write(folder.path().join("proxies.toml"), proxy).unwrap();
-        let case = Case::load(folder.path().to_owned());
-        let snapshot = case.snapshot();
-        let snapshot =
-            snapshot.unwrap_or_else(|| panic!("seed {seed}: {policy}\n{}", case.findings(&[])));
+        let load = |policy: &str| {
+            let case = Case::load(folder.path().to_owned());
+            let snapshot = case.snapshot();
+            let snapshot =
+                snapshot.unwrap_or_else(|| panic!("seed {seed}: {policy}\n{}", case.findings(&[])));
+            (snapshot, case)
+        };
+        let (straight, _) = load(&policy);
+        let routes = random::http_routes(&mut chance);
+        fs::write(folder.path().join("policy/routes.toml"), &routes).unwrap();
+        let policy = policy + &routes;
+        let (snapshot, case) = load(&policy);
         let compiled = case.compile().remove(0).compiled;
         let caller = caller.parse().unwrap();
-        Self { seed, chance, loopback, caller, policy, snapshot, compiled }
+        Self { seed, chance, loopback, caller, policy, snapshot, straight, compiled }
     }
 
     async fn run(&mut self, program: &Path, tally: &mut Tally) {
@@ -159,7 +175,8 @@ impl Trial {
                 let host = random::host(&mut self.chance, &service);
                 let request = random::request(&mut self.chance, &host, false);
                 // (No sidecar lets a call by another host come here.)
-                let Ok(verdict) = self.verdict(account, &service, &request) else { continue };
+                let straight = self.verdict(&self.straight, account, &service, &request);
+                let Ok(verdict) = straight else { continue };
                 let status = send(&mut connection, &request).await;
                 if status == 400 {
                     // Envoy closes it behind that.
@@ -223,7 +240,7 @@ impl Trial {
             for _ in 0..requests {
                 let host = random::host(&mut self.chance, &service);
                 let request = random::request(&mut self.chance, &host, true);
-                let verdict = self.verdict(&caller, &service, &request);
+                let verdict = self.verdict(&self.snapshot, &caller, &service, &request);
                 let status = send(&mut connection, &request).await;
                 if status == 400 {
                     connection = Http1Connection::connect(envoy.socket(15080)).await.unwrap();
@@ -248,6 +265,10 @@ impl Trial {
                     continue;
                 }
                 let is_allowed = verdict.answer == Answer::Allowed;
+                if !verdict.treatments.iter().all(|one| one.settings.is_empty()) {
+                    tally.changed += usize::from(status == 200);
+                    tally.changed_and_denied += usize::from(status == 403);
+                }
                 let may_be = [200, 503].into();
                 assert!(!is_allowed || foretold.is_subset(&may_be), "not allowed: {}", about());
                 assert!(is_allowed || foretold != [200].into(), "allowed: {}", about());
@@ -258,6 +279,7 @@ impl Trial {
     /// The verdict; none where the host is another's.
     fn verdict(
         &self,
+        snapshot: &Snapshot,
         caller: &ServiceAccount,
         service: &str,
         request: &Request,
@@ -268,7 +290,7 @@ impl Trial {
             port: None,
             request: Some(request.clone()),
         };
-        match verdict(&self.snapshot, &question, Sight::Mesh) {
+        match verdict(snapshot, &question, Sight::Mesh) {
             Ok(verdict) => Ok(verdict),
             Err(QuestionError::Request(words)) if words.contains(" to the host ") => Err(words),
             Err(error) => panic!("seed {}: {request:?}: {error}", self.seed),
@@ -298,6 +320,7 @@ fn by_host(verdict: &Verdict) -> BTreeSet<u16> {
         _ if verdict.only_at_upstream => [404].into(),
         _ if !verdict.known => [404].into(),
         Answer::Nowhere => [503].into(),
+        Answer::Redirected(_) => [308].into(),
         _ => {
             let gets = verdict.destinations.iter().map(|one| match one.gets {
                 Gets::Application => 200,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Fault, SplitMatch};
+use super::{Fault, HeaderChanges, Mirror, Redirect, Rewrite, SplitMatch};
 use crate::finding::Spot;
 use crate::name::{Name, ServiceAccount, ServiceName};
 
@@ -72,16 +72,37 @@ pub struct CallSettings {
     pub retries: Option<Retries>,
     /// What becomes of some of them on purpose.
     pub fault: Option<Fault>,
+    /// What becomes of the headers of requests.
+    pub request_headers: Option<HeaderChanges>,
+    /// What becomes of the headers of answers.
+    pub response_headers: Option<HeaderChanges>,
+    /// What they ask for when they leave the caller's sidecar.
+    pub rewrite: Option<Rewrite>,
+    /// Where they are to be made instead.
+    pub redirect: Option<Redirect>,
+    /// Who gets a copy of some of them.
+    pub mirror: Option<Mirror>,
+    /// Whether who calls may say how long a request may take and what is tried again.
+    pub allow_override_headers: Option<bool>,
 }
 
 impl CallSettings {
     /// What it says, in words: the key and the value of each setting.
     pub fn in_words(&self) -> Vec<(&'static str, String)> {
-        let Self { timeout, retries, fault } = self;
-        let timeout = timeout.map(|timeout| ("timeout", time_limit(timeout)));
-        let retries = retries.as_ref().map(|retries| ("retries", retries.to_string()));
-        let fault = fault.as_ref().map(|fault| ("fault", fault.to_string()));
-        timeout.into_iter().chain(retries).chain(fault).collect()
+        let Self { timeout, retries, fault, .. } = self;
+        let Self { request_headers, response_headers, rewrite, redirect, mirror, .. } = self;
+        let words = [
+            ("timeout", timeout.map(time_limit)),
+            ("retries", retries.as_ref().map(ToString::to_string)),
+            ("fault", fault.as_ref().map(ToString::to_string)),
+            ("request_headers", request_headers.as_ref().map(ToString::to_string)),
+            ("response_headers", response_headers.as_ref().map(ToString::to_string)),
+            ("rewrite", rewrite.as_ref().map(ToString::to_string)),
+            ("redirect", redirect.as_ref().map(ToString::to_string)),
+            ("mirror", mirror.as_ref().map(ToString::to_string)),
+            ("allow_override_headers", self.allow_override_headers.map(|may| may.to_string())),
+        ];
+        words.into_iter().filter_map(|(key, words)| Some((key, words?))).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use super::matching::mismatches;
 use super::request::Arrival;
 use crate::http_routes::{HttpRoutes, Treatment};
 use crate::name::{ServiceAccount, ServiceName, ServicePort};
-use crate::policy::HttpMatch;
+use crate::policy::{HttpMatch, Mirror};
 use crate::routing::{Branch, Condition, Routing};
 use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
@@ -29,30 +29,67 @@ pub(super) fn branches(
 
 /// How calls of `caller` to a port are treated; of one request, as it arrives at the caller's sidecar, how
 /// that one is.
-pub(super) fn treatments(
-    snapshot: &Snapshot,
+pub(super) fn treatments<'a>(
+    all: &'a HttpRoutes,
     caller: &ServiceAccount,
     service: &Service,
     port: &Port,
     request: Option<&Arrival>,
-) -> Vec<Treated> {
+) -> Vec<Treatment<'a>> {
     if !port.protocol.is_http() {
         return Vec::new();
     }
-    let all = HttpRoutes::of_specification(&snapshot.specification);
-    let mut treatments = all.treatments(caller, &service.name);
-    if let Some(request) = request {
-        let holds = |one: &HttpMatch| mismatches(one, request).is_empty();
-        let is_for = |one: &Treatment<'_>| one.condition.is_none_or(holds);
-        treatments = treatments.into_iter().find(is_for).into_iter().collect();
-    }
+    let treatments = all.treatments(caller, &service.name);
+    let Some(request) = request else { return treatments };
+    let holds = |one: &HttpMatch| mismatches(one, request).is_empty();
+    let is_for = |one: &Treatment<'_>| one.condition.is_none_or(holds);
+    treatments.into_iter().find(is_for).into_iter().collect()
+}
+
+/// What is said of these, if anything is. `why_no_mirror` says why a copy goes nowhere, if it does not.
+pub(super) fn told(
+    treatments: &[Treatment<'_>],
+    why_no_mirror: impl Fn(&Mirror) -> Option<String>,
+) -> Vec<Treated> {
+    let treated = |treatment: &Treatment<'_>| {
+        let mut settings = treatment.settings();
+        let why_not = treatment.mirror().and_then(&why_no_mirror);
+        if let Some((said, why)) = settings.iter_mut().find(|one| one.key == "mirror").zip(why_not)
+        {
+            said.value = format!("{}, but not of this caller: {why}", said.value);
+        }
+        Treated { condition: treatment.condition.map(Condition::from), settings }
+    };
     let treated: Vec<_> = treatments.iter().map(treated).collect();
     let says_nothing = treated.iter().all(|one| one.settings.is_empty());
     if says_nothing { Vec::new() } else { treated }
 }
 
-fn treated(treatment: &Treatment<'_>) -> Treated {
-    Treated { condition: treatment.condition.map(Condition::from), settings: treatment.settings() }
+/// Why no copy of calls of `caller` to `asked` goes where a mirror says, if none does: as the compiler has it.
+pub(super) fn why_no_mirror(
+    snapshot: &Snapshot,
+    caller: &ServiceAccount,
+    asked: &ServicePort,
+    mirror: &Mirror,
+) -> Option<String> {
+    let to = ServicePort::new(mirror.service.clone(), asked.port);
+    let is_http = |service: &Service| {
+        service.external.is_none()
+            && service.port(to.port).is_some_and(|one| one.protocol.is_http())
+    };
+    let routing = Routing::from(&snapshot.specification, &to.service);
+    let name = &to.service;
+    if to.service == asked.service {
+        Some("that is the service itself".to_owned())
+    } else if !snapshot.service(name).is_some_and(|service| is_http(service)) {
+        Some(format!("{name} has no HTTP port {}", to.port))
+    } else if !routing.splits_of(&to).is_empty() {
+        Some(format!("{name} has traffic splits"))
+    } else if !is_known(snapshot, &routing, caller, &to) {
+        Some(format!("it may not call {name}"))
+    } else {
+        None
+    }
 }
 
 /// Takes those out of `branches` of whom `caller` may not know: they have no share of its calls. Returns

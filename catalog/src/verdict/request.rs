@@ -7,6 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::path::{self, Rejected};
+use crate::http_routes::Treatment;
+use crate::policy::HeaderChanges;
 use crate::service::{EscapedSlashes, Service};
 
 /// A request as the application makes it.
@@ -39,6 +41,10 @@ impl Request {
     /// How headers begin in which Envoys tell each other what to do. Sidecars take them off requests of whoever
     /// sends them.
     pub const TO_ENVOY: &str = "x-envoy-";
+
+    /// How headers begin under which a sidecar puts aside what its own application says to it of time and of
+    /// retries. It takes them off as well.
+    pub const PUT_ASIDE: &str = "x-ironmesh-override-";
 
     /// The most headers that it may have: Envoy answers one with more by 431.
     pub const MOST_HEADERS: usize = 100;
@@ -131,8 +137,19 @@ impl Arrival {
         Ok(Self::of(request, path, host_of_service))
     }
 
-    /// What the server's sidecar sees of what arrived at the caller's: paths are normalized once more. What
-    /// it does with escaped slashes is for it to say.
+    /// It as it leaves the caller's sidecar, where it is treated so.
+    pub(super) fn treated(&self, treatment: &Treatment<'_>) -> Self {
+        let rewrite = treatment.rewrite();
+        let path = rewrite.and_then(|rewrite| rewrite.path.as_ref());
+        let path = path.map_or_else(|| self.path.clone(), |change| change.applied(&self.path));
+        let host = rewrite.and_then(|rewrite| rewrite.host.as_deref()).unwrap_or(&self.host);
+        let headers = treatment.request_headers().map(|changes| changed(&self.headers, changes));
+        let headers = headers.map_or_else(|| Arc::clone(&self.headers), Arc::new);
+        Self { headers, ..self.otherwise(path, host.to_owned()) }
+    }
+
+    /// What the server's sidecar sees of what left the caller's: paths are normalized once more. What it does
+    /// with escaped slashes is for it to say.
     pub(super) fn at_server(&self) -> Result<Self, Rejected> {
         let path = path::normalized(&self.path, EscapedSlashes::Keep)?;
         let has_escaped_slash = path::has_escaped_slash(&self.path);
@@ -164,7 +181,8 @@ impl Arrival {
             values.push(value.trim().to_owned());
         }
         headers.remove("host");
-        headers.retain(|name, _| !name.starts_with(Request::TO_ENVOY));
+        let to_envoy = [Request::TO_ENVOY, Request::PUT_ASIDE];
+        headers.retain(|name, _| !to_envoy.iter().any(|prefix| name.starts_with(prefix)));
         let host = request.host().unwrap_or(host_of_service).to_owned();
         let (method, headers) = (request.method.clone(), Arc::new(headers));
         let has_escaped_slash = path::has_escaped_slash(&path);
@@ -190,4 +208,19 @@ impl Arrival {
     pub(super) fn header(&self, name: &str) -> &[String] {
         self.headers.get(name).map_or(&[], Vec::as_slice)
     }
+}
+
+fn changed(
+    headers: &BTreeMap<String, Vec<String>>,
+    HeaderChanges { set, add, remove }: &HeaderChanges,
+) -> BTreeMap<String, Vec<String>> {
+    let mut headers = headers.clone();
+    headers.retain(|name, _| !remove.contains(name.as_str()));
+    for (name, value) in set {
+        headers.insert(name.to_string(), vec![value.to_string()]);
+    }
+    for (name, value) in add {
+        headers.entry(name.to_string()).or_default().push(value.to_string());
+    }
+    headers
 }

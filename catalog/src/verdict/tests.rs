@@ -591,3 +591,4 @@ fn names_that_policy_does_not_know_have_no_verdict() {
 
 mod bounds;
 mod hosts;
+mod treated;

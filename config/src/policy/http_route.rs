@@ -1,7 +1,11 @@
 //! `[[http_route]]`: how HTTP calls are treated on their way.
 
+mod contradictions;
 mod fault;
+mod headers;
+mod mirror;
 mod retries;
+mod rewrite;
 
 use std::time::Duration;
 
@@ -16,13 +20,14 @@ use crate::codes;
 use crate::duration;
 use crate::table::{Table, Told, Value};
 
+pub(super) use contradictions::ON_THE_WAY;
 pub(super) use retries::{Keys, read_retries};
 
 /// How long a request may be given.
 const MOST_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The settings of which one must be given, between two backquotes.
-const SETTINGS: &str = "timeout` or `retries` or `fault";
+const SETTINGS: &str = "timeout` or `retries` or `fault` or `request_headers` or `response_headers` or `rewrite` or `redirect` or `mirror` or `allow_override_headers";
 
 /// Reads one HTTP route into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -41,7 +46,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let meaning = "leave `sources` out for the calls of all accounts";
         value.at_least_one(meaning, |item| read_account(item, home, &mut references))
     });
-    let settings = read_settings(&mut table);
+    let settings = read_settings(&mut table, home, &mut references);
     if let Ok(id) = id {
         let named = service.iter().flatten();
         part.references.extend(references);
@@ -136,7 +141,11 @@ pub(super) fn read_account(
     kind.map(|_| account)
 }
 
-fn read_settings(table: &mut Table<'_>) -> Result<CallSettings, Told> {
+fn read_settings(
+    table: &mut Table<'_>,
+    home: Option<&Name>,
+    references: &mut Vec<Reference>,
+) -> Result<CallSettings, Told> {
     let timeout = table.optional("timeout", read_timeout);
     let retries = table.optional("retries", |value| {
         let mut table = value.table("retries")?;
@@ -145,11 +154,28 @@ fn read_settings(table: &mut Table<'_>) -> Result<CallSettings, Told> {
         retries
     });
     let fault = table.optional("fault", fault::read_fault);
-    if ["timeout", "retries", "fault"].into_iter().all(|key| table.get(key).is_none()) {
+    let request_headers = table.optional("request_headers", headers::read_changes);
+    let response_headers = table.optional("response_headers", headers::read_changes);
+    let rewrite = table.optional("rewrite", rewrite::read_rewrite);
+    let redirect = table.optional("redirect", rewrite::read_redirect);
+    let mirror = table.optional("mirror", |value| mirror::read_mirror(value, home, references));
+    let allow_override_headers = table.optional("allow_override_headers", Value::boolean);
+    if SETTINGS.split("` or `").all(|key| table.get(key).is_none()) {
         return Err(table.missing(SETTINGS));
     }
-    let settings = CallSettings { timeout: timeout?, retries: retries?, fault: fault? };
+    let settings = CallSettings {
+        timeout: timeout?,
+        retries: retries?,
+        fault: fault?,
+        request_headers: request_headers?,
+        response_headers: response_headers?,
+        rewrite: rewrite?,
+        redirect: redirect?,
+        mirror: mirror?,
+        allow_override_headers: allow_override_headers?,
+    };
     contradiction(table, &settings)?;
+    contradictions::check(table, &settings)?;
     Ok(settings)
 }
 

@@ -5,6 +5,7 @@
 
 mod class;
 mod dialect;
+mod groups;
 mod possible;
 mod query;
 mod size;
@@ -40,6 +41,14 @@ pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, Told> {
     let text = value.string()?;
     let ast = read(value, text, Around::Path)?;
     Ok(PathRegex { text: text.into(), before_query: query::before(&ast, text).map(Arc::from) })
+}
+
+/// Reads an expression on the beginning of paths, and how many groups it has; warns of one that no path can
+/// match.
+pub(super) fn read_replaced(value: Value<'_>) -> Result<(Arc<str>, u32), Told> {
+    let text = value.string()?;
+    let ast = read(value, text, Around::Path)?;
+    Ok((text.into(), groups::count(&ast)))
 }
 
 fn read(value: Value<'_>, text: &str, around: Around) -> Result<Ast, Told> {

@@ -8,6 +8,7 @@ mod endpoints;
 mod external;
 mod http_route;
 mod http_route_group;
+mod http_route_message;
 mod identity_binding;
 mod large;
 mod namespace;

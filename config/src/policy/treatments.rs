@@ -2,6 +2,7 @@
 //! effect, and that sidecars have no more routes to look at than they should.
 
 mod idle;
+mod mirrors;
 mod routes;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     retried_twice(draft, &mut findings);
     routes::check(draft, &mut findings);
     idle::check(draft, &mut findings);
+    mirrors::check(draft, &mut findings);
     draft.findings.extend(findings);
 }
 

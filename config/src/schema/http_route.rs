@@ -1,5 +1,7 @@
 //! `[[http_route]]`. It is read in `policy/http_route.rs`.
 
+mod message;
+
 use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
 
 pub(super) const KIND: Kind = Kind {
@@ -50,6 +52,42 @@ pub(super) const KIND: Kind = Kind {
                 name: "fault",
                 about: "what becomes of some requests on purpose, before they go on their way",
                 form: Form::Table(&FAULT),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
+            Key {
+                name: "request_headers",
+                about: "what becomes of the headers of requests, before they leave the caller's sidecar",
+                form: Form::Table(&message::HEADERS),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
+            Key {
+                name: "response_headers",
+                about: "what becomes of the headers of answers, before the caller has them",
+                form: Form::Table(&message::HEADERS),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
+            Key {
+                name: "rewrite",
+                about: "what requests ask for when they leave the caller's sidecar; who may ask that is judged then",
+                form: Form::Table(&message::REWRITE),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
+            Key {
+                name: "redirect",
+                about: "requests are answered by the caller's sidecar: they are to be made elsewhere",
+                form: Form::Table(&message::REDIRECT),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
+            Key {
+                name: "mirror",
+                about: "who gets a copy of requests, whose answers nobody waits for",
+                form: Form::Table(&message::MIRROR),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
+            Key {
+                name: "allow_override_headers",
+                about: "whether callers may say by headers of Envoy how long a request may take and what is tried again",
+                form: Form::Boolean,
                 left_out: LeftOut::RefusedWithTheOthers,
             },
         ],

@@ -12,6 +12,9 @@ pub fn reference(kind: &str) -> Option<String> {
     Some(format!("{}\n\n```toml\n{}```\n", lines.join("\n"), kind.example))
 }
 
+/// How many other keys are named of which one must be given. Of more it is said that there are others.
+const MOST_OTHERS: usize = 5;
+
 /// The rows of a table whose keys stand behind `before`, and of the tables in it.
 fn rows(shape: &Shape, before: &str, lines: &mut Vec<String>) {
     for Key { name, about, form, left_out } in shape.keys {
@@ -22,7 +25,11 @@ fn rows(shape: &Shape, before: &str, lines: &mut Vec<String>) {
                 let others = shape.keys.iter().filter(|key| key.is_refused_with_the_others());
                 let others = others.filter(|key| key.name != *name);
                 let others: Vec<_> = others.map(|key| format!("`{}`", key.name)).collect();
-                format!("**required**, or {}", others.join(" or "))
+                if others.len() > MOST_OTHERS {
+                    "**required**, or another one".to_owned()
+                } else {
+                    format!("**required**, or {}", others.join(" or "))
+                }
             }
             LeftOut::Text(text) => format!("`{text}`"),
             LeftOut::Number(number) => format!("`{number}`"),

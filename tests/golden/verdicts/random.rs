@@ -170,6 +170,47 @@ pub(super) fn policy(chance: &mut Chance, outside: SocketAddr) -> String {
 
 const PORT: &str = "ports = [{ port = 80, protocol = 'http', target_port = 8080 }]";
 
+/// What HTTP routes make of the path, the host and a header of some calls, and which they redirect.
+const TREATMENTS: &[&str] = &[
+    "rewrite = { path_prefix = { from = '/a', to = '/b' } }",
+    "rewrite = { path_prefix = { from = '/a/b', to = '/' } }",
+    "rewrite = { path_prefix = { from = '/', to = '/a' } }",
+    r"rewrite = { path_regex = '/(a|b)', substitution = '/\1/../A/\1/' }",
+    r"rewrite = { path_regex = '/[^/]*$', substitution = '/books/1' }",
+    r"rewrite = { path_regex = '/a%2f', substitution = '/a/\0' }",
+    r"rewrite = { path_regex = '/(a)?(.*)', substitution = '/\2' }",
+    "rewrite = { host = 's1.default' }",
+    "rewrite = { host = 'other.example:80', path_prefix = { from = '/b', to = '/a' } }",
+    "request_headers = { set = { x-tier = 'gold' } }",
+    "request_headers = { add = { X-Tier = 'silver' } }",
+    "request_headers = { remove = ['x-tier'] }",
+    "redirect = { status = 308, host = 'other.example' }",
+];
+
+/// HTTP routes of some services, and of some requests to them.
+pub(super) fn http_routes(chance: &mut Chance) -> String {
+    let mut text = String::new();
+    let services = (0..SERVICES).map(|n| format!("s{n}"));
+    let others = APEXES.iter().chain(&EXTERNAL).map(|name| (*name).to_owned());
+    for service in services.chain(others) {
+        for number in 0..3 {
+            if chance.below(3) > 0 {
+                continue;
+            }
+            writeln!(text, "[[http_route]]\nname = '{service}-{number}'\nservice = '{service}'")
+                .unwrap();
+            // Of all requests there is one at most.
+            if number > 0 {
+                let (group, one) = (chance.below(4), chance.below(3));
+                let group = format!("kind = 'HTTPRouteGroup', name = 'g{group}'");
+                writeln!(text, "matches = [{{ {group}, matches = ['m{one}'] }}]").unwrap();
+            }
+            writeln!(text, "{}", chance.one_of(TREATMENTS)).unwrap();
+        }
+    }
+    text
+}
+
 /// The mode and the visibility of a service, where these are not as everywhere.
 fn manners(chance: &mut Chance, text: &mut String) {
     match chance.below(12) {

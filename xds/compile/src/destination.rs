@@ -13,6 +13,7 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 
 use crate::condition::route_match;
 use crate::http::{answer, forward};
+use crate::mirrors::Mirrors;
 use crate::shape::{duration, number};
 use crate::treatment;
 
@@ -33,6 +34,11 @@ impl Destination {
     /// To one port, whatever is asked.
     pub(crate) fn to(port: ServicePort) -> Self {
         Self(vec![ConditionalWay { conditions: Vec::new(), backends: vec![(port, 1)] }])
+    }
+
+    /// Whether all goes to this port.
+    pub(crate) fn is_to(&self, port: &ServicePort) -> bool {
+        *self == Self::to(port.clone())
     }
 
     /// Where nobody answers.
@@ -89,34 +95,45 @@ impl Destination {
         Self(allowed.iter().flat_map(way).collect())
     }
 
-    /// The routes that go there, for calls that are treated so. `host` is what the request's host is rewritten
-    /// to, if at all.
+    /// The routes that go there, for calls that are treated so.
     pub(crate) fn routes(
         &self,
         asked: &ServicePort,
-        host: Option<&str>,
+        host: Host<'_>,
         treatments: &[Treatment<'_>],
+        mirrors: Mirrors<'_>,
     ) -> Vec<Route> {
         let conditions: Vec<Vec<&HttpMatch>> =
             self.0.iter().map(|way| way.conditions.iter().collect()).collect();
         let route = |Crossing { conditions, treatment, way }: Crossing<'_>| {
             let (treated, way) = (treatments.get(treatment)?, self.0.get(way)?);
-            Some(Route {
-                r#match: Some(route_match(&conditions)),
-                action: Some(action(&way.backends, asked, host, treated)),
-                typed_per_filter_config: treatment::per_filter(treated.fault()),
-                ..Route::default()
-            })
+            let action = match treated.redirect() {
+                Some(redirect) => route::Action::Redirect(treatment::redirect(redirect)),
+                None => action(&way.backends, asked, host, treated, mirrors),
+            };
+            Some(treatment::route(route_match(&conditions), action, treated))
         };
         cross(treatments, &conditions).into_iter().filter_map(route).collect()
     }
 }
 
+/// What the host of requests is rewritten to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Host<'a> {
+    /// To what policy says; if it says nothing, it stays.
+    AsTreated,
+    /// To this, if policy says nothing else.
+    Other(&'a str),
+    /// To nothing else: it says where the request goes.
+    Kept,
+}
+
 fn action(
     backends: &[(ServicePort, u32)],
     asked: &ServicePort,
-    host: Option<&str>,
+    host: Host<'_>,
     treatment: &Treatment<'_>,
+    mirrors: Mirrors<'_>,
 ) -> route::Action {
     let clusters = match backends {
         [] => {
@@ -132,12 +149,26 @@ fn action(
             ..WeightedCluster::default()
         }),
     };
-    let host = host.map(str::to_owned);
+    let rewrite = treatment.rewrite();
+    let treated_host = rewrite.and_then(|rewrite| rewrite.host.as_deref());
+    let host = match host {
+        Host::AsTreated => treated_host,
+        Host::Other(host) => Some(treated_host.unwrap_or(host)),
+        Host::Kept => None,
+    };
+    let mirrored = treatment.mirror();
+    let mirrored = mirrored.and_then(|one| Some((mirrors.port(asked, one)?, one.percent)));
     forward(RouteAction {
         cluster_specifier: Some(clusters),
         timeout: treatment.timeout().map(duration),
         retry_policy: treatment::retry_policy(&treatment.retries()),
-        host_rewrite_specifier: host.map(HostRewriteSpecifier::HostRewriteLiteral),
+        regex_rewrite: rewrite.and_then(|rewrite| rewrite.path.as_ref()).map(treatment::rewritten),
+        host_rewrite_specifier: host
+            .map(|host| HostRewriteSpecifier::HostRewriteLiteral(host.to_owned())),
+        request_mirror_policies: mirrored
+            .map(|(port, percent)| treatment::mirrored(&port, percent))
+            .into_iter()
+            .collect(),
         ..RouteAction::default()
     })
 }

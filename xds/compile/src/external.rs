@@ -4,9 +4,8 @@
 //! one for each match that a traffic target names, and 403 for the rest. All of them lead to the same
 //! place, so that their order is no matter.
 
-use ironmesh_catalog::{
-    External, Port, Resolution, Service, ServiceAccount, ServicePort, Snapshot,
-};
+use ironmesh_catalog::hosts::is_passed_through;
+use ironmesh_catalog::{External, Port, Resolution, Service, ServiceAccount, ServicePort};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::{
@@ -25,10 +24,11 @@ use ironmesh_xds_wire::pb::envoy::extensions::clusters::dynamic_forward_proxy::v
 use ironmesh_xds_wire::pb::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
-use crate::destination::Destination;
+use crate::destination::{Destination, Host};
 use crate::http::{answer, every_request, protocol_options};
 use crate::index::{Allowed, PolicyIndex};
 use crate::limits::Limits;
+use crate::mirrors::Mirrors;
 use crate::outbound::keepalive;
 use crate::shape::{ads, lb_endpoint_at, never_panic};
 
@@ -135,19 +135,25 @@ fn host(external: &External, port: &ServicePort) -> Option<String> {
 /// The routes of an external HTTP port that `caller` may call in some way.
 pub(crate) fn routes(
     index: &PolicyIndex,
-    snapshot: &Snapshot,
+    mirrors: Mirrors<'_>,
     caller: &ServiceAccount,
     service: &Service,
     external: &External,
     port: &ServicePort,
 ) -> Vec<Route> {
-    let (to, host) = (Destination::to(port.clone()), host(external, port));
+    let (to, snapshot) = (Destination::to(port.clone()), mirrors.snapshot);
+    let own_host = host(external, port);
+    let host = match &own_host {
+        _ if is_passed_through(service) => Host::Kept,
+        Some(host) => Host::Other(host),
+        None => Host::AsTreated,
+    };
     let treatments = index.treatments(caller, &service.name);
     let matches = match index.allowed(snapshot, caller, service, port) {
-        Allowed::Everything => return to.routes(port, host.as_deref(), &treatments),
+        Allowed::Everything => return to.routes(port, host, &treatments, mirrors),
         Allowed::These(matches) => matches,
     };
-    let allowed = to.only_for(&matches).routes(port, host.as_deref(), &treatments);
+    let allowed = to.only_for(&matches).routes(port, host, &treatments, mirrors);
     let who = snapshot.mesh.trust_domain.workload(caller);
     let words = format!(
         "ironmesh: {who} may not ask this of {}: no traffic target allows it\n",

@@ -3,14 +3,10 @@
 
 use std::collections::HashMap;
 
-use ironmesh_catalog::{EscapedSlashes, Protocol, Request};
+use ironmesh_catalog::{EscapedSlashes, Protocol};
 use ironmesh_xds_wire::any;
-use ironmesh_xds_wire::pb::envoy::config::common::mutation_rules::v3::{
-    HeaderMutation as MutationRule,
-    header_mutation::{Action, RemoveOnMatch},
-};
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
-    DataSource, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TypedExtensionConfig,
+    DataSource, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions,
     data_source::Specifier,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
@@ -26,7 +22,6 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, http_filter,
 };
-use ironmesh_xds_wire::pb::envoy::extensions::http::early_header_mutation::header_mutation::v3::HeaderMutation as EarlyHeaderMutation;
 use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::http_protocol_options::{
     ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
@@ -34,9 +29,9 @@ use ironmesh_xds_wire::pb::envoy::extensions::upstreams::http::v3::http_protocol
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::RegexMatcher;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
-use crate::shape::{NO_TIMEOUT, ads, network_filter, no, prefix, yes};
+use crate::shape::{NO_TIMEOUT, ads, network_filter, no, yes};
 use crate::telemetry::Telling;
-use crate::{told, treatment};
+use crate::{overrides, told, treatment};
 
 /// Which side of a connection between proxies a listener is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +62,11 @@ pub(crate) fn connection_manager(
     telling: Telling<'_>,
 ) -> Filter {
     // What it does is in routes, so that a change of that touches no listener.
-    let fault = matches!(side, Side::Outbound | Side::ByHost).then(treatment::no_fault);
+    let is_own_application = matches!(side, Side::Outbound | Side::ByHost);
+    let of_routes = is_own_application.then(|| {
+        let [put_back, take_off] = overrides::filters();
+        [treatment::no_fault(), put_back, take_off]
+    });
     // What Envoys say of themselves in answers is for the mesh.
     let suppress_envoy_headers = matches!(side, Side::Ingress { .. });
     let router = Router { suppress_envoy_headers, ..Router::default() };
@@ -75,7 +74,7 @@ pub(crate) fn connection_manager(
     let manager = HttpConnectionManager {
         codec_type: CodecType::Auto.into(),
         stat_prefix,
-        http_filters: fault.into_iter().chain(filters).chain([router]).collect(),
+        http_filters: of_routes.into_iter().flatten().chain(filters).chain([router]).collect(),
         http2_protocol_options: Some(http2()),
         route_specifier: Some(RouteSpecifier::Rds(Rds {
             config_source: ads(),
@@ -86,7 +85,9 @@ pub(crate) fn connection_manager(
         // `x-envoy-upstream-rq-timeout-ms` and the like callers would switch sidecars past policy. (Envoy
         // itself takes off some of them, unless `x-forwarded-for` names an address that it trusts. It trusts
         // none where no `internal_address_config` is given, and all private ones where that is empty.)
-        early_header_mutation_extensions: vec![without_words_to_envoy()],
+        early_header_mutation_extensions: vec![overrides::without_words_to_envoy(
+            is_own_application,
+        )],
         normalize_path: yes(),
         merge_slashes: true,
         path_with_escaped_slashes_action: match escaped_slashes {
@@ -136,16 +137,6 @@ pub(crate) fn connection_manager(
         }
     };
     network_filter("envoy.filters.network.http_connection_manager", any(&manager))
-}
-
-/// Takes the headers `x-envoy-…` off requests as they come.
-fn without_words_to_envoy() -> TypedExtensionConfig {
-    let matches = RemoveOnMatch { key_matcher: Some(prefix(Request::TO_ENVOY.to_owned())) };
-    let mutation = MutationRule { action: Some(Action::RemoveOnMatch(matches)) };
-    TypedExtensionConfig {
-        name: "envoy.http.early_header_mutation.header_mutation".to_owned(),
-        typed_config: Some(any(&EarlyHeaderMutation { mutations: vec![mutation] })),
-    }
 }
 
 fn upgrade(name: &str) -> UpgradeConfig {

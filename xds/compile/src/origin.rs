@@ -257,7 +257,10 @@ impl Trace<'_> {
     }
 
     fn http_route(&mut self, route: &HttpRoute) {
-        self.cited(Cited::http_route(route));
+        let rewrite = route.settings.rewrite.as_ref().and_then(|rewrite| rewrite.path.as_ref());
+        let is_quoted = rewrite.is_some_and(|change| self.words.contains(&change.expression()));
+        let Cited { object, spot } = Cited::http_route(route);
+        self.add(is_quoted, object, &spot);
         if let Reach::Requests(_, matches) = &route.reach {
             for named in matches {
                 self.group(&route.namespace, &named.group);

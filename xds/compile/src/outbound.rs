@@ -20,10 +20,11 @@ use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
-use crate::destination::Destination;
+use crate::destination::{Destination, Host};
 use crate::egress::Outward;
 use crate::http::{Side, connection_manager, protocol_options, reject_escaped_slashes};
 use crate::limits::Limits;
+use crate::mirrors::Mirrors;
 use crate::shape::{ads, health_status, lb_endpoint, listener, never_panic, number};
 use crate::telemetry::Telling;
 use crate::{egress, external, plaintext, tls};
@@ -180,6 +181,7 @@ pub(crate) fn by_host_routes(
     by_host: ByHost,
 ) -> RouteConfiguration {
     let Outward { index, snapshot, caller, .. } = *outward;
+    let mirrors = Mirrors { snapshot, callable };
     let ports: Vec<_> = callable
         .iter()
         .filter_map(|(port, destination)| {
@@ -194,11 +196,14 @@ pub(crate) fn by_host_routes(
     let mut virtual_hosts = Vec::new();
     for (port, destination, service, mut domains) in ports {
         let mut routes = match &service.external {
-            None => destination.routes(port, None, &index.treatments(caller, &port.service)),
+            None => {
+                let treatments = index.treatments(caller, &port.service);
+                destination.routes(port, Host::AsTreated, &treatments, mirrors)
+            }
             Some(external) => {
                 // Of a host that is there twice Envoy would refuse the whole table.
                 domains.retain(|host| taken.insert(host.clone()));
-                external::routes(index, snapshot, caller, service, external, port)
+                external::routes(index, mirrors, caller, service, external, port)
             }
         };
         // The listener may be there before these routes. A server of the mesh rejects by itself then; nobody

@@ -16,10 +16,11 @@ use ironmesh_catalog::{
 };
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
 
-use crate::destination::Destination;
+use crate::destination::{Destination, Host};
 use crate::egress::Outward;
 use crate::index::PolicyIndex;
 use crate::limits::Limits;
+use crate::mirrors::Mirrors;
 use crate::outbound::ByHost;
 use crate::{external, inbound, outbound, secret, telemetry, upstream};
 
@@ -244,13 +245,15 @@ impl Shared {
         }
         let hostname = self.snapshot.mesh.domain.hostname(&port.service);
         let snapshot = &self.snapshot;
+        let mirrors = Mirrors { snapshot, callable: &scope.callable };
         let routes = match (scope.callable.get(port), &service.external) {
             (Some(to), None) => {
                 let treatments = self.index.treatments(account, &port.service);
-                to.routes(port, Some(&format!("{hostname}:{}", port.port)), &treatments)
+                let host = format!("{hostname}:{}", port.port);
+                to.routes(port, Host::Other(&host), &treatments, mirrors)
             }
             (Some(_), Some(external)) => {
-                external::routes(&self.index, snapshot, account, service, external, port)
+                external::routes(&self.index, mirrors, account, service, external, port)
             }
             (None, _) => vec![upstream::forbidden(snapshot, account, service)],
         };

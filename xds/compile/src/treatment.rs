@@ -3,10 +3,23 @@
 
 use std::collections::HashMap;
 
-use ironmesh_catalog::{Abort, AbortWith, Delay, Fault, Percent, Retries};
+use ironmesh_catalog::http_routes::Treatment;
+use ironmesh_catalog::{
+    Abort, AbortWith, Delay, Fault, HeaderChanges, PathChange, Percent, Redirect, Retries,
+    ServicePort,
+};
 use ironmesh_xds_wire::any;
-use ironmesh_xds_wire::pb::envoy::config::route::v3::{RetryPolicy, retry_policy::RetryBackOff};
-
+use ironmesh_xds_wire::pb::envoy::config::core::v3::{
+    HeaderValue, HeaderValueOption, RuntimeFractionalPercent,
+    header_value_option::HeaderAppendAction,
+};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::redirect_action::{
+    PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier,
+};
+use ironmesh_xds_wire::pb::envoy::config::route::v3::{
+    RedirectAction, RetryPolicy, Route, RouteMatch, retry_policy::RetryBackOff, route,
+    route_action::RequestMirrorPolicy,
+};
 use ironmesh_xds_wire::pb::envoy::extensions::filters::common::fault::v3::{
     FaultDelay, fault_delay::FaultDelaySecifier,
 };
@@ -14,12 +27,14 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::http::fault::v3::{
     FaultAbort, HttpFault, fault_abort::ErrorType,
 };
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMatcher};
 use ironmesh_xds_wire::pb::envoy::r#type::v3::{
     FractionalPercent, fractional_percent::DenominatorType,
 };
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::http::http_filter;
+use crate::overrides;
 use crate::shape::{duration, number};
 
 /// What the filter of faults is called, in listeners and in routes.
@@ -30,9 +45,39 @@ pub(crate) fn no_fault() -> HttpFilter {
     http_filter(FAULT, any(&HttpFault::default()))
 }
 
-/// What filters do otherwise on a route: the faults that are made there.
-pub(crate) fn per_filter(fault: Option<&Fault>) -> HashMap<String, Any> {
-    let made = |Fault { delay, abort }: &Fault| HttpFault {
+/// A route of requests that are treated so.
+pub(crate) fn route(
+    r#match: RouteMatch,
+    action: route::Action,
+    treatment: &Treatment<'_>,
+) -> Route {
+    // Of what is redirected nothing goes on.
+    let request = treatment.request_headers().filter(|_| treatment.redirect().is_none());
+    let (request_headers_to_add, request_headers_to_remove) = changes(request);
+    let (response_headers_to_add, response_headers_to_remove) =
+        changes(treatment.response_headers());
+    Route {
+        r#match: Some(r#match),
+        action: Some(action),
+        typed_per_filter_config: per_filter(treatment),
+        request_headers_to_add,
+        request_headers_to_remove,
+        response_headers_to_add,
+        response_headers_to_remove,
+        ..Route::default()
+    }
+}
+
+/// What filters do otherwise on a route: the faults that are made there, and what callers may say.
+fn per_filter(treatment: &Treatment<'_>) -> HashMap<String, Any> {
+    let fault = treatment.fault().map(|fault| (FAULT.to_owned(), any(&made(fault))));
+    let may_override = treatment.allows_override_headers() && treatment.redirect().is_none();
+    let overrides = may_override.then(overrides::put_back);
+    fault.into_iter().chain(overrides).collect()
+}
+
+fn made(Fault { delay, abort }: &Fault) -> HttpFault {
+    HttpFault {
         delay: delay.as_ref().map(|Delay { duration: time, percent }| FaultDelay {
             percentage: Some(fraction(*percent)),
             fault_delay_secifier: Some(FaultDelaySecifier::FixedDelay(duration(*time))),
@@ -46,8 +91,75 @@ pub(crate) fn per_filter(fault: Option<&Fault>) -> HashMap<String, Any> {
             ..FaultAbort::default()
         }),
         ..HttpFault::default()
+    }
+}
+
+/// What is added to headers, and what is taken off.
+fn changes(changes: Option<&HeaderChanges>) -> (Vec<HeaderValueOption>, Vec<String>) {
+    let Some(HeaderChanges { set, add, remove }) = changes else { return Default::default() };
+    let option = |(name, value): (&_, &_), action: HeaderAppendAction| HeaderValueOption {
+        header: Some(HeaderValue {
+            key: str::to_owned(name),
+            // Envoy reads what is between two of them as something to look up.
+            value: str::replace(value, '%', "%%"),
+            ..HeaderValue::default()
+        }),
+        append_action: action.into(),
+        ..HeaderValueOption::default()
     };
-    fault.map(|fault| (FAULT.to_owned(), any(&made(fault)))).into_iter().collect()
+    let set = set.iter().map(|(name, value)| {
+        option((&**name, &**value), HeaderAppendAction::OverwriteIfExistsOrAdd)
+    });
+    let add = add
+        .iter()
+        .map(|(name, value)| option((&**name, &**value), HeaderAppendAction::AppendIfExistsOrAdd));
+    (set.chain(add).collect(), remove.iter().map(ToString::to_string).collect())
+}
+
+/// What becomes of a path.
+pub(crate) fn rewritten(change: &PathChange) -> RegexMatchAndSubstitute {
+    RegexMatchAndSubstitute {
+        pattern: Some(RegexMatcher { regex: change.expression(), ..RegexMatcher::default() }),
+        substitution: change.substitution(),
+    }
+}
+
+/// The answer that requests are to be made elsewhere.
+pub(crate) fn redirect(redirect: &Redirect) -> RedirectAction {
+    let Redirect { status, scheme, host, port, path } = redirect;
+    let response_code = match status {
+        301 => RedirectResponseCode::MovedPermanently,
+        303 => RedirectResponseCode::SeeOther,
+        307 => RedirectResponseCode::TemporaryRedirect,
+        308 => RedirectResponseCode::PermanentRedirect,
+        _ => RedirectResponseCode::Found,
+    };
+    RedirectAction {
+        host_redirect: host.as_deref().unwrap_or_default().to_owned(),
+        port_redirect: port.unwrap_or_default().into(),
+        response_code: response_code.into(),
+        scheme_rewrite_specifier: scheme
+            .map(|scheme| SchemeRewriteSpecifier::SchemeRedirect(scheme.to_owned())),
+        path_rewrite_specifier: path.as_ref().map(|path| match path {
+            PathChange::Whole(path) => PathRewriteSpecifier::PathRedirect(path.to_string()),
+            change => PathRewriteSpecifier::RegexRewrite(rewritten(change)),
+        }),
+        ..RedirectAction::default()
+    }
+}
+
+/// So many requests go to a port as well.
+pub(crate) fn mirrored(to: &ServicePort, percent: Percent) -> RequestMirrorPolicy {
+    RequestMirrorPolicy {
+        cluster: to.to_string(),
+        runtime_fraction: Some(RuntimeFractionalPercent {
+            default_value: Some(fraction(percent)),
+            ..RuntimeFractionalPercent::default()
+        }),
+        // As what goes to the backend of a split, it is asked for by the name that the caller says.
+        disable_shadow_host_suffix_append: true,
+        ..RequestMirrorPolicy::default()
+    }
 }
 
 fn fraction(Percent(numerator): Percent) -> FractionalPercent {

@@ -75,7 +75,9 @@ fn compared_host(verdict: &Verdict, compared: &ComparedHost) -> String {
             let answer = match answer {
                 Answer::Allowed => "allowed",
                 Answer::InPart => "allowed in part",
-                Answer::Denied | Answer::Nowhere | Answer::Rejected(_) => "denied",
+                Answer::Denied | Answer::Nowhere | Answer::Rejected(_) | Answer::Redirected(_) => {
+                    "denied"
+                }
             };
             format!(
                 "the host is compared as `{host}`, by `Host`; at a declared upstream it is `{other}`: {answer}"
@@ -125,6 +127,12 @@ fn treatments(verdict: &Verdict) -> Vec<String> {
                 .map(|Said { key, value, by }| format!("{indent}{key}: {value}, by {by}")),
         );
     }
+    let said = verdict.treatments.iter().flat_map(|treated| &treated.settings);
+    let mut changes = said.filter(|said| ["request_headers", "rewrite"].contains(&&*said.key));
+    let is_judged_behind = verdict.destinations.iter().any(|one| one.outside.is_none());
+    if verdict.request.is_none() && is_judged_behind && changes.next().is_some() {
+        lines.push("the rules below are about requests as they arrive, behind these changes; ask about one to follow it".to_owned());
+    }
     lines
 }
 
@@ -168,6 +176,11 @@ fn headline(verdict: &Verdict) -> String {
             )
         }
         Answer::Rejected(reason) => format!("denied: {caller} may not {to}: {reason}: 400\n"),
+        Answer::Redirected(redirect) => {
+            format!(
+                "redirected: who as {caller} would {to} is answered by its own sidecar: {redirect}\n"
+            )
+        }
     }
 }
 

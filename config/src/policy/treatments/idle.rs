@@ -2,24 +2,27 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::hosts::is_passed_through;
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
-use ironmesh_catalog::{Finding, ServiceName, Spot};
+use ironmesh_catalog::{Finding, HttpRoute, ServiceName, Spot};
 
 use crate::codes;
 use crate::policy::draft::Draft;
+use crate::policy::http_route::ON_THE_WAY;
 
 /// Tells what has no effect.
 pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     for route in draft.http_routes.iter() {
         let service = route.reach.service();
         findings.extend(service.and_then(|name| without_http(draft, name, &route.spot)));
+        findings.extend(service.and_then(|name| other_host(draft, name, route)));
     }
     for retry in draft.retries.iter() {
         let about = |service: &ServiceName, spot: &Spot| without_http(draft, service, spot);
         let idle = retry.destinations.iter().filter_map(|one| about(&one.service, &one.spot));
         findings.extend(idle);
     }
-    endless_tries(draft, findings);
+    of_treatments(draft, findings);
 }
 
 /// Of what is not HTTP no request is known.
@@ -38,8 +41,24 @@ fn without_http(draft: &Draft<'_>, name: &ServiceName, spot: &Spot) -> Option<Fi
     )
 }
 
-/// A try that may take as long as the request with all of its tries, where different objects say the two.
-fn endless_tries(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+/// Calls that go where their host says would go elsewhere by another host.
+fn other_host(draft: &Draft<'_>, name: &ServiceName, route: &HttpRoute) -> Option<Finding> {
+    let host = route.settings.rewrite.as_ref()?.host.as_ref()?;
+    let service = draft.services.get(&(name.namespace.clone(), name.name.clone()))?;
+    is_passed_through(service).then(|| {
+        let message = format!(
+            "the host is not rewritten to `{host}`: calls of service `{}` go where their host says",
+            name.name
+        );
+        Finding::warning(codes::IDLE_ROUTE, Some(route.spot.clone()), message)
+            .label("rewrites the host")
+            .related(service.spot.clone(), "the service is defined here")
+            .help("take `host` out, or define a service of that hostname")
+    })
+}
+
+/// What is said by different objects and has no effect together.
+fn of_treatments(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     let group = |namespace: &_, name: &_| {
         draft.http_route_groups.get(&(Clone::clone(namespace), Clone::clone(name)))
     };
@@ -50,12 +69,34 @@ fn endless_tries(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     });
     let mut told = BTreeSet::new();
     for treatment in of_routes.chain(of_retries) {
-        if let Some((spots, finding)) = endless_try(&treatment)
-            && told.insert(spots)
+        for (spots, finding) in
+            [endless_try(&treatment), redirected(&treatment)].into_iter().flatten()
         {
-            findings.push(finding);
+            if told.insert(spots) {
+                findings.push(finding);
+            }
         }
     }
+}
+
+/// What a nearer object says of the way of requests that a farther one redirects.
+fn redirected(treatment: &Treatment<'_>) -> Option<([Spot; 2], Finding)> {
+    treatment.redirect()?;
+    let settings = treatment.settings();
+    let (n, redirect) = settings.iter().enumerate().find(|(_, said)| said.key == "redirect")?;
+    let nearer = settings.get(..n).unwrap_or_default();
+    let idle = nearer
+        .iter()
+        .find(|said| ON_THE_WAY.contains(&said.key.as_str()) && said.by.spot != redirect.by.spot)?;
+    let message = format!(
+        "`{}` has no effect: these requests are redirected, and none goes on its way",
+        idle.key
+    );
+    let finding = Finding::warning(codes::IDLE_ROUTE, Some(idle.by.spot.clone()), message)
+        .label("has no effect")
+        .related(redirect.by.spot.clone(), "they are redirected by this")
+        .help("give the redirect `matches` that leave these requests out, or take it out");
+    Some(([idle.by.spot.clone(), redirect.by.spot.clone()], finding))
 }
 
 fn endless_try(treatment: &Treatment<'_>) -> Option<([Spot; 2], Finding)> {

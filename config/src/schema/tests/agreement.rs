@@ -22,7 +22,7 @@ macro_rules! concat_condition {
 }
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 65] = [
+const LOADER_ALONE: [(&str, &str); 71] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -45,6 +45,15 @@ const LOADER_ALONE: [(&str, &str); 65] = [
     ("http_route.scope", "without a service alone"),
     ("http_route.fault.abort.status", "one of both"),
     ("http_route.fault.abort.grpc_status", "one of both"),
+    ("http_route.redirect", "nothing on the way beside it"),
+    ("http_route.rewrite.path_prefix", "not with an expression"),
+    (
+        "http_route.rewrite.path_regex",
+        "with what it becomes, and without a prefix; what RE2 refuses",
+    ),
+    ("http_route.rewrite.substitution", "with an expression alone; groups that there are not"),
+    ("http_route.redirect.path", "not with a prefix"),
+    ("http_route.redirect.path_prefix", "not with a path"),
     ("retry.retry_policy.retry_on", "a condition that there is not"),
     ("upstream_traffic_setting.connection_settings.http.max_retries", "not with a budget"),
     ("upstream_traffic_setting.connection_settings.http.retry_budget", "not with `max_retries`"),

@@ -251,7 +251,7 @@ impl Shape {
 
 /// A time limit.
 fn time(reach: ReachShape) -> TreatedShape {
-    TreatedShape::Route(reach, None, 5)
+    TreatedShape::Route(reach, None, 5, None)
 }
 
 /// A setting of all limits.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CallSettings, HttpRoute, MeshSpecification, Name, Reach, Retries, Retry, RetryDestination,
-    SplitMatch,
+    CallSettings, HttpRoute, MeshSpecification, Mirror, Name, Percent, Reach, Retries, Retry,
+    RetryDestination, SplitMatch,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -16,7 +16,8 @@ use super::{ACCOUNTS, GROUPS, MATCHES, NAMESPACES, Order, SERVICES, Shape, accou
 /// An object that says how calls are treated.
 #[derive(Debug, Clone)]
 pub(super) enum TreatedShape {
-    Route(ReachShape, Option<(usize, usize)>, u64),
+    /// Of an account, or of all; a time, and who gets copies.
+    Route(ReachShape, Option<(usize, usize)>, u64, Option<usize>),
     /// Of an account, to a service: so many.
     Retry((usize, usize), usize, u32),
 }
@@ -39,9 +40,11 @@ pub(super) fn treated() -> impl Strategy<Value = TreatedShape> {
         4 => (0..SERVICES, matches).prop_map(|(service, matches)| ReachShape::Requests(service, matches)),
     ];
     let caller = || (0..NAMESPACES, 0..ACCOUNTS);
-    let route = (reach, option::of(caller()), 0..3_u64);
+    let route = (reach, option::of(caller()), 0..3_u64, option::of(0..=SERVICES));
     prop_oneof![
-        3 => route.prop_map(|(reach, source, seconds)| TreatedShape::Route(reach, source, seconds)),
+        3 => route.prop_map(|(reach, source, seconds, mirror)| {
+            TreatedShape::Route(reach, source, seconds, mirror)
+        }),
         1 => (caller(), 0..SERVICES, 0..3_u32)
             .prop_map(|(source, service, count)| TreatedShape::Retry(source, service, count)),
     ]
@@ -52,8 +55,13 @@ impl Shape {
     pub(super) fn put_treated(&self, order: Order, specification: &mut MeshSpecification) {
         for (n, shape) in order.of(self.treated.iter().enumerate()) {
             match shape {
-                TreatedShape::Route(reach, source, seconds) => {
-                    let route = self.route(n, reach, *source, *seconds);
+                TreatedShape::Route(reach, source, seconds, mirror) => {
+                    let mut route = self.route(n, reach, *source, *seconds);
+                    route.settings.mirror = mirror.map(|service| Mirror {
+                        service: self.service_name(service),
+                        percent: Percent(1),
+                        spot: spot(),
+                    });
                     let key = (route.namespace.clone(), route.name.clone());
                     specification.http_routes.insert(key, Arc::new(route));
                 }

@@ -1,0 +1,34 @@
+//! Settings of one object that cannot take effect together.
+
+use ironmesh_catalog::{CallSettings, Fault, Percent};
+
+use crate::codes;
+use crate::table::{Table, Told};
+
+/// All there are.
+const ALL: Percent = Percent(1_000_000);
+
+/// What has no effect on a request that its caller's sidecar answers.
+pub(in crate::policy) const ON_THE_WAY: [&str; 6] =
+    ["timeout", "retries", "request_headers", "rewrite", "mirror", "allow_override_headers"];
+
+/// Tells what is said of the way of requests that are all redirected, and a redirect of requests that are all
+/// aborted. (A fault is meant to be taken out again: what else is said beside it is for then.)
+pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), Told> {
+    let Some(redirect) = table.get("redirect") else { return Ok(()) };
+    let aborted = table.get("fault").filter(|_| settings.fault.as_ref().is_some_and(aborts_all));
+    let idle = ON_THE_WAY.into_iter().find_map(|key| table.get(key));
+    let (idle, cause, why) = match (aborted, idle) {
+        (Some(fault), _) => (redirect, fault, "all of these requests are aborted before"),
+        (None, Some(idle)) => (idle, redirect, "none of these requests goes on its way"),
+        (None, None) => return Ok(()),
+    };
+    let message = format!("`{}` has no effect beside `{}`: {why}", idle.key(), cause.key());
+    let finding = idle.error(codes::CONTRADICTION, message).label("no effect");
+    let finding = finding.related(cause.spot(), "the caller's sidecar answers them");
+    Err(idle.tell(finding.help("take one of the two out")))
+}
+
+fn aborts_all(fault: &Fault) -> bool {
+    fault.abort.as_ref().is_some_and(|abort| abort.percent == ALL)
+}

@@ -1,0 +1,153 @@
+//! What becomes of headers on their way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ironmesh_catalog::{Finding, HeaderChanges, Request, Spot};
+
+use crate::codes;
+use crate::policy::http_route_group::is_token;
+use crate::table::{Told, Value};
+
+/// How long the name of a header may be.
+const LONGEST_NAME: usize = 100;
+
+/// How long the value of a header may be.
+const LONGEST_VALUE: usize = 1024;
+
+/// How many headers may be changed.
+const MOST: usize = 32;
+
+/// Headers that say where a message begins, ends and goes, or what becomes of its connection. They are for
+/// the proxies on the way.
+const OF_PROXIES: [&str; 13] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Reads changes of headers.
+pub(super) fn read_changes(value: Value<'_>) -> Result<HeaderChanges, Told> {
+    let mut table = value.table("a change of headers")?;
+    let mut names = Names::default();
+    let set = table.optional("set", |value| read_values(value, &mut names));
+    let add = table.optional("add", |value| read_values(value, &mut names));
+    let remove = table.optional("remove", |value| {
+        let meaning = "leave `remove` out to take none off";
+        value.at_least_one(meaning, |item| names.take(item.string()?, &item.spot(), item))
+    });
+    let one = match (table.get("set"), table.get("add"), table.get("remove")) {
+        (None, None, None) => Err(table.missing("set` or `add` or `remove")),
+        _ => Ok(()),
+    };
+    table.finish();
+    one?;
+    if names.0.len() > MOST {
+        let message = format!("`{}` changes more than {MOST} headers", value.key());
+        return Err(value.tell(value.error(codes::INVALID_VALUE, message).label("too many")));
+    }
+    Ok(HeaderChanges {
+        set: set?.unwrap_or_default(),
+        add: add?.unwrap_or_default(),
+        remove: remove?.map(BTreeSet::from_iter).unwrap_or_default(),
+    })
+}
+
+type Values = BTreeMap<Arc<str>, Arc<str>>;
+
+fn read_values(value: Value<'_>, names: &mut Names) -> Result<Values, Told> {
+    let table = value.table("headers")?;
+    let mut values = Values::new();
+    let mut result = Ok(());
+    let mut is_empty = true;
+    for (spot, header) in table.entries() {
+        is_empty = false;
+        let name = names.take(header.key(), &spot, header);
+        match (name, read_value(header)) {
+            (Ok(name), Ok(value)) => {
+                values.insert(name, value);
+            }
+            _ => result = Err(Told),
+        }
+    }
+    if is_empty {
+        let finding = value.error(codes::EMPTY_LIST, format!("`{}` is empty", value.key()));
+        let help = format!("leave `{}` out to change none", value.key());
+        return Err(value.tell(finding.label("no header").help(help)));
+    }
+    result.map(|()| values)
+}
+
+fn read_value(value: Value<'_>) -> Result<Arc<str>, Told> {
+    let text = value.string()?;
+    let is_plain = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    if is_plain && text.trim() == text && (1..=LONGEST_VALUE).contains(&text.len()) {
+        return Ok(text.into());
+    }
+    let message = format!(
+        "the value of header `{}` must be 1 to {LONGEST_VALUE} characters of ASCII on one line, with no space round them",
+        value.key()
+    );
+    Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not such a value")))
+}
+
+/// The names that are given, with their places.
+#[derive(Default)]
+struct Names(BTreeMap<Arc<str>, Spot>);
+
+impl Names {
+    /// Takes a name, which `value` is about, in lower case.
+    fn take(&mut self, written: &str, spot: &Spot, value: Value<'_>) -> Result<Arc<str>, Told> {
+        let name: Arc<str> = written.to_lowercase().into();
+        let error = |code, message: String| Finding::error(code, Some(spot.clone()), message);
+        if !is_token(&name) || name.len() > LONGEST_NAME {
+            let message = format!("`{written}` is not the name of a header");
+            let finding = error(codes::INVALID_VALUE, message).label("not a header");
+            let help = if name.starts_with(':') {
+                "`rewrite` changes the path and the host"
+            } else {
+                "write a header as in `x-tier`"
+            };
+            return Err(value.tell(finding.help(help)));
+        }
+        if let Some(why) = refused(&name) {
+            let message = format!("the header `{name}` is not changed by policy: {why}");
+            let finding = error(codes::INVALID_VALUE, message).label("not this one");
+            let help = if *name == *"host" {
+                "`rewrite = { host = … }` changes it"
+            } else {
+                "take it out"
+            };
+            return Err(value.tell(finding.help(help)));
+        }
+        if let Some(first) = self.0.insert(Arc::clone(&name), spot.clone()) {
+            let finding = error(codes::DUPLICATE_NAME, format!("header `{name}` is given twice"));
+            let finding = finding.label("given again").related(first, "first given here");
+            return Err(value.tell(finding.help("say once what becomes of it")));
+        }
+        Ok(name)
+    }
+}
+
+/// Why a header is none that may be changed.
+fn refused(name: &str) -> Option<&'static str> {
+    if name.starts_with(Request::TO_ENVOY) || name.starts_with(Request::PUT_ASIDE) {
+        Some("by it sidecars are told what to do, which policy says in its own words")
+    } else if name == Request::CLIENT_CERTIFICATE {
+        Some("by it the server's sidecar tells who calls")
+    } else if OF_PROXIES.contains(&name) {
+        Some("it is for the proxies on the way, which say it themselves")
+    } else {
+        None
+    }
+}

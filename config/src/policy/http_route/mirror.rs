@@ -1,0 +1,28 @@
+//! Shadows of calls.
+
+use ironmesh_catalog::{Mirror, Name, Percent, ServiceName};
+
+use crate::policy::part::{Reference, Wanted};
+use crate::table::{Told, Value};
+
+/// So many are mirrored where nothing is said: all.
+const ALL: Percent = Percent(1_000_000);
+
+/// Reads who gets a copy of calls. The namespace is `home` unless it says another; `home` is `None` if it
+/// could not be read.
+pub(super) fn read_mirror(
+    value: Value<'_>,
+    home: Option<&Name>,
+    references: &mut Vec<Reference>,
+) -> Result<Mirror, Told> {
+    let mut table = value.table("a mirror")?;
+    let service = table.required("service", |value| Ok((value.name()?, value.spot())));
+    let namespace = table.optional("namespace", Value::name);
+    let percent = table.optional("percent", |value| value.percent().map(Percent));
+    table.finish();
+    let (name, spot) = service?;
+    let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
+    let service = ServiceName::new(namespace, name);
+    references.push(Reference { wanted: Wanted::Service(service.clone()), spot: spot.clone() });
+    Ok(Mirror { service, percent: percent?.unwrap_or(ALL), spot })
+}

@@ -1,0 +1,29 @@
+//! How many groups an expression has that what it matches can be taken by.
+
+use std::convert::Infallible;
+
+use regex_syntax::ast::{self, Ast, Visitor};
+
+/// The number of the last one.
+pub(super) fn count(ast: &Ast) -> u32 {
+    // The visitor cannot fail; it counts.
+    ast::visit(ast, Groups(0)).unwrap_or_default()
+}
+
+struct Groups(u32);
+
+impl Visitor for Groups {
+    type Output = u32;
+    type Err = Infallible;
+
+    fn finish(self) -> Result<u32, Infallible> {
+        Ok(self.0)
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), Infallible> {
+        if let Ast::Group(group) = ast {
+            self.0 = self.0.max(group.capture_index().unwrap_or_default());
+        }
+        Ok(())
+    }
+}

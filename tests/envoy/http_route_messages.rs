@@ -1,0 +1,424 @@
+//! What HTTP routes make of requests and answers: headers, rewrites, redirects, mirrors, and what callers may
+//! say for themselves.
+
+use http::Method;
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, Response, eventually, get_once,
+};
+
+use crate::bookstore::expect;
+
+/// A store that `buyer` may ask for `/new/…`, and as `gold` for anything; and a shadow of it.
+const SERVICES: &str = r#"
+[[service]]
+name = "store"
+ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
+
+[[service]]
+name = "shadow"
+ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8081 }]
+
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "store"
+matches = [
+  { name = "new", path_regex = "/new(/|$)" },
+  { name = "gold", headers = { x-tier = "gold" } },
+  { name = "host", headers = { host = "books[.]example" } },
+  { name = "search", path_regex = "/new/search" },
+  { name = "all" },
+]
+
+[[traffic_target]]
+name = "store"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "store", matches = ["new", "gold", "host"] }]
+"#;
+
+/// The buyer may ask the shadow for anything.
+const SHADOWED: &str = r#"
+[[traffic_target]]
+name = "shadow"
+destination = { name = "shadow" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "store", matches = ["all"] }]
+"#;
+
+struct Stall {
+    mesh: Mesh,
+    buyer: Envoy,
+    server: Envoy,
+    store: App,
+    shadow: App,
+}
+
+impl Stall {
+    async fn open(routes: &str) -> Option<Self> {
+        let programs = Programs::find()?;
+        let policy =
+            [("services.toml", SERVICES), ("targets.toml", SHADOWED), ("routes.toml", routes)];
+        let mesh = Mesh::start(&programs, &policy).await;
+        let store = App::http1("store", mesh.loopback().socket(21, 8080)).await;
+        let shadow = App::http1("shadow", mesh.loopback().socket(21, 8081)).await;
+        let server =
+            mesh.envoy(&ProxyOptions::new("default/store", 21).also("default/shadow")).await;
+        let buyer = ProxyOptions::new("default/buyer", 11)
+            .upstream("default/store=14001")
+            .upstream("default/shadow=14002");
+        let buyer = mesh.envoy(&buyer).await;
+        let stall = Self { mesh, buyer, server, store, shadow };
+        eventually("the shadow to answer", async || {
+            expect(&get_once(stall.buyer.socket(14002), "/", &[]).await?, 200)
+        })
+        .await;
+        Some(stall)
+    }
+
+    /// A request by the declared upstream.
+    async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+        get_once(self.buyer.socket(14001), path, headers).await.unwrap()
+    }
+
+    /// A request by `Host`.
+    async fn get_by_host(&self, path: &str) -> Response {
+        let mut connection = Http1Connection::connect(self.buyer.socket(15080)).await.unwrap();
+        connection.request(Method::GET, path, &[("host", "store:14001")]).await.unwrap()
+    }
+
+    /// What `policy explain` says of a request.
+    async fn explain(&self, path: &str) -> String {
+        let arguments = ["policy", "explain", "--from", "buyer", "--to", "store", "--path", path];
+        String::from_utf8(self.mesh.run(&arguments).await.stdout).unwrap()
+    }
+
+    async fn write(&self, routes: &str) {
+        self.mesh.write_policy("routes.toml", routes);
+    }
+
+    async fn assert_calm(&self) {
+        for envoy in [&self.buyer, &self.server] {
+            envoy.assert_calm().await;
+        }
+    }
+}
+
+/// An HTTP route of the store that says this.
+fn route(keys: &str) -> String {
+    format!("[[http_route]]\nname = \"store\"\nservice = \"store\"\n{keys}\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_are_set_added_and_taken_off_as_they_are_written() {
+    let routes = route(
+        "request_headers = { set = { x-tier = \"gold\", x-literal = '%REQ(:path)% 100%% %' }, \
+         add = { x-also = \"mesh\" }, remove = [\"x-secret\", \"user-agent\"] }\n\
+         response_headers = { set = { x-served = '%HOSTNAME%' }, add = { x-app = \"mesh\" }, \
+         remove = [\"content-type\"] }",
+    );
+    let Some(stall) = Stall::open(&routes).await else { return };
+    let sent = [
+        ("x-tier", "iron"),
+        ("x-also", "caller"),
+        ("x-secret", "me"),
+        ("user-agent", "test"),
+        ("x-kept", "%REQ(:path)%"),
+    ];
+    // The server lets it in by the header that arrives.
+    let answer = stall.get("/old", &sent).await;
+    expect(&answer, 200).unwrap();
+    let arrived = answer.json()["headers"].clone();
+    assert_eq!(arrived["x-tier"], "gold");
+    assert_eq!(arrived["x-literal"], "%REQ(:path)% 100%% %");
+    assert_eq!(arrived["x-kept"], "%REQ(:path)%");
+    assert!(arrived["x-also"].as_str().unwrap().contains("mesh"), "{arrived}");
+    assert!(arrived["x-secret"].is_null() && arrived["user-agent"].is_null(), "{arrived}");
+    assert_eq!(answer.header("x-served"), Some("%HOSTNAME%"));
+    assert_eq!(answer.header("content-type"), None);
+    let apps: Vec<_> = answer.headers.get_all("x-app").iter().collect();
+    assert_eq!(apps, ["store", "mesh"]);
+    assert!(stall.explain("/old").await.starts_with("allowed: "));
+    // Answers of the sidecars themselves are answers.
+    let by_host = stall.get_by_host("/old").await;
+    assert_eq!((by_host.status.as_u16(), by_host.header("x-served")), (200, Some("%HOSTNAME%")));
+    stall.write("").await;
+    eventually("the server to refuse what is not changed", async || {
+        expect(&stall.get("/old", &sent).await, 403)
+    })
+    .await;
+    assert!(stall.explain("/old").await.starts_with("denied: "));
+    stall.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_judges_the_path_and_the_host_that_arrive() {
+    let prefix = route("rewrite = { path_prefix = { from = \"/old/\", to = \"/new\" } }");
+    let Some(stall) = Stall::open(&prefix).await else { return };
+    for (path, arrives) in [
+        ("/old", Some("/new")),
+        ("/old/", Some("/new/")),
+        ("/old/1/old?x=/old&y=%2f", Some("/new/1/old?x=/old&y=%2f")),
+        ("//old/./a/../1", Some("/new/1")),
+        ("/new/1", Some("/new/1")),
+        ("/older", None),
+        ("/x/old", None),
+    ] {
+        for answer in [stall.get(path, &[]).await, stall.get_by_host(path).await] {
+            let status = if arrives.is_some() { 200 } else { 403 };
+            expect(&answer, status).unwrap();
+            if let Some(arrives) = arrives {
+                assert_eq!(answer.json()["path"], arrives, "{path}");
+            }
+        }
+        let verdict = stall.explain(path).await;
+        let expected = if arrives.is_some() { "allowed: " } else { "denied: " };
+        assert!(verdict.starts_with(expected), "{path}: {verdict}");
+    }
+    // What is allowed is refused where something else arrives.
+    stall.write(&route("rewrite = { path_prefix = { from = \"/new\", to = \"/\" } }")).await;
+    eventually("another path to arrive", async || expect(&stall.get("/new/1", &[]).await, 403))
+        .await;
+    let gold = [("x-tier", "gold")];
+    for (path, arrives) in [("/new", "/"), ("/new/", "/"), ("/new/1?x", "/1?x")] {
+        assert_eq!(stall.get(path, &gold).await.json()["path"], arrives, "{path}");
+    }
+    assert!(stall.explain("/new/1").await.starts_with("denied: "));
+    // By an expression, once and at the beginning.
+    stall
+        .write(&route(
+            "rewrite = { path_regex = \"/(a|b)/v([0-9]+)\", substitution = '/new/\\2/\\1\\\\' }",
+        ))
+        .await;
+    eventually("the expression", async || expect(&stall.get("/a/v12/a/v12", &[]).await, 200)).await;
+    // (A backslash is a slash once it is normalized.)
+    for (path, arrives) in [("/a/v12/a/v12?q", "/new/12/a/a/v12?q"), ("/b/v1", "/new/1/b/")] {
+        assert_eq!(stall.get(path, &[]).await.json()["path"], arrives, "{path}");
+        assert!(stall.explain(path).await.starts_with("allowed: "), "{path}");
+    }
+    expect(&stall.get("/x/a/v1", &[]).await, 403).unwrap();
+    // A host.
+    stall.write(&route("rewrite = { host = \"books.example:80\" }")).await;
+    eventually("another host to arrive", async || expect(&stall.get("/old", &[]).await, 200)).await;
+    for answer in [stall.get("/old", &[]).await, stall.get_by_host("/old").await] {
+        assert_eq!(answer.json()["headers"]["host"], "books.example:80");
+    }
+    assert!(stall.explain("/old").await.starts_with("allowed: "));
+    stall.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_redirected_comes_to_nobody() {
+    let of_search = "[[http_route]]\nname = \"search\"\nservice = \"store\"\n\
+        matches = [{ kind = \"HTTPRouteGroup\", name = \"store\", matches = [\"search\"] }]\n";
+    let redirect = |redirect: &str| {
+        format!(
+            "{of_search}response_headers = {{ set = {{ x-moved = \"yes\" }} }}\nredirect = {redirect}\n"
+        )
+    };
+    let first = redirect("{ status = 301, host = \"books.example\", path = \"/moved\" }");
+    let Some(stall) = Stall::open(&first).await else { return };
+    let before = stall.store.requests();
+    for (to, status, location) in [
+        (
+            "{ status = 301, host = \"books.example\", path = \"/moved\" }",
+            301,
+            "http://books.example/moved?q=1",
+        ),
+        ("{ status = 302, scheme = \"https\" }", 302, "https://store:14001/new/search/a?q=1"),
+        (
+            "{ status = 303, port = 8443, scheme = \"https\" }",
+            303,
+            "https://store:8443/new/search/a?q=1",
+        ),
+        (
+            "{ status = 307, path_prefix = { from = \"/new\", to = \"/\" } }",
+            307,
+            "http://store:14001/search/a?q=1",
+        ),
+        (
+            "{ status = 308, host = \"b.example\", port = 81, path_prefix = { from = \"/new/search\", to = \"/s%20\" } }",
+            308,
+            "http://b.example:81/s%20/a?q=1",
+        ),
+    ] {
+        stall.write(&redirect(to)).await;
+        eventually(to, async || {
+            let answer = stall.get("/new/search/a?q=1", &[("host", "store:14001")]).await;
+            let told = (answer.status.as_u16(), answer.header("location").map(str::to_owned));
+            if told == (status, Some(location.to_owned())) {
+                Ok(())
+            } else {
+                Err(format!("{told:?}"))
+            }
+        })
+        .await;
+        let answer = stall.get_by_host("/new/search/a").await;
+        assert_eq!((answer.status.as_u16(), answer.header("x-moved")), (status, Some("yes")));
+        let verdict = stall.explain("/new/search/a").await;
+        assert!(verdict.starts_with("redirected: "), "{verdict}");
+    }
+    assert_eq!(stall.store.requests(), before);
+    expect(&stall.get("/new/1", &[]).await, 200).unwrap();
+    stall.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_goes_to_whom_the_caller_may_call_and_to_nobody_else() {
+    let mirror = |percent: &str| {
+        route(&format!(
+            "mirror = {{ service = \"shadow\", percent = {percent} }}\ntimeout = \"20s\"\n\
+             rewrite = {{ path_prefix = {{ from = \"/old\", to = \"/new\" }} }}"
+        ))
+    };
+    let Some(stall) = Stall::open(&mirror("100")).await else { return };
+    let clusters = || async { stall.buyer.config_dump().await.to_string() };
+    let mirrors = "\"request_mirror_policies\"";
+    let ask = async |answer: &str| {
+        let before = (stall.store.requests(), stall.shadow.requests());
+        let answer = stall.get("/old/1", &[("x-answer", answer)]).await;
+        (before, answer)
+    };
+    let (before, answer) = ask("200").await;
+    // It is the store's answer that the caller has.
+    assert_eq!((answer.status.as_u16(), answer.header("x-app")), (200, Some("store")));
+    eventually("a copy", async || match stall.shadow.requests() - before.1 {
+        1 => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    assert_eq!(stall.store.requests() - before.0, 1);
+    // Nobody waits for a shadow.
+    let held = stall.shadow.hold().await;
+    let (before, answer) = ask("200").await;
+    expect(&answer, 200).unwrap();
+    eventually("the copy that is held", async || match stall.shadow.requests() - before.1 {
+        1 => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    drop(held);
+    // Some of them: neither all nor none.
+    stall.write(&mirror("50.0")).await;
+    eventually("some copies", async || {
+        let is_there = clusters().await.contains("\"numerator\":500000");
+        if is_there { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    let before = stall.buyer.sum(r"^cluster\.default/shadow\|14001\.upstream_rq_total$").await;
+    for _ in 0..100 {
+        expect(&stall.get("/old/1", &[]).await, 200).unwrap();
+    }
+    let copies =
+        stall.buyer.sum(r"^cluster\.default/shadow\|14001\.upstream_rq_total$").await - before;
+    assert!((5..=95).contains(&copies), "{copies} of 100");
+    // Who may call it no more sends it none: the copies end with the cluster, and nothing dangles.
+    stall.write(&mirror("100")).await;
+    stall.mesh.remove_policy("targets.toml");
+    eventually("no more copies", async || {
+        let dump = clusters().await;
+        let left = [mirrors, "\"default/shadow|14001\""].map(|text| dump.contains(text));
+        if left == [false; 2] { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+    let before = stall.shadow.requests();
+    for _ in 0..5 {
+        expect(&stall.get("/old/1", &[]).await, 200).unwrap();
+    }
+    assert_eq!(stall.shadow.requests(), before);
+    let told = stall.explain("/old/1").await;
+    assert!(told.contains("but not of this caller: it may not call default/shadow"), "{told}");
+    // And again.
+    stall.mesh.write_policy("targets.toml", SHADOWED);
+    eventually("copies again", async || {
+        let before = stall.shadow.requests();
+        expect(&stall.get("/old/1", &[]).await, 200).map_err(|error| error.to_string())?;
+        if stall.shadow.requests() > before { Ok(()) } else { Err("none".to_owned()) }
+    })
+    .await;
+    stall.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_calls_says_his_time_and_retries_only_where_he_may() {
+    let of_search = |keys: &str| {
+        format!(
+            "[[http_route]]\nname = \"search\"\nservice = \"store\"\n\
+             matches = [{{ kind = \"HTTPRouteGroup\", name = \"store\", matches = [\"search\"] }}]\n{keys}\n"
+        )
+    };
+    let may = of_search("allow_override_headers = true");
+    let Some(stall) = Stall::open(&(route("retries = { num_retries = 0 }") + &may)).await else {
+        return;
+    };
+    let words = [
+        ("x-envoy-max-retries", "3"),
+        ("x-envoy-retry-on", "retriable-status-codes"),
+        ("x-envoy-retriable-status-codes", "503"),
+        ("x-envoy-upstream-rq-timeout-alt-response", "1"),
+        ("x-envoy-hedge-on-per-try-timeout", "true"),
+        ("x-envoy-force-trace", "true"),
+        ("x-ironmesh-override-max-retries", "5"),
+        ("x-ironmesh-override-other", "5"),
+        ("x-answer", "503"),
+    ];
+    let tries = async |path: &str, words: &[(&str, &str)]| {
+        let before = stall.store.requests();
+        let answer = stall.get(path, words).await;
+        let text = answer.text();
+        assert!(!text.contains("x-ironmesh-") && !text.contains("\"x-envoy-"), "{text}");
+        (stall.store.requests() - before, answer.status.as_u16())
+    };
+    assert_eq!(tries("/new/search", &words).await, (4, 503));
+    // Nor is what he cannot know of him obeyed.
+    assert_eq!(tries("/new/search", &words[3..]).await, (1, 503));
+    assert_eq!(tries("/new/1", &words).await, (1, 503));
+    let short = [("x-envoy-upstream-rq-timeout-ms", "50"), ("x-answer", "never")];
+    assert_eq!(tries("/new/search", &short).await, (1, 504));
+    // Nothing on the way holds him to that elsewhere.
+    stall.write(&(route("timeout = \"200ms\"\nretries = { num_retries = 0 }") + &may)).await;
+    // (A request that no sidecar ends in time would be waited for much longer.)
+    eventually("the store's own time", async || {
+        let dump = stall.buyer.config_dump().await.to_string();
+        if dump.contains("\"timeout\":\"0.200s\"") { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    assert_eq!(tries("/new/1", &short[1..]).await, (1, 504));
+    let long = [
+        ("x-envoy-upstream-rq-timeout-ms", "60000"),
+        ("x-envoy-max-retries", "2"),
+        ("x-answer", "never"),
+    ];
+    assert_eq!(tries("/new/1", &long).await, (1, 504));
+    let each = [
+        ("x-envoy-upstream-rq-timeout-ms", "60000"),
+        ("x-envoy-upstream-rq-per-try-timeout-ms", "50"),
+        ("x-envoy-retry-on", "gateway-error"),
+        ("x-envoy-max-retries", "2"),
+        ("x-answer", "never"),
+    ];
+    assert_eq!(tries("/new/search", &each).await, (3, 504));
+    // Withdrawn, without a connection that ends.
+    let mut connection = Http1Connection::connect(stall.buyer.socket(14001)).await.unwrap();
+    let mut ask = async || {
+        let before = stall.store.requests();
+        let headers = [&[("host", "store")], &words[..]].concat();
+        connection.request(Method::GET, "/new/search", &headers).await.unwrap();
+        stall.store.requests() - before
+    };
+    assert_eq!(ask().await, 4);
+    stall
+        .write(
+            &(route("retries = { num_retries = 0 }")
+                + &of_search("allow_override_headers = false")),
+        )
+        .await;
+    eventually("what he says to be nothing", async || match ask().await {
+        1 => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    assert!(!connection.is_closed());
+    stall.assert_calm().await;
+}
