@@ -9,6 +9,7 @@ mod ageing;
 mod audit;
 mod authorization;
 mod bookstore;
+mod composition;
 mod egress;
 mod endpoints;
 mod external;

@@ -147,7 +147,10 @@ fn way_in(verdict: &InwardVerdict, way: &WayInward) -> Vec<String> {
 fn headline(who: &str, what: &str, answer: &Answer) -> String {
     match answer {
         Answer::Allowed | Answer::InPart => format!("allowed: {who} may {what}\n"),
-        Answer::Denied | Answer::Nowhere => format!("denied: {who} may not {what}\n"),
+        // (HTTP routes, which redirect, are about calls of the mesh alone.)
+        Answer::Denied | Answer::Nowhere | Answer::Redirected(_) => {
+            format!("denied: {who} may not {what}\n")
+        }
         Answer::Rejected(reason) => format!("denied: {who} may not {what}: {reason}: 400\n"),
     }
 }
