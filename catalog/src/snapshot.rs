@@ -345,7 +345,7 @@ impl Snapshot {
         Judge {
             service,
             is_drained: service.drained || whole.is_some_and(|whole| whole.drained),
-            asks_consul: asked.is_some_and(|asked| asked.consul.is_some()),
+            asked,
             takes_plaintext: is_external || self.has_plaintext(service),
             in_front,
             revoked,
