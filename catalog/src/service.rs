@@ -455,7 +455,10 @@ impl fmt::Display for AzureQuery {
             [("subscription", &self.subscription), ("resource group", &self.resource_group)];
         let told = places.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
         let places = told.map(|(what, value)| format!(", {what} `{value}`"));
-        tags.chain(places).try_for_each(|part| f.write_str(&part))
+        let port = self.port.map(|port| format!(", port {port}"));
+        let family = (self.address_family != AddressFamily::default())
+            .then(|| format!(", by {}", self.address_family));
+        tags.chain(places).chain(port).chain(family).try_for_each(|part| f.write_str(&part))
     }
 }
 

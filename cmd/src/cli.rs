@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{HostUpstream, Provider, ProxyId, ServiceAccount, ServiceName, Upstream};
+use uuid::Uuid;
 
 use crate::explain::{self, Explained};
 
@@ -87,12 +88,15 @@ pub(crate) struct ServeArguments {
 pub(crate) enum AskedProvider {
     /// Consul
     Consul,
+    /// Azure
+    Azure,
 }
 
 impl AskedProvider {
     pub(crate) fn provider(self) -> Provider {
         match self {
             Self::Consul => Provider::Consul,
+            Self::Azure => Provider::Azure,
         }
     }
 }
@@ -328,6 +332,9 @@ pub(crate) struct BootstrapArguments {
     /// An address by which providers know its machine, where that is another: its own behind a NAT, say
     #[arg(long = "known-as", value_name = "IP", conflicts_with = "count")]
     pub(crate) known_as: Vec<IpAddr>,
+    /// The `vmId` of its machine in Azure, by which endpoints found there are tied to it
+    #[arg(long, value_name = "UUID", conflicts_with = "count")]
+    pub(crate) azure_vm_id: Option<Uuid>,
     /// The address on which its applications listen [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub(crate) app_address: Option<IpAddr>,

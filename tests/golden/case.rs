@@ -177,6 +177,7 @@ impl Written {
             id: self.id,
             mesh_address: self.mesh_address,
             addresses: Vec::new(),
+            machine: None,
             joined_at: Timestamp::UNIX_EPOCH,
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,
