@@ -9,7 +9,7 @@ use super::standing::{Absence, Standing, State};
 use crate::endpoint::{Endpoint, Provider};
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
-use crate::service::{Providers, Service};
+use crate::service::Service;
 
 /// What the endpoints of one service are judged by.
 #[derive(Debug)]
@@ -19,8 +19,10 @@ pub(super) struct Judge<'a> {
     pub(super) is_drained: bool,
     /// Whether endpoints that take no part are called in plaintext.
     pub(super) takes_plaintext: bool,
-    /// Whom policy asks for its endpoints; none where it asks nobody.
-    pub(super) asked: Option<&'a Providers>,
+    /// Whether policy asks Consul for its endpoints.
+    pub(super) asks_consul: bool,
+    /// Whether policy asks Azure for its endpoints.
+    pub(super) asks_azure: bool,
     /// The proxies that joined as the service; none of one outside of the mesh.
     pub(super) in_front: InFront,
     /// Those of them that were shut out.
@@ -89,9 +91,8 @@ impl Judge<'_> {
     pub(super) fn is_asked(&self, provider: Provider) -> bool {
         match provider {
             Provider::Static => true,
-            Provider::Consul | Provider::Azure => {
-                self.asked.is_some_and(|asked| asked.ask(provider))
-            }
+            Provider::Consul => self.asks_consul,
+            Provider::Azure => self.asks_azure,
             // One that is known by its proxy alone may have an application that nobody else reaches.
             Provider::Registered => false,
         }
