@@ -15,6 +15,8 @@ use ironmesh_catalog::{
     ServiceName,
 };
 
+pub mod azure;
+mod backoff;
 mod combine;
 pub mod consul;
 mod findings;
