@@ -54,6 +54,9 @@ pub(crate) enum Command {
     /// Work on proxies
     #[command(subcommand)]
     Proxy(ProxyCommand),
+    /// Try endpoints providers
+    #[command(subcommand)]
+    Provider(ProviderCommand),
     /// Tell where the endpoints of services are, and whether they are called; if not, why not
     Endpoints(EndpointsArguments),
     /// Tell what a code of findings means, such as IM0101, and what to do
@@ -99,6 +102,35 @@ impl AskedProvider {
             Self::Azure => Provider::Azure,
         }
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProviderCommand {
+    /// Try Azure
+    #[command(subcommand)]
+    Azure(AzureCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AzureCommand {
+    /// Ask Azure once what policy asks it, and tell each call, its answer, and the endpoints that come of it
+    ///
+    /// Nothing is changed anywhere, and no control plane is needed.
+    /// Exits with 0 if all was answered, with 1 if something was not, and with 3 if the settings or the policy
+    /// would be refused.
+    Test(AzureTestArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AzureTestArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The policy folder, in place of the one in the settings; one file of it is enough
+    #[arg(long, value_name = "PATH")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Ask what this service asks, and no other; may be given several times
+    #[arg(long = "service", value_name = "NS/NAME")]
+    pub(crate) services: Vec<ServiceName>,
 }
 
 #[derive(Debug, Args)]
