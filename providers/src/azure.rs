@@ -1,7 +1,7 @@
 //! Azure: the machines of scale sets, and those with tags, are endpoints.
 //!
-//! One task asks for lists, each for all services that need it (`lists`), and puts together what services are
-//! to know (`board`). How Azure is asked and believed, and why, is in docs/decisions/0040.
+//! One task asks for lists (`collector`), each for all services that need it (`lists`), as often as it may
+//! (`poll`), and puts together what services are to know (`board`). How Azure is asked and believed, and why, is in docs/decisions/0040.
 //!
 //! It never decides that endpoints are gone because nobody answers: what was known stays, and is stale.
 
@@ -14,13 +14,30 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{EndpointsProvider, Sightings};
 
+mod arm;
+mod board;
+mod collector;
+mod endpoint;
 mod error;
+mod held;
+mod http;
+mod id;
+mod lists;
+mod machines;
 mod options;
+mod places;
+mod poll;
+mod refusal;
 mod survey;
+mod token;
+mod wire;
 
 pub use error::AzureError;
 pub use options::{AzureCloud, AzureCredential, AzureOptions};
 pub use survey::{Call, MissingRight, Survey, survey};
+
+use arm::Arm;
+use collector::Collector;
 
 /// The Azure provider. All that it runs ends when it is dropped.
 #[derive(Debug)]
@@ -48,15 +65,21 @@ impl Azure {
         clock: fn() -> Timestamp,
         turn: watch::Receiver<bool>,
     ) -> Result<Self, AzureError> {
+        let arm = Arc::new(Arm::new(&options, clock, false)?);
         let specification = watch::Sender::new(Arc::default());
         let taken = watch::Sender::new(Sightings::default());
         let told = watch::Sender::new(Sightings::default());
         let sightings = told.subscribe();
-        let task = tokio::spawn(async move {
-            let _ = (options, clock, turn, told);
-            std::future::pending::<()>().await;
-        });
-        let task = AbortOnDropHandle::new(task);
+        let collector = Collector {
+            options,
+            clock,
+            arm,
+            specification: specification.subscribe(),
+            turn,
+            taken: taken.subscribe(),
+            told,
+        };
+        let task = AbortOnDropHandle::new(tokio::spawn(collector.run()));
         Ok(Self { specification, taken, sightings, _task: task })
     }
 

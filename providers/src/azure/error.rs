@@ -79,9 +79,6 @@ pub(super) enum RequestError {
         "the next page is said to be at `{0}`, which is another host: it is not asked, and the token stays here"
     )]
     Foreign(String),
-    /// What is asked for makes no question.
-    #[error("{0}")]
-    Question(String),
 }
 
 impl RequestError {

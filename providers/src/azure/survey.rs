@@ -1,13 +1,16 @@
 //! A look at Azure that changes nothing: which calls are made, what is answered, and what endpoints come of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ironmesh_catalog::{AzureQuery, ServiceName};
 use jiff::Timestamp;
 
+use super::arm::Arm;
+use super::collector::with_defaults;
 use super::error::AzureError;
 use super::options::AzureOptions;
+use super::poll::Poll;
 use crate::Sightings;
 
 /// What a look has found.
@@ -55,6 +58,19 @@ pub async fn survey(
     services: BTreeMap<ServiceName, Vec<AzureQuery>>,
     clock: fn() -> Timestamp,
 ) -> Result<Survey, AzureError> {
-    let _ = (options, services, clock);
-    Ok(Survey::default())
+    let arm = Arm::new(&options, clock, true)?;
+    let mut poll = Poll::new(&options);
+    let asked = services.iter().map(|(name, asked)| (name.clone(), with_defaults(asked, &options)));
+    poll.follow(asked.collect(), clock());
+    let mut seen = BTreeSet::new();
+    while let Some((list, may_be_of_graph)) = poll.next() {
+        // What has failed, or is asked for again, is for who follows.
+        if !seen.insert(list.clone()) {
+            continue;
+        }
+        let answer = list.ask(&arm, options.resource_graph && may_be_of_graph).await;
+        poll.take(&list, answer, false, clock());
+    }
+    let sightings = poll.news().unwrap_or_default();
+    Ok(Survey { calls: arm.http.noted(), sightings })
 }
