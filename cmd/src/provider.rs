@@ -114,6 +114,7 @@ pub(crate) fn azure_options(settings: &AzureSettings) -> AzureOptions {
         },
         ca,
         interval: settings.interval,
+        reads_per_hour: settings.reads_per_hour,
         resource_graph: settings.resource_graph,
         metadata,
         ..AzureOptions::default()

@@ -347,6 +347,20 @@ fn a_record_of_before_there_were_revocations_is_read_and_removed_ones_are_gone()
 }
 
 #[test]
+fn a_join_record_of_an_older_version_names_no_machine_and_a_newer_one_keeps_it() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    let mut newer = record(1);
+    newer.machine = Some(Uuid::from_u128(7));
+    store.put_join_records(std::slice::from_ref(&newer)).unwrap();
+    assert_eq!(store.join_records().unwrap(), std::slice::from_ref(&newer));
+    // As it was written before there were machines.
+    let older = serde_json::to_value(record(1)).unwrap();
+    assert_eq!(older.get("machine"), None);
+    assert_eq!(serde_json::from_value::<JoinRecord>(older).unwrap(), record(1));
+}
+
+#[test]
 fn the_endpoints_of_services_are_kept_and_dropped_and_an_older_state_has_none() {
     let state = State::new();
     let kept = |last: u8, service: &str| KeptEndpoints {

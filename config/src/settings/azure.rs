@@ -26,6 +26,9 @@ pub struct AzureSettings {
     pub credential: AzureCredential,
     /// How long after an answer it is asked again, a tenth more or less.
     pub interval: Duration,
+    /// So many calls an hour are made while nothing changes, at most: where there are many lists, each is asked
+    /// for less often.
+    pub reads_per_hour: u32,
     /// Whether virtual machines are looked for by Azure Resource Graph, which takes fewer calls and is some
     /// seconds late.
     pub resource_graph: bool,
@@ -98,6 +101,8 @@ impl Default for AzureSettings {
             cloud: AzureCloud::Public,
             credential: AzureCredential::ManagedIdentity { client_id: None },
             interval: Duration::from_secs(30),
+            // A twelfth of what Azure takes of one who asks, in a subscription.
+            reads_per_hour: 1000,
             resource_graph: false,
         }
     }
@@ -184,9 +189,11 @@ fn read_table(value: Value<'_>) -> Result<AzureSettings, Told> {
         let (tenant, client_id, secret_file) = (tenant?, client_id?, secret_file?);
         Ok(AzureCredential::ClientSecret { tenant, client_id, secret_file })
     });
-    // What is asked more often finds nothing sooner, and takes of what all in the subscription may ask.
-    let range = Duration::from_secs(10)..=Duration::from_secs(60 * 60);
+    let range = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
     let interval = table.optional("interval", |value| duration::read(value, &range));
+    // Azure takes no more than the second of anybody.
+    let reads_per_hour =
+        table.optional("reads_per_hour", |value| value.integer(codes::INVALID_VALUE, 100..=12_000));
     let resource_graph = table.optional("resource_graph", Value::boolean);
     table.finish();
     let credentials = [managed?, workload?, secret?];
@@ -204,6 +211,7 @@ fn read_table(value: Value<'_>) -> Result<AzureSettings, Told> {
         cloud: cloud?.unwrap_or(default.cloud),
         credential: credential.unwrap_or(default.credential),
         interval: interval?.unwrap_or(default.interval),
+        reads_per_hour: reads_per_hour?.unwrap_or(default.reads_per_hour),
         resource_graph: resource_graph?.unwrap_or(default.resource_graph),
     })
 }

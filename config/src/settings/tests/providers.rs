@@ -124,7 +124,7 @@ fn all_that_settings_say_of_azure_is_read() {
     let guid = || GUID.into();
     let all = settings(&format!(
         "[azure]\nsubscription = \"{GUID}\"\nresource_group = \"Shop\"\ninterval = \"1m\"\n\
-         resource_graph = true\ncloud = \"us_government\"\nmanaged_identity.client_id = \"{GUID}\""
+         resource_graph = true\nreads_per_hour = 12000\ncloud = \"us_government\"\nmanaged_identity.client_id = \"{GUID}\""
     ));
     let expected = AzureSettings {
         subscription: Some(guid()),
@@ -132,6 +132,7 @@ fn all_that_settings_say_of_azure_is_read() {
         cloud: AzureCloud::UsGovernment,
         credential: AzureCredential::ManagedIdentity { client_id: Some(guid()) },
         interval: Duration::from_secs(60),
+        reads_per_hour: 12_000,
         resource_graph: true,
     };
     assert_eq!(all.azure, expected);
@@ -197,8 +198,9 @@ fn what_does_not_fit_together_about_azure_is_told() {
             "cloud = { resource_manager = \"https://a\", login = \"https://a/adfs\" }",
             "`login` must be `https://host`",
         ),
-        ("interval = \"9s\"", "`interval` must be from 10s to 60m: `9s`"),
-        ("interval = \"2h\"", "`interval` must be from 10s to 60m: `2h`"),
+        ("interval = \"0s\"", "`interval` must be from 1s to 60m: `0s`"),
+        ("interval = \"2h\"", "`interval` must be from 1s to 60m: `2h`"),
+        ("reads_per_hour = 1", "`reads_per_hour` must be from 100 to 12000"),
         ("resource_graph = 1", "`resource_graph` must be `true` or `false`"),
         ("managed_identity = { client_id = \"me\" }", "`client_id` must be the GUID of a managed"),
         ("[azure.client_secret]\nsecret_file = \"x\"\nclient_id = \"y\"", "`client_id` must be"),
