@@ -62,9 +62,11 @@ impl Shop {
         let mut mesh = Mesh::prepare(&settings(&azure), &programs, &[("policy.toml", POLICY)]);
         azure.change(|world| {
             world.scale_sets.insert("web".to_owned(), ScaleSet::default());
-            world.machines.extend(MACHINES.map(|(name, host)| {
-                Machine::of("web", name, &known_as(&mesh, host).to_string())
-            }));
+            world.machines.extend(
+                MACHINES.map(|(name, host)| {
+                    Machine::of("web", name, &known_as(&mesh, host).to_string())
+                }),
+            );
         });
         mesh.restart_control_plane().await;
         let (mut apps, mut sidecars) = (Vec::new(), Vec::new());
@@ -106,7 +108,8 @@ impl Shop {
             let findings = self.mesh.readyz().await["findings"].clone();
             let is_it = |finding: &Value| {
                 let message = finding["message"].as_str().unwrap_or_default();
-                finding["code"].as_str().is_some_and(|of| of.starts_with(code)) && message.contains(words)
+                finding["code"].as_str().is_some_and(|of| of.starts_with(code))
+                    && message.contains(words)
             };
             let all = findings.as_array().unwrap();
             if all.iter().any(is_it) { Ok(()) } else { Err(findings.to_string()) }
@@ -138,7 +141,11 @@ impl Shop {
     /// Where the buyer's Envoy calls healthy ones.
     async fn called(&self) -> Vec<String> {
         let text = self.buyer.admin_get("/clusters").await.text();
-        MACHINES.iter().map(|(_, host)| line(&self.mesh, *host)).filter(|line| text.contains(line)).collect()
+        MACHINES
+            .iter()
+            .map(|(_, host)| line(&self.mesh, *host))
+            .filter(|line| text.contains(line))
+            .collect()
     }
 
     /// Fails the test unless all went on in all that has been.
