@@ -39,7 +39,6 @@ pub(super) struct Poll {
     plans: BTreeMap<List, Plan>,
     /// Who needs which list.
     needed: BTreeMap<List, BTreeSet<ServiceName>>,
-    general: Option<Stale>,
 }
 
 /// When a list is to be asked for.
@@ -66,7 +65,6 @@ impl Poll {
             lists: Lists::default(),
             plans: BTreeMap::new(),
             needed: BTreeMap::new(),
-            general: None,
         }
     }
 
@@ -89,7 +87,6 @@ impl Poll {
         self.lists = Lists::default();
         self.plans.clear();
         self.needed.clear();
-        self.general = None;
     }
 
     /// Plans the lists that are needed now, and forgets the others.
@@ -141,13 +138,10 @@ impl Poll {
             return;
         }
         match answer {
-            Ok(fetched) => {
-                self.general = None;
-                self.answered(list, fetched, is_slow);
-            }
+            Ok(fetched) => self.answered(list, fetched, is_slow),
             Err(error) => self.failed(list, &error, now),
         }
-        self.board.stale(self.general.clone());
+        self.board.stale(self.lists.general());
         let concerned = self.needed.get(list).cloned().unwrap_or_default();
         // Of which scale sets there are it follows what else is to be asked.
         if matches!(list, List::ScaleSets(_)) {
@@ -221,17 +215,16 @@ impl Poll {
         if held.trouble.is_none() {
             tracing::warn!(?list, "Azure gives no answer: {reason}");
         }
-        // That it is left alone for a while is not why.
-        let is_silence = matches!(error, RequestError::Throttled(_));
         let before = held.trouble.take();
+        // That it is left alone for a while is not why.
+        let is_silence = matches!(error, RequestError::Throttled(_)) && before.is_some();
+        if !is_silence {
+            held.is_trouble_general = error.is_general();
+        }
         held.trouble = Some(match before {
             Some(before) if is_silence => before,
             before => Stale { since: before.map_or(at, |before| before.since), reason },
         });
-        if error.is_general() {
-            let since = self.general.as_ref().map_or(at, |stale| stale.since);
-            self.general = Some(Stale { since, reason: error.to_string() });
-        }
         // A scale set that is gone is gone from the list of them, if it is.
         if let Some(set) = list.scale_set().filter(|_| error.has_status(StatusCode::NOT_FOUND)) {
             let is_of_it = |scope: &List| matches!(scope, List::ScaleSets(scope) if *scope.subscription == *set.subscription());
