@@ -86,7 +86,7 @@ impl Watching {
     /// Waits until a service has exactly these endpoints, and all is well.
     pub(crate) async fn finds(&self, service: &str, addresses: &[&str]) -> Arc<Sighting> {
         self.has(&format!("{service} at {addresses:?}"), service, |found| {
-            at(found) == addresses.iter().map(|&one| one.to_owned()).collect()
+            at(found) == addresses.iter().map(|&one| one.to_owned()).collect::<BTreeSet<_>>()
                 && found.stale.is_none()
                 && found.is_confirmed
         })

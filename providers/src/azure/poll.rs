@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::board::Board;
 use super::error::RequestError;
-use super::held::{Held, Lists, is_off, needed};
+use super::held::{Lists, is_off, needed};
 use super::id::ResourceId;
 use super::lists::{Contents, Fetched, List};
 use super::options::AzureOptions;
@@ -24,9 +24,6 @@ const INTERFACES: Duration = Duration::from_secs(600);
 const RAREST: Duration = Duration::from_secs(600);
 /// How much less often where little is left of what Azure lets one ask.
 const SLOWER: u32 = 4;
-/// Of a list of machines in which those are missing who were there, how soon it is asked for again, in
-/// multiples of the shortest wait.
-const DOUBT: u32 = 1;
 
 /// All that is known, and what is to be asked.
 #[derive(Debug)]
@@ -95,7 +92,7 @@ impl Poll {
         self.plans.retain(|list, _| self.needed.contains_key(list));
         self.lists.0.retain(|list, _| self.needed.contains_key(list));
         for list in self.needed.keys() {
-            self.lists.0.entry(list.clone()).or_insert_with(Held::default);
+            self.lists.0.entry(list.clone()).or_default();
             self.plans.entry(list.clone()).or_insert_with(|| Plan {
                 due: Instant::now(),
                 is_running: false,
@@ -174,7 +171,7 @@ impl Poll {
                 let before = held.contents.as_deref();
                 if before.is_some_and(|before| contents.lacks_some_of(before)) {
                     plan.doubted = Some(contents);
-                    plan.due = now + self.retry * DOUBT;
+                    plan.due = now + self.retry;
                     return;
                 }
                 contents
