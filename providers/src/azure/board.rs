@@ -37,6 +37,8 @@ struct Part {
     is_answered: bool,
     /// Whether something was not asked for yet.
     is_open: bool,
+    /// Whether something was asked for, and nothing was ever answered to that.
+    is_partial: bool,
     stale: Vec<Stale>,
 }
 
@@ -120,11 +122,19 @@ impl Board {
             return;
         }
         let is_confirmed = parts.iter().all(|part| part.is_confirmed && part.is_answered);
+        let is_partial = parts.iter().any(|part| part.is_partial || !part.is_answered);
         let mut problems = Vec::new();
         let mut found = Vec::new();
         for part in parts {
             problems.extend(part.problems);
             found.extend(part.endpoints);
+        }
+        // What was known of those of whom nothing is heard since we began stays.
+        if is_partial {
+            let is_found: BTreeSet<_> =
+                found.iter().map(|one| (one.instance.clone(), one.port)).collect();
+            let is_lost = |one: &&Endpoint| !is_found.contains(&(one.instance.clone(), one.port));
+            found.extend(known.iter().filter(is_lost).cloned());
         }
         let endpoints = distinct(found, &mut problems);
         problems.truncate(MAX_PROBLEMS);
@@ -176,13 +186,13 @@ fn part(question: &AzureQuery, lists: &Lists, before: &[Endpoint], now: Timestam
         AzureMachines::ScaleSet(name) => {
             part.look(lists, &List::ScaleSets(scope.clone()));
             let Some(sets) = lists.scale_sets(&scope) else { return part };
-            part.is_answered = true;
             part.unreadable_sets(sets, name.as_deref());
             let mut has_some = false;
             for set in matching(sets, question) {
                 has_some = true;
                 part.of_set(set, question, lists, before);
             }
+            part.is_answered |= !has_some;
             if let (false, Some(name)) = (has_some, name) {
                 part.problems.push(no_set(name, sets, &scope));
             }
@@ -241,15 +251,10 @@ impl Part {
         self.look(lists, &interfaces);
         let answers = (lists.machines(&list), lists.interfaces(&interfaces));
         let (Some(machines), Some(interfaces)) = answers else {
-            // Nothing was ever known of this one, or it was before we began.
-            let start = set.id.short() + "/";
-            let is_of_it = |one: &&Endpoint| {
-                one.port == question.port
-                    && one.instance.as_ref().is_some_and(|instance| instance.starts_with(&start))
-            };
-            self.endpoints.extend(before.iter().filter(is_of_it).cloned());
+            self.is_partial = true;
             return;
         };
+        self.is_answered = true;
         // Resource Graph shows what one may read, and a scale set that has machines shows some.
         let is_of_graph = lists.0.get(&list).is_some_and(|held| held.is_of_graph);
         if machines.good.is_empty() && (set.capacity > 0 || is_of_graph) {

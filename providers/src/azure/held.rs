@@ -18,6 +18,8 @@ pub(super) struct Held {
     pub(super) contents: Option<Arc<Contents>>,
     /// Since when and why there is no newer answer.
     pub(super) trouble: Option<Stale>,
+    /// Whether that concerns whoever is asked, and not what is asked.
+    pub(super) is_trouble_general: bool,
     /// Whether it is of Resource Graph.
     pub(super) is_of_graph: bool,
 }
@@ -53,6 +55,19 @@ impl Lists {
             Contents::Interfaces(interfaces) => Some(interfaces),
             _ => None,
         }
+    }
+
+    /// Since when and why nobody can be asked, if so it is for all lists that were asked for.
+    pub(super) fn general(&self) -> Option<Stale> {
+        let mut troubles = Vec::new();
+        for held in self.0.values() {
+            match &held.trouble {
+                Some(trouble) if held.is_trouble_general => troubles.push(trouble),
+                None if held.contents.is_none() => {}
+                _ => return None,
+            }
+        }
+        troubles.into_iter().min_by_key(|trouble| trouble.since).cloned()
     }
 
     fn contents(&self, list: &List) -> Option<&Contents> {

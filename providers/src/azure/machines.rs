@@ -174,8 +174,9 @@ impl State {
 
     /// Of a row of Resource Graph.
     pub(super) fn of_row(wire: wire::PowerRow) -> Result<(ResourceId, Self), String> {
-        let power = wire.power.as_deref().and_then(|code| word(code, "powerstate/"));
-        Ok((id(&wire.id)?, Self { power, ..Self::default() }))
+        let wire::PowerRow { id: told, power } = wire;
+        let power = power.and_then(|code| word(&code, "powerstate/"));
+        Ok((id(&told)?, Self { power, ..Self::default() }))
     }
 }
 

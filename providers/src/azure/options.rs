@@ -31,8 +31,8 @@ pub struct AzureOptions {
     /// How long is waited after a fault before the same is asked again, the first time; other waits are
     /// multiples of it. Shorter than a second is for tests.
     pub retry: Duration,
-    /// Where the metadata service of the machine is. Another one than `http://169.254.169.254` must be on this
-    /// machine.
+    /// Where the metadata service of the machine is; `http://169.254.169.254` where it is left out. By plain
+    /// HTTP it must be on this machine or its link.
     pub metadata: Option<String>,
 }
 

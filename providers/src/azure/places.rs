@@ -32,10 +32,8 @@ impl Places {
             }
             AzureCloud::Custom { resource_manager, login } => (&**resource_manager, &**login),
         };
-        let metadata = match options.metadata.as_deref() {
-            None => url("metadata", METADATA, |url| url.as_str().starts_with(METADATA))?,
-            Some(other) => url("metadata", other, is_on_this_machine)?,
-        };
+        let metadata = options.metadata.as_deref().unwrap_or(METADATA);
+        let metadata = url("metadata", metadata, |url| url.scheme() == "https" || is_near(url))?;
         Ok(Self {
             resource_manager: url("resource_manager", resource_manager, is_private)?,
             login: url("login", login, is_private)?,
@@ -81,11 +79,20 @@ fn is_private(url: &Url) -> bool {
     url.scheme() == "https" || is_on_this_machine(url)
 }
 
-/// Whether it is plain HTTP that leaves the machine never.
+/// Whether it is plain HTTP that never leaves the machine.
 fn is_on_this_machine(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    url.scheme() == "http" && host.parse().is_ok_and(|host: IpAddr| host.is_loopback())
+    url.scheme() == "http" && host(url).is_some_and(|host| host.is_loopback())
+}
+
+/// Whether it is plain HTTP that leaves the machine no further than to whom it runs on.
+fn is_near(url: &Url) -> bool {
+    let is_link_local = |host| matches!(host, IpAddr::V4(host) if host.is_link_local());
+    is_on_this_machine(url) || (url.scheme() == "http" && host(url).is_some_and(is_link_local))
+}
+
+fn host(url: &Url) -> Option<IpAddr> {
+    let host = url.host_str()?;
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
 #[cfg(test)]
@@ -137,7 +144,9 @@ mod tests {
         let metadata = |url: &str| {
             Places::new(&AzureOptions { metadata: Some(url.to_owned()), ..AzureOptions::default() })
         };
-        metadata("http://127.0.0.1:40342").unwrap();
+        for good in ["http://127.0.0.1:40342", "http://169.254.1.1", "https://arc.example.com"] {
+            metadata(good).unwrap();
+        }
         metadata("http://192.0.2.1").unwrap_err();
     }
 }

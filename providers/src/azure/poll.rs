@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::board::Board;
 use super::error::RequestError;
-use super::held::{Held, Lists, is_off, needed};
+use super::held::{Lists, is_off, needed};
 use super::id::ResourceId;
 use super::lists::{Contents, Fetched, List};
 use super::options::AzureOptions;
@@ -24,9 +24,6 @@ const INTERFACES: Duration = Duration::from_secs(600);
 const RAREST: Duration = Duration::from_secs(600);
 /// How much less often where little is left of what Azure lets one ask.
 const SLOWER: u32 = 4;
-/// Of a list of machines in which those are missing who were there, how soon it is asked for again, in
-/// multiples of the shortest wait.
-const DOUBT: u32 = 1;
 
 /// All that is known, and what is to be asked.
 #[derive(Debug)]
@@ -39,7 +36,6 @@ pub(super) struct Poll {
     plans: BTreeMap<List, Plan>,
     /// Who needs which list.
     needed: BTreeMap<List, BTreeSet<ServiceName>>,
-    general: Option<Stale>,
 }
 
 /// When a list is to be asked for.
@@ -66,7 +62,6 @@ impl Poll {
             lists: Lists::default(),
             plans: BTreeMap::new(),
             needed: BTreeMap::new(),
-            general: None,
         }
     }
 
@@ -89,7 +84,6 @@ impl Poll {
         self.lists = Lists::default();
         self.plans.clear();
         self.needed.clear();
-        self.general = None;
     }
 
     /// Plans the lists that are needed now, and forgets the others.
@@ -98,7 +92,7 @@ impl Poll {
         self.plans.retain(|list, _| self.needed.contains_key(list));
         self.lists.0.retain(|list, _| self.needed.contains_key(list));
         for list in self.needed.keys() {
-            self.lists.0.entry(list.clone()).or_insert_with(Held::default);
+            self.lists.0.entry(list.clone()).or_default();
             self.plans.entry(list.clone()).or_insert_with(|| Plan {
                 due: Instant::now(),
                 is_running: false,
@@ -141,13 +135,10 @@ impl Poll {
             return;
         }
         match answer {
-            Ok(fetched) => {
-                self.general = None;
-                self.answered(list, fetched, is_slow);
-            }
+            Ok(fetched) => self.answered(list, fetched, is_slow),
             Err(error) => self.failed(list, &error, now),
         }
-        self.board.stale(self.general.clone());
+        self.board.stale(self.lists.general());
         let concerned = self.needed.get(list).cloned().unwrap_or_default();
         // Of which scale sets there are it follows what else is to be asked.
         if matches!(list, List::ScaleSets(_)) {
@@ -180,7 +171,7 @@ impl Poll {
                 let before = held.contents.as_deref();
                 if before.is_some_and(|before| contents.lacks_some_of(before)) {
                     plan.doubted = Some(contents);
-                    plan.due = now + self.retry * DOUBT;
+                    plan.due = now + self.retry;
                     return;
                 }
                 contents
@@ -221,17 +212,16 @@ impl Poll {
         if held.trouble.is_none() {
             tracing::warn!(?list, "Azure gives no answer: {reason}");
         }
-        // That it is left alone for a while is not why.
-        let is_silence = matches!(error, RequestError::Throttled(_));
         let before = held.trouble.take();
+        // That it is left alone for a while is not why.
+        let is_silence = matches!(error, RequestError::Throttled(_)) && before.is_some();
+        if !is_silence {
+            held.is_trouble_general = error.is_general();
+        }
         held.trouble = Some(match before {
             Some(before) if is_silence => before,
             before => Stale { since: before.map_or(at, |before| before.since), reason },
         });
-        if error.is_general() {
-            let since = self.general.as_ref().map_or(at, |stale| stale.since);
-            self.general = Some(Stale { since, reason: error.to_string() });
-        }
         // A scale set that is gone is gone from the list of them, if it is.
         if let Some(set) = list.scale_set().filter(|_| error.has_status(StatusCode::NOT_FOUND)) {
             let is_of_it = |scope: &List| matches!(scope, List::ScaleSets(scope) if *scope.subscription == *set.subscription());
