@@ -9,6 +9,7 @@ use ironmesh_catalog::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// Whether the control plane serves, and what it serves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -401,6 +402,10 @@ pub struct BootstrapRequest {
     /// [`MAX_KNOWN_AS`], and none for several proxies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_as: Vec<IpAddr>,
+    /// By which key providers know its machine, where they have one (in Azure, the `vmId`); none for several
+    /// proxies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Uuid>,
     /// The services that their applications call by local ports, to be checked.
     pub upstreams: Vec<Upstream>,
     /// The proxies, at least one and at most [`MAX_NEWCOMERS`].

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
@@ -23,6 +24,9 @@ pub struct Endpoint {
     pub weight: u32,
     /// The proxy in front of it, where the provider carries a key that tells.
     pub proxy: Option<ProxyId>,
+    /// The machine that it is on, where the provider has a key for it: of Azure, the `vmId`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Uuid>,
     /// What is said of it besides: the version that it runs, say.
     pub labels: Labels,
     /// What its provider says of its health.
@@ -51,6 +55,7 @@ impl Endpoint {
             port: None,
             weight: 1,
             proxy: None,
+            machine: None,
             labels: Labels::default(),
             health: Health::Healthy,
             locality: Locality::default(),
@@ -121,6 +126,8 @@ pub enum Provider {
     Static,
     /// Consul.
     Consul,
+    /// Azure: its scale sets and virtual machines.
+    Azure,
     /// A proxy that joined is an endpoint, with no provider at all.
     Registered,
 }
@@ -130,6 +137,7 @@ impl fmt::Display for Provider {
         f.write_str(match self {
             Self::Static => "static",
             Self::Consul => "consul",
+            Self::Azure => "azure",
             Self::Registered => "registered",
         })
     }

@@ -67,8 +67,8 @@ pub use proxy::{
     Proxy, ProxyId, ProxyStatement, Revocation, Upstream,
 };
 pub use service::{
-    ConsulQuery, EndpointSource, EscapedSlashes, External, Mode, Port, Protocol, Providers,
-    Resolution, Service, StaticEndpoint, Visibility,
+    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, EscapedSlashes,
+    External, Mode, Port, Protocol, Providers, Resolution, Service, StaticEndpoint, Visibility,
 };
 pub use snapshot::{Absence, Inputs, Mesh, Records, Snapshot, Standing, State, have_same_members};
 pub use specification::{MeshSpecification, PolicyRevision};

@@ -63,6 +63,9 @@ pub struct JoinRecord {
     /// By which addresses providers know its machine besides that of the mesh: its own behind a NAT, say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
+    /// By which key providers know its machine, where they have one: in Azure, the `vmId`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Uuid>,
     /// When it joined.
     pub joined_at: Timestamp,
     /// When its certificate ends.
@@ -251,6 +254,7 @@ mod tests {
             services: vec!["store".parse().unwrap()],
             mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
             addresses: Vec::new(),
+            machine: None,
             joined_at: joined,
             certificate_expires_at: after(1000),
             claimed_at: None,

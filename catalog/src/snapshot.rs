@@ -16,7 +16,7 @@ use imbl::ordmap::DiffItem;
 
 use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
-use crate::endpoint::{Application, Discovered, Endpoint, Labels, MeshEndpoint};
+use crate::endpoint::{Application, Discovered, Endpoint, Labels, MeshEndpoint, Provider};
 use crate::finding::Finding;
 use crate::grants::Grants;
 use crate::identity::TrustDomain;
@@ -342,10 +342,12 @@ impl Snapshot {
         };
         let whole = self.service(served);
         let asked = whole.and_then(|whole| whole.endpoints.providers());
+        let asks = |provider| asked.is_some_and(|asked| asked.ask(provider));
         Judge {
             service,
             is_drained: service.drained || whole.is_some_and(|whole| whole.drained),
-            asks_consul: asked.is_some_and(|asked| asked.consul.is_some()),
+            asks_consul: asks(Provider::Consul),
+            asks_azure: asks(Provider::Azure),
             takes_plaintext: is_external || self.has_plaintext(service),
             in_front,
             revoked,

@@ -9,6 +9,7 @@ use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{
     HostUpstream, OutsideAuthority, Provider, ProxyId, ServiceAccount, ServiceName, Upstream,
 };
+use uuid::Uuid;
 
 use crate::explain::{self, Explained};
 
@@ -55,6 +56,9 @@ pub(crate) enum Command {
     /// Work on proxies
     #[command(subcommand)]
     Proxy(ProxyCommand),
+    /// Try endpoints providers
+    #[command(subcommand)]
+    Provider(ProviderCommand),
     /// Tell where the endpoints of services are, and whether they are called; if not, why not
     Endpoints(EndpointsArguments),
     /// Tell what a code of findings means, such as IM0101, and what to do
@@ -89,14 +93,46 @@ pub(crate) struct ServeArguments {
 pub(crate) enum AskedProvider {
     /// Consul
     Consul,
+    /// Azure
+    Azure,
 }
 
 impl AskedProvider {
     pub(crate) fn provider(self) -> Provider {
         match self {
             Self::Consul => Provider::Consul,
+            Self::Azure => Provider::Azure,
         }
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProviderCommand {
+    /// Try Azure
+    #[command(subcommand)]
+    Azure(AzureCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AzureCommand {
+    /// Ask Azure once what policy asks it, and tell each call, its answer, and the endpoints that come of it
+    ///
+    /// Nothing is changed anywhere, and no control plane is needed.
+    /// Exits with 0 if all was answered, with 1 if something was not, and with 3 if the settings or the policy
+    /// would be refused.
+    Test(AzureTestArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AzureTestArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The policy folder, in place of the one in the settings; one file of it is enough
+    #[arg(long, value_name = "PATH")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Ask what this service asks, and no other; may be given several times
+    #[arg(long = "service", value_name = "NS/NAME")]
+    pub(crate) services: Vec<ServiceName>,
 }
 
 #[derive(Debug, Args)]
@@ -336,6 +372,9 @@ pub(crate) struct BootstrapArguments {
     /// An address by which providers know its machine, where that is another: its own behind a NAT, say
     #[arg(long = "known-as", value_name = "IP", conflicts_with = "count")]
     pub(crate) known_as: Vec<IpAddr>,
+    /// The `vmId` of its machine in Azure, by which endpoints found there are tied to it
+    #[arg(long, value_name = "UUID", conflicts_with = "count")]
+    pub(crate) azure_vm_id: Option<Uuid>,
     /// The address on which its applications listen [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub(crate) app_address: Option<IpAddr>,

@@ -11,6 +11,7 @@ mod explain;
 mod new_folder;
 mod places;
 mod policy;
+mod provider;
 mod proxy;
 mod serve;
 mod status;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, ProxyCommand};
+use cli::{AzureCommand, Cli, Command, ProviderCommand, ProxyCommand};
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -40,6 +41,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
         Command::Policy(command) => runtime.block_on(policy::run(command, cli.output)),
+        Command::Provider(ProviderCommand::Azure(AzureCommand::Test(arguments))) => {
+            runtime.block_on(provider::test_azure(&arguments, cli.output))
+        }
         Command::Endpoints(arguments) => {
             runtime.block_on(endpoints::endpoints(arguments, cli.output))
         }

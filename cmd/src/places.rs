@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ironmesh_config::{
-    ConsulSettings, Document, EtcdSettings, PolicyPlace, Settings, load_settings, render,
+    AzureCloud, AzureCredential, AzureSettings, ConsulSettings, Document, EtcdSettings,
+    PolicyPlace, Settings, load_settings, render,
 };
 
 use crate::cli::ConfigArgument;
@@ -20,7 +21,7 @@ const POLICY: &str = "/etc/ironmesh/policy";
 /// The settings, with all that they leave open filled in.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// The settings. (Of Consul, paths are below their file already.)
+    /// The settings. (Of Consul and Azure, paths are below their file already.)
     pub(crate) settings: Settings,
     /// The settings file.
     pub(crate) file: PathBuf,
@@ -59,7 +60,11 @@ impl Places {
             key_encryption_key: named(&settings.key_encryption_key)
                 .unwrap_or_else(|| state.join("kek")),
             state,
-            settings: Settings { consul: consul_below(&folder, &settings.consul), ..settings },
+            settings: Settings {
+                consul: consul_below(&folder, &settings.consul),
+                azure: azure_below(&folder, &settings.azure),
+                ..settings
+            },
             file: path.to_owned(),
             is_read,
         })
@@ -91,6 +96,24 @@ fn consul_below(folder: &Path, consul: &ConsulSettings) -> ConsulSettings {
         identity: consul.identity.as_ref().map(|(certificate, key)| (join(certificate), join(key))),
         ..consul.clone()
     }
+}
+
+/// The same settings, with files that are below `folder`.
+fn azure_below(folder: &Path, azure: &AzureSettings) -> AzureSettings {
+    let mut azure = azure.clone();
+    let file = match &mut azure.credential {
+        AzureCredential::ManagedIdentity { .. } => None,
+        AzureCredential::WorkloadIdentity { token_file: file, .. }
+        | AzureCredential::ClientSecret { secret_file: file, .. } => Some(file),
+    };
+    let ca = match &mut azure.cloud {
+        AzureCloud::Custom { ca, .. } => ca.as_mut(),
+        AzureCloud::Public | AzureCloud::UsGovernment | AzureCloud::China => None,
+    };
+    for path in file.into_iter().chain(ca) {
+        *path = folder.join(&*path);
+    }
+    azure
 }
 
 /// `/var/lib/ironmesh` for root, otherwise below the user's own state folder.

@@ -16,6 +16,7 @@ mod schema;
 use anyhow::bail;
 use ironmesh_config::{EtcdPolicy, PolicyPlace};
 
+pub(crate) use self::check::{refusal, tell};
 pub(crate) use self::explain::advice;
 use crate::cli::{ConfigArgument, Output, PolicyCommand};
 use crate::places::Places;

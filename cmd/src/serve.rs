@@ -90,7 +90,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let authority = Arc::new(Mutex::new(authority));
     let (policy_source, rollbacks, policy) = PolicySource::open(source, Arc::clone(&store)).await?;
     let hub = Arc::new(Hub::default());
-    let endpoints = endpoints_options(settings, &arguments.without)?;
+    let (endpoints, group) = endpoints_options(&places, &arguments.without)?;
     let (reconciler, outlook, acceptances) = Reconciler::new(
         mesh.clone(),
         settings,
@@ -124,6 +124,9 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register, audit));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
+    if let Some(group) = group {
+        tasks.spawn(group.run(shutdown.clone()));
+    }
     let (reads, all) = (Arc::clone(&control_plane), control_plane);
     tasks.spawn(until(shutdown.clone(), async { Ok(serve_reads(admin_listener, reads).await?) }));
     tasks.spawn(until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));

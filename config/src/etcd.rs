@@ -4,6 +4,8 @@
 //! <prefix>/current                  the push in force: a manifest
 //! <prefix>/pushes/<push>            the manifests of the last 20 pushes
 //! <prefix>/revisions/<push>/<n>     the documents of one push, in chunks; never changed
+//! <prefix>/turns/<what>             whose turn it is, of several control planes, under a lease
+//! <prefix>/turns/<what>/told        what that one has found, under the same lease
 //! ```
 //!
 //! etcd takes 128 operations and 1.5 MiB in one transaction, and a policy may be larger. So a push writes
@@ -23,6 +25,7 @@ mod follow;
 mod layout;
 mod push;
 mod read;
+mod turn;
 
 use std::time::Duration;
 
@@ -39,6 +42,7 @@ pub use error::EtcdError;
 pub use follow::EtcdFollower;
 pub use push::PushError;
 pub use read::Kept;
+pub use turn::{EtcdTurn, Looked};
 
 /// A policy that was pushed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,6 +16,7 @@ pub mod policy;
 pub mod schema;
 pub mod settings;
 
+mod azure;
 mod document;
 mod duration;
 mod findings;
@@ -27,7 +28,7 @@ mod table;
 mod yaml;
 
 pub use document::Document;
-pub use etcd::{EtcdError, EtcdFollower, EtcdPolicy, Kept, PushError, Pushed};
+pub use etcd::{EtcdError, EtcdFollower, EtcdPolicy, EtcdTurn, Kept, Looked, PushError, Pushed};
 pub use folder::{
     CommitError, Folder, FolderError, FolderWatch, WatchError, commit_of, load_folder, read_folder,
     watch_folder,
@@ -36,7 +37,7 @@ pub use import::{Imported, NotImported, Origin, Remark, import};
 pub use policy::{Loaded, Loader, load_documents};
 pub use render::render;
 pub use settings::{
-    Certificates, ConsulSettings, EndpointsSettings, EtcdSettings, Listen, LocalityKeys,
-    PolicyPlace, Settings, Xds, load_settings,
+    AzureCloud, AzureCredential, AzureSettings, Certificates, ConsulSettings, EndpointsSettings,
+    EtcdSettings, Listen, LocalityKeys, PolicyPlace, Settings, Xds, load_settings,
 };
 pub use suggest::closest;

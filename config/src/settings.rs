@@ -1,6 +1,7 @@
 //! The settings of the control plane, `ironmesh.toml`. Pure: text in, settings or findings out. What
 //! is left out has the defaults of docs/reference/settings.md.
 
+mod azure;
 mod consul;
 mod endpoints;
 mod policy;
@@ -21,6 +22,7 @@ use crate::duration;
 use crate::mode;
 use crate::table::{Reader, Table, Told, Value};
 
+pub use azure::{AzureCloud, AzureCredential, AzureSettings};
 pub use consul::{ConsulSettings, LocalityKeys};
 pub use endpoints::EndpointsSettings;
 pub use policy::{EtcdSettings, PolicyPlace};
@@ -54,6 +56,8 @@ pub struct Settings {
     pub xds: Xds,
     /// How Consul is asked for endpoints.
     pub consul: ConsulSettings,
+    /// How Azure is asked for endpoints.
+    pub azure: AzureSettings,
     /// What is believed of endpoints providers.
     pub endpoints: EndpointsSettings,
     /// How long a burst of changes settles after one was acted on. The first is acted on at once.
@@ -125,6 +129,7 @@ impl Default for Settings {
             certificates: Certificates::default(),
             xds: Xds::default(),
             consul: ConsulSettings::default(),
+            azure: AzureSettings::default(),
             endpoints: EndpointsSettings::default(),
             settle: Duration::from_millis(20),
         }
@@ -166,6 +171,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
     let certificates = table.optional("certificates", read_certificates);
     let xds = table.optional("xds", read_xds);
     let consul = table.optional("consul", consul::read);
+    let azure = table.optional("azure", azure::read);
     let endpoints = table.optional("endpoints", endpoints::read);
     let at_most_a_minute = Duration::ZERO..=Duration::from_secs(60);
     let settle = table.optional("settle", |value| duration::read(value, &at_most_a_minute));
@@ -185,6 +191,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
         certificates: certificates?.unwrap_or(default.certificates),
         xds: xds?.unwrap_or(default.xds),
         consul: consul?.unwrap_or(default.consul),
+        azure: azure?.unwrap_or(default.azure),
         endpoints: endpoints?.unwrap_or(default.endpoints),
         settle: settle?.unwrap_or(default.settle),
     })

@@ -2,8 +2,10 @@
 //! endpoint the one that comes first in [`Provider`] is right.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use ironmesh_catalog::{Endpoint, EndpointPlace, Provider};
+use ironmesh_catalog::{Endpoint, EndpointPlace, Provider, ProxyId};
+use uuid::Uuid;
 
 /// Two providers that say different things of the same endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,24 +25,21 @@ pub(crate) fn combine(
     found: impl IntoIterator<Item = Endpoint>,
     target: Option<u16>,
 ) -> (Vec<Endpoint>, Vec<Conflict>) {
+    let found: Vec<_> = found.into_iter().collect();
+    let joined = found.iter().filter(|one| one.provider == Provider::Registered);
+    let stated: BTreeSet<_> = joined.filter_map(|one| one.machine).collect();
     let mut taken: Vec<Endpoint> = Vec::new();
     let mut by_place: BTreeMap<EndpointPlace, usize> = BTreeMap::new();
     let mut conflicts = Vec::new();
-    // Behind which proxies others have found something: those that they name, and those at addresses of
-    // which they name none.
-    let (mut proxies, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    let mut known = Known::default();
     for endpoint in found {
         if endpoint.provider == Provider::Registered {
-            let is_known = endpoint.proxy.is_some_and(|proxy| proxies.contains(&proxy));
-            if !is_known && !addresses.contains(&endpoint.address) {
+            if !known.is_behind(&endpoint) {
                 taken.push(endpoint);
             }
             continue;
         }
-        match endpoint.proxy {
-            Some(proxy) => drop(proxies.insert(proxy)),
-            None => drop(addresses.insert(endpoint.address)),
-        }
+        known.add(&endpoint, &stated);
         let place = (endpoint.address, endpoint.port.or(target));
         match by_place.get(&place).and_then(|index| taken.get(*index)) {
             None => {
@@ -58,6 +57,44 @@ pub(crate) fn combine(
     (taken, conflicts)
 }
 
+/// Behind which proxies others have found something, by the rules by which these are in front of it.
+#[derive(Default)]
+struct Known {
+    /// The proxies that they name.
+    proxies: BTreeSet<ProxyId>,
+    /// The machines that they name, if a proxy has said that it is there.
+    machines: BTreeSet<Uuid>,
+    /// The addresses of what they name no proxy and no machine for.
+    addresses: BTreeSet<IpAddr>,
+    /// The addresses of machines that they name, where no proxy has said that it is there.
+    unstated: BTreeSet<IpAddr>,
+}
+
+impl Known {
+    /// Takes what another has found. `stated` are the machines on which proxies have said that they are.
+    fn add(&mut self, endpoint: &Endpoint, stated: &BTreeSet<Uuid>) {
+        match (endpoint.proxy, endpoint.machine) {
+            (Some(proxy), _) => drop(self.proxies.insert(proxy)),
+            (None, Some(machine)) if stated.contains(&machine) => {
+                self.machines.insert(machine);
+            }
+            (None, Some(_)) => drop(self.unstated.insert(endpoint.address)),
+            (None, None) => drop(self.addresses.insert(endpoint.address)),
+        }
+    }
+
+    /// Whether something was found behind the proxy that joined.
+    fn is_behind(&self, joined: &Endpoint) -> bool {
+        let is_there = match joined.machine {
+            Some(machine) => self.machines.contains(&machine),
+            None => self.unstated.contains(&joined.address),
+        };
+        is_there
+            || joined.proxy.is_some_and(|proxy| self.proxies.contains(&proxy))
+            || self.addresses.contains(&joined.address)
+    }
+}
+
 /// Whether both say the same of what they both speak of.
 fn agree(one: &Endpoint, other: &Endpoint) -> bool {
     (one.weight, one.health, &one.labels) == (other.weight, other.health, &other.labels)
@@ -66,10 +103,7 @@ fn agree(one: &Endpoint, other: &Endpoint) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
-    use ironmesh_catalog::{Health, ProxyId};
-    use uuid::Uuid;
+    use ironmesh_catalog::Health;
 
     use super::*;
 
@@ -107,5 +141,30 @@ mod tests {
         let (taken, conflicts) = combine(known.iter().chain(&proxies).cloned(), Some(8080));
         assert_eq!(taken, [known.as_slice(), &proxies[2..]].concat());
         assert_eq!(conflicts, []);
+    }
+
+    #[test]
+    fn a_proxy_that_joined_gives_way_to_the_machine_that_it_is_on() {
+        let machine = |number| Some(Uuid::from_u128(number));
+        let joined = |last, number| Endpoint {
+            proxy: Some(ProxyId(Uuid::from_u128(u128::from(last)))),
+            machine: number,
+            ..endpoint(Provider::Registered, last, None)
+        };
+        let found = |last, number| Endpoint {
+            machine: machine(number),
+            ..endpoint(Provider::Azure, last, Some(8080))
+        };
+        // It is on that machine, wherever this is; nobody has said that he is on the second, and who is at
+        // its address has not said where he is; who is at the address of the third is on another.
+        let known = [found(200, 1), found(2, 2), found(3, 3)];
+        let proxies =
+            [joined(1, machine(1)), joined(2, None), joined(3, machine(9)), joined(4, machine(3))];
+        let (taken, conflicts) = combine(known.iter().chain(&proxies).cloned(), Some(8080));
+        assert_eq!(taken, [known.as_slice(), &proxies[2..3]].concat());
+        assert_eq!(conflicts, []);
+        // Of the first machine somebody has said that he is there: who is at its address is another.
+        let (taken, _) = combine([found(1, 1), joined(1, None), joined(5, machine(1))], None);
+        assert_eq!(taken, [found(1, 1), joined(1, None)]);
     }
 }

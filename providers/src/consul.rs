@@ -18,7 +18,6 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{EndpointsProvider, Sightings};
 
 mod answer;
-mod backoff;
 mod blocking;
 mod board;
 mod client;

@@ -362,12 +362,12 @@ impl Guards {
 }
 
 /// The providers that are asked; the others say what we know ourselves.
-const ASKED: [Provider; 1] = [Provider::Consul];
+const ASKED: [Provider; 2] = [Provider::Consul, Provider::Azure];
 
 fn asks(service: &Service, provider: Provider) -> bool {
     let asked = service.endpoints.providers();
     asked.is_some_and(|asked| match provider {
-        Provider::Consul => asked.consul.is_some(),
+        Provider::Consul | Provider::Azure => asked.ask(provider),
         Provider::Static | Provider::Registered => false,
     })
 }

@@ -15,6 +15,8 @@ use ironmesh_catalog::{
     ServiceName,
 };
 
+pub mod azure;
+mod backoff;
 mod combine;
 pub mod consul;
 mod findings;
@@ -124,12 +126,17 @@ impl Discovery {
         asked: &Providers,
     ) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
         let mut found = fixed::endpoints(&asked.fixed);
-        match self.believed.0.get(&(Provider::Consul, service.name.clone())) {
-            // Whoever may register in Consul may tag an instance, and outside nobody asks who it is.
-            Some(_) if service.external.is_some() => {}
-            Some(believed) => found.extend(believed.iter().cloned()),
-            None if asked.consul.is_some() && found.is_empty() && !asked.registered => return None,
-            None => {}
+        let mut is_unknown = false;
+        for provider in [Provider::Consul, Provider::Azure] {
+            match self.believed.0.get(&(provider, service.name.clone())) {
+                // Whoever may register in Consul may tag an instance, and outside nobody asks who it is.
+                Some(_) if service.external.is_some() && provider == Provider::Consul => {}
+                Some(believed) => found.extend(believed.iter().cloned()),
+                None => is_unknown |= asked.ask(provider),
+            }
+        }
+        if is_unknown && found.is_empty() && !asked.registered {
+            return None;
         }
         if asked.registered {
             found.extend(self.registered.endpoints(&service.name));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use ironmesh_catalog::{Endpoint, MeshSpecification, Provider, ServiceName};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 /// An endpoints provider that asks somebody else: it is told of whom it is to know, and tells what it
@@ -45,7 +46,7 @@ pub struct Sightings {
 }
 
 /// What a provider has found for one service.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sighting {
     /// The endpoints, sorted by address and port. Shared with the sighting before where it says the same.
     pub endpoints: Arc<Vec<Endpoint>>,
@@ -63,7 +64,7 @@ pub struct Sighting {
 }
 
 /// A part of an answer that could not be used. What was known of it before stays.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// What the provider calls the endpoint, as far as it says.
     pub instance: String,
@@ -72,7 +73,7 @@ pub struct Problem {
 }
 
 /// That what is known is not what is, perhaps.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stale {
     /// Since when.
     pub since: Timestamp,

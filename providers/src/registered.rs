@@ -26,8 +26,8 @@ impl Registered {
             };
             // How far a proxy has come does not move its endpoints.
             let is_same_place = |(one, other): (&Arc<JoinRecord>, &Arc<JoinRecord>)| {
-                (&one.services, one.mesh_address.ip(), &one.labels)
-                    == (&other.services, other.mesh_address.ip(), &other.labels)
+                (&one.services, one.mesh_address.ip(), one.machine, &one.labels)
+                    == (&other.services, other.mesh_address.ip(), other.machine, &other.labels)
             };
             if before.zip(after).is_some_and(is_same_place) {
                 continue;
@@ -58,6 +58,7 @@ impl Registered {
         let proxies = self.by_service.get(service).into_iter().flatten();
         let endpoint = |record: &Arc<JoinRecord>| Endpoint {
             proxy: Some(record.id),
+            machine: record.machine,
             labels: record.labels.clone(),
             ..Endpoint::new(Provider::Registered, record.mesh_address.ip())
         };
@@ -77,6 +78,7 @@ mod tests {
             services: vec!["a".parse().unwrap(), "shop/b".parse().unwrap()],
             mesh_address: address.parse().unwrap(),
             addresses: Vec::new(),
+            machine: None,
             joined_at: "2026-01-01T00:00:00Z".parse().unwrap(),
             certificate_expires_at: "2027-01-01T00:00:00Z".parse().unwrap(),
             claimed_at: None,

@@ -72,6 +72,7 @@ fn record(id: u128) -> JoinRecord {
         id: ProxyId(Uuid::from_u128(id)),
         mesh_address: "[2001:db8::1]:15003".parse().unwrap(),
         addresses: Vec::new(),
+        machine: None,
         joined_at: "2026-11-21T07:00:00Z".parse().unwrap(),
         certificate_expires_at: "2027-11-21T07:00:00Z".parse().unwrap(),
         claimed_at: (id == 1).then_some(Timestamp::UNIX_EPOCH),
@@ -346,6 +347,20 @@ fn a_record_of_before_there_were_revocations_is_read_and_removed_ones_are_gone()
 }
 
 #[test]
+fn a_join_record_of_an_older_version_names_no_machine_and_a_newer_one_keeps_it() {
+    let state = State::new();
+    let store = state.open().unwrap();
+    let mut newer = record(1);
+    newer.machine = Some(Uuid::from_u128(7));
+    store.put_join_records(std::slice::from_ref(&newer)).unwrap();
+    assert_eq!(store.join_records().unwrap(), std::slice::from_ref(&newer));
+    // As it was written before there were machines.
+    let older = serde_json::to_value(record(1)).unwrap();
+    assert_eq!(older.get("machine"), None);
+    assert_eq!(serde_json::from_value::<JoinRecord>(older).unwrap(), record(1));
+}
+
+#[test]
 fn the_endpoints_of_services_are_kept_and_dropped_and_an_older_state_has_none() {
     let state = State::new();
     let kept = |last: u8, service: &str| KeptEndpoints {
@@ -366,9 +381,9 @@ fn the_endpoints_of_services_are_kept_and_dropped_and_an_older_state_has_none() 
         let gone = (Provider::Consul, "shop/b".parse().unwrap());
         store.keep_endpoints(std::slice::from_ref(&newer), &[gone]).unwrap();
         assert_eq!(store.kept_endpoints().unwrap().0, [newer]);
-        store.put(database::ENDPOINTS, "azure/shop/c", br#"{"provider":"azure"}"#).unwrap();
+        store.put(database::ENDPOINTS, "nomad/shop/c", br#"{"provider":"nomad"}"#).unwrap();
         let (kept, unreadable) = store.kept_endpoints().unwrap();
-        assert_eq!((kept.len(), unreadable), (1, vec!["azure/shop/c".to_owned()]));
+        assert_eq!((kept.len(), unreadable), (1, vec!["nomad/shop/c".to_owned()]));
         store.drop_table(database::ENDPOINTS);
     }
     let store = state.open().unwrap();

@@ -8,6 +8,7 @@
 )]
 
 mod audit;
+mod azure;
 mod bad_input;
 mod bench;
 mod bootstrap;

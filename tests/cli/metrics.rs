@@ -118,6 +118,7 @@ async fn every_family_is_described_and_has_a_sample_for_each_label() {
     labelled("ironmesh_xds_streams_closed", "reason", closed.into());
     // Nobody is asked by this policy.
     assert_eq!(samples["ironmesh_provider_stale{provider=\"consul\"}"], 0);
+    assert_eq!(samples["ironmesh_provider_stale{provider=\"azure\"}"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,4 +18,5 @@ mod place;
 mod pushes;
 mod races;
 mod relay;
+mod turns;
 mod whole;

@@ -111,6 +111,13 @@ impl Place {
         child
     }
 
+    /// What the admin port answers.
+    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let answer = get_once(self.loopback.socket(1, 15014), path, &[]).await?;
+        anyhow::ensure!(answer.status == 200, "{} {}", answer.status, answer.text());
+        Ok(answer.json())
+    }
+
     /// What `/readyz` says.
     pub(crate) async fn readyz(&self) -> Value {
         get_once(self.loopback.socket(1, 15014), "/readyz", &[]).await.unwrap().json()

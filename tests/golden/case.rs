@@ -17,6 +17,7 @@ use ironmesh_providers::{Believed, discover};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use jiff::Timestamp;
 use serde::Deserialize;
+use uuid::Uuid;
 
 use crate::certificates;
 
@@ -147,6 +148,7 @@ struct Written {
     id: ProxyId,
     services: Vec<ServiceName>,
     mesh_address: SocketAddr,
+    machine: Option<Uuid>,
     bind: Option<IpAddr>,
     app_address: Option<IpAddr>,
     #[serde(default)]
@@ -177,6 +179,7 @@ impl Written {
             id: self.id,
             mesh_address: self.mesh_address,
             addresses: Vec::new(),
+            machine: self.machine,
             joined_at: Timestamp::UNIX_EPOCH,
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,

@@ -56,6 +56,7 @@ fn proxy(number: u8, service: &str) -> Proxy {
         id: format!("00000000-0000-0000-0000-{number:012}").parse().unwrap(),
         mesh_address: SocketAddr::from(([10, 0, 0, number], 15003)),
         addresses: Vec::new(),
+        machine: None,
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,

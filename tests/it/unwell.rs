@@ -79,6 +79,7 @@ impl Customer {
             services: vec![name("customer")],
             mesh_address: loopback.socket(11, 15003),
             addresses: Vec::new(),
+            machine: None,
             joined_at: Timestamp::UNIX_EPOCH,
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,

@@ -21,6 +21,7 @@
 pub mod addresses;
 pub mod app;
 pub mod authority;
+pub mod azure;
 pub mod client;
 pub mod collector;
 pub mod consul;
@@ -39,6 +40,7 @@ pub mod xds;
 
 pub use addresses::Loopback;
 pub use app::App;
+pub use azure::FakeAzure;
 pub use client::{Http1Connection, Http2Connection, Response, get_once};
 pub use collector::Collector;
 pub use consul::Consul;

@@ -175,6 +175,10 @@ impl Mesh {
         if let Some(bind) = &bind {
             arguments.extend(["--bind", bind]);
         }
+        let machine = options.machine.map(|machine| machine.to_string());
+        if let Some(machine) = &machine {
+            arguments.extend(["--azure-vm-id", machine]);
+        }
         for upstream in &options.upstreams {
             arguments.extend(["--upstream", upstream]);
         }

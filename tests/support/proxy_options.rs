@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use uuid::Uuid;
+
 /// A proxy that is to join.
 #[derive(Debug, Clone)]
 pub struct ProxyOptions {
@@ -11,6 +13,7 @@ pub struct ProxyOptions {
     pub(crate) upstreams: Vec<String>,
     pub(crate) labels: Vec<String>,
     pub(crate) app_address: Option<IpAddr>,
+    pub(crate) machine: Option<Uuid>,
     pub(crate) drain_seconds: u32,
     pub(crate) sotw: bool,
     pub(crate) name_server: Option<SocketAddr>,
@@ -27,6 +30,7 @@ impl ProxyOptions {
             upstreams: Vec::new(),
             labels: Vec::new(),
             app_address: None,
+            machine: None,
             drain_seconds: 30,
             sotw: false,
             name_server: None,
@@ -58,6 +62,13 @@ impl ProxyOptions {
     #[must_use]
     pub fn label(mut self, label: &str) -> Self {
         self.labels.push(label.to_owned());
+        self
+    }
+
+    /// Says on which machine of Azure it is.
+    #[must_use]
+    pub fn machine(mut self, vm_id: Uuid) -> Self {
+        self.machine = Some(vm_id);
         self
     }
 

@@ -169,10 +169,11 @@ fn endpoints(old: &EndpointSource, new: &EndpointSource) -> Vec<String> {
 
 fn all(source: &EndpointSource) -> BTreeSet<String> {
     match source {
-        EndpointSource::Providers(Providers { registered, fixed, consul }) => {
+        EndpointSource::Providers(Providers { registered, fixed, consul, azure }) => {
             let joined = "endpoints that are the proxies that joined".to_owned();
             let asked = consul.iter().map(|query| format!("endpoints that are {query}"));
-            let all = registered.then_some(joined).into_iter().chain(asked);
+            let in_azure = azure.iter().map(|query| format!("endpoints that are {query}"));
+            let all = registered.then_some(joined).into_iter().chain(asked).chain(in_azure);
             all.chain(fixed.iter().map(listed)).collect()
         }
         EndpointSource::Hostname => ["endpoints that proxies look up".to_owned()].into(),

@@ -73,6 +73,7 @@ fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
         services: vec![service.parse().unwrap()],
         mesh_address: SocketAddr::new(endpoint(last, &[]).address, 15003),
         addresses: Vec::new(),
+        machine: None,
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,

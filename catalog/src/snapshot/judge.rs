@@ -21,6 +21,8 @@ pub(super) struct Judge<'a> {
     pub(super) takes_plaintext: bool,
     /// Whether policy asks Consul for its endpoints.
     pub(super) asks_consul: bool,
+    /// Whether policy asks Azure for its endpoints.
+    pub(super) asks_azure: bool,
     /// The proxies that joined as the service; none of one outside of the mesh.
     pub(super) in_front: InFront,
     /// Those of them that were shut out.
@@ -90,6 +92,7 @@ impl Judge<'_> {
         match provider {
             Provider::Static => true,
             Provider::Consul => self.asks_consul,
+            Provider::Azure => self.asks_azure,
             // One that is known by its proxy alone may have an application that nobody else reaches.
             Provider::Registered => false,
         }
@@ -184,7 +187,7 @@ impl Judge<'_> {
 fn is_withdrawn(endpoint: &Endpoint, record: &JoinRecord) -> bool {
     let nobody_looks = match endpoint.provider {
         Provider::Static | Provider::Registered => true,
-        Provider::Consul => false,
+        Provider::Consul | Provider::Azure => false,
     };
     nobody_looks && record.suspect_since.is_some()
 }

@@ -104,15 +104,18 @@ impl Judge<'_> {
             State::Plaintext(why) => (why, "is called in plaintext"),
             State::Out(why) => (why, "gets no traffic"),
         };
-        let (address, name) = (standing.endpoint.as_ref()?.address, &self.service.name);
+        let endpoint = standing.endpoint.as_ref()?;
+        let (address, name) = (endpoint.address, &self.service.name);
         let message = format!("endpoint {address} of service `{name}` {what}:");
         let of_proxy = |what: &str| {
             let id = standing.proxy.map(|id| id.to_string()).unwrap_or_default();
             format!("{message} proxy {id} {what}")
         };
+        let machine = endpoint.machine.map(|machine| format!(" --azure-vm-id {machine}"));
+        let machine = machine.unwrap_or_default();
         let let_in = |whom: &str| {
             format!(
-                "let {whom} in: `ironmesh proxy bootstrap --service {name} --address {address} …`"
+                "let {whom} in: `ironmesh proxy bootstrap --service {name} --address {address}{machine} …`"
             )
         };
         let without = |message, help: String| {
@@ -174,7 +177,8 @@ impl Judge<'_> {
     fn without_endpoint(&self, record: &JoinRecord) -> Finding {
         let (id, name) = (record.id, &self.service.name);
         let addresses: Vec<_> = record.known_as().iter().map(ToString::to_string).collect();
-        let addresses = addresses.join(" and ");
+        let machine = record.machine.map(|machine| format!(", nor on the machine {machine}"));
+        let addresses = format!("{}{}", addresses.join(" and "), machine.unwrap_or_default());
         let message = format!(
             "proxy {id} of service `{name}` is not called: its providers know no endpoint at {addresses}"
         );

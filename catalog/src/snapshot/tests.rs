@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
-use crate::endpoint::{Health, Locality, Provider, Transport};
+use crate::endpoint::{Health, Locality, Transport};
 use crate::finding::Spot;
 use crate::policy::{EgressMode, Namespace};
 use crate::proxy::{Participation, Revocation};
@@ -56,6 +56,7 @@ fn record(id: u128, address: &str, service: &str, participates: bool) -> JoinRec
         services: vec![service],
         mesh_address: SocketAddr::new(address.parse().unwrap(), 15003),
         addresses: Vec::new(),
+        machine: None,
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::UNIX_EPOCH,
         claimed_at: None,

@@ -48,7 +48,7 @@ pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow:
 }
 
 /// Prints what is wrong with a policy.
-pub(super) fn tell(loaded: &Loaded, output: Output) -> Result<(), Unwritten> {
+pub(crate) fn tell(loaded: &Loaded, output: Output) -> Result<(), Unwritten> {
     match output {
         Output::Json => {
             let accepted = loaded.specification.is_some();
@@ -129,7 +129,7 @@ pub(super) fn refused(loaded: &Loaded, what: &str) -> anyhow::Result<()> {
 }
 
 /// Says that `what` is refused, behind its findings.
-pub(super) fn refusal(loaded: &Loaded, what: &str) -> Found {
+pub(crate) fn refusal(loaded: &Loaded, what: &str) -> Found {
     Found(format!("{what} is refused: {}", how_many(&loaded.findings)))
 }
 

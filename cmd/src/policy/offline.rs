@@ -113,6 +113,7 @@ fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRec
         services: vec![service.name.clone()],
         mesh_address: SocketAddr::new(address, Proxy::MESH_PORT),
         addresses: Vec::new(),
+        machine: None,
         joined_at: Timestamp::MIN,
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,

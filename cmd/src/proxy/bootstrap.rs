@@ -108,6 +108,7 @@ async fn join(
         services: arguments.services.clone(),
         labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
         known_as: arguments.known_as.clone(),
+        machine: arguments.azure_vm_id,
         upstreams: declared(arguments).0,
         proxies: newcomers,
     };

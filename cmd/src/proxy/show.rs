@@ -44,6 +44,9 @@ fn in_words(detail: &ProxyDetail) -> String {
         let addresses: Vec<_> = record.addresses.iter().map(ToString::to_string).collect();
         line("known as", &addresses.join(", "));
     }
+    if let Some(machine) = record.machine {
+        line("machine", &machine.to_string());
+    }
     if !record.labels.is_empty() {
         line("labels", &record.labels.to_string());
     }

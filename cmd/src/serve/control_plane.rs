@@ -161,10 +161,20 @@ impl ControlPlane for RunningControlPlane {
         self.check(request)?;
         let now = Timestamp::now();
         let mut neighbours: BTreeMap<SocketAddr, Vec<Arc<JoinRecord>>> = BTreeMap::new();
+        let (mut joined, mut records, mut notes) = (Vec::new(), Vec::new(), BTreeSet::new());
         for record in self.register.records().values() {
             neighbours.entry(record.mesh_address).or_default().push(Arc::clone(record));
+            let is_here = request.proxies.iter().any(|one| one.address == record.mesh_address.ip());
+            if record.machine.is_some() && record.machine == request.machine && !is_here {
+                let serves_too = record.services.iter().any(|one| request.services.contains(one));
+                notes.extend(serves_too.then(|| {
+                    format!(
+                        "proxy {} joined as being on the same machine, at {}: as long as it is let in, nobody can say which of them is in front of what is there",
+                        record.id, record.mesh_address
+                    )
+                }));
+            }
         }
-        let (mut joined, mut records, mut notes) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut control_plane = Vec::new();
         for newcomer in &request.proxies {
             let id = ProxyId(Uuid::new_v4());
@@ -183,6 +193,7 @@ impl ControlPlane for RunningControlPlane {
                 services: request.services.clone(),
                 mesh_address,
                 addresses: request.known_as.clone(),
+                machine: request.machine,
                 joined_at: now,
                 certificate_expires_at: certificate.not_after,
                 claimed_at: None,
@@ -241,6 +252,12 @@ impl RunningControlPlane {
         }
         if request.proxies.len() > 1 && !request.known_as.is_empty() {
             return refuse("several proxies cannot be known by the same addresses".to_owned());
+        }
+        if request.machine.is_some_and(|machine| machine.is_nil()) {
+            return refuse("no machine has this key: it is all zeros".to_owned());
+        }
+        if request.proxies.len() > 1 && request.machine.is_some() {
+            return refuse("several proxies cannot be known by the same machine".to_owned());
         }
         if !(1..=MAX_NEWCOMERS).contains(&request.proxies.len()) {
             return refuse(format!("a request lets in 1 to {MAX_NEWCOMERS} proxies"));

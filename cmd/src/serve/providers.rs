@@ -1,25 +1,47 @@
 //! The endpoints providers that settings describe.
 
+mod group;
+
 use std::sync::Arc;
 
 use anyhow::Context;
-use ironmesh_config::{ConsulSettings, Settings};
+use ironmesh_config::{ConsulSettings, EtcdPolicy, EtcdTurn, PolicyPlace};
+use ironmesh_providers::azure::Azure;
 use ironmesh_providers::consul::{Consul, ConsulOptions, LocalityKeys};
 use ironmesh_providers::{EndpointsProvider, ShrinkRule};
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use super::reconciler::EndpointsOptions;
 use crate::cli::AskedProvider;
+use crate::places::Places;
+use crate::provider::azure_options;
+pub(super) use group::Group;
 
-/// How endpoints are found by these settings. A start does not wait for those in `without`.
+/// How endpoints are found by these settings, and with whom turns are taken at it, if with anybody. A start
+/// does not wait for those in `without`.
 pub(super) fn endpoints_options(
-    settings: &Settings,
+    places: &Places,
     without: &[AskedProvider],
-) -> anyhow::Result<EndpointsOptions> {
+) -> anyhow::Result<(EndpointsOptions, Option<Group>)> {
+    let settings = &places.settings;
     let consul = Consul::start(consul_options(&settings.consul), Timestamp::now)
         .context("cannot ask Consul: mend `[consul]` in the settings")?;
-    let providers: Vec<Arc<dyn EndpointsProvider>> = vec![Arc::new(consul)];
-    Ok(EndpointsOptions {
+    // Alone one asks at once; among others not before it is known whose turn it is.
+    let etcd = match &places.policy {
+        PolicyPlace::Etcd(etcd) => Some(etcd),
+        PolicyPlace::Folder(_) => None,
+    };
+    let (asks, turn) = watch::channel(etcd.is_none());
+    let azure = Azure::start(azure_options(&settings.azure), Timestamp::now, turn)
+        .context("cannot ask Azure: mend `[azure]` in the settings")?;
+    let azure = Arc::new(azure);
+    let group = etcd.map(|etcd| {
+        let turn = EtcdTurn::new(EtcdPolicy::open(etcd.clone())?, "azure");
+        anyhow::Ok(Group::new(turn, Arc::clone(&azure), asks))
+    });
+    let providers: Vec<Arc<dyn EndpointsProvider>> = vec![Arc::new(consul), azure];
+    let options = EndpointsOptions {
         providers,
         rule: ShrinkRule {
             keep_share: settings.endpoints.keep_share,
@@ -27,7 +49,8 @@ pub(super) fn endpoints_options(
         },
         sync_timeout: settings.endpoints.sync_timeout,
         without: without.iter().map(|provider| provider.provider()).collect(),
-    })
+    };
+    Ok((options, group.transpose()?))
 }
 
 fn consul_options(settings: &ConsulSettings) -> ConsulOptions {

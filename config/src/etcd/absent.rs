@@ -62,6 +62,25 @@ impl Session {
         match *self {}
     }
 
+    pub(super) async fn put_first(
+        &mut self,
+        _: &str,
+        _: &[u8],
+        _: i64,
+    ) -> Result<bool, SessionError> {
+        match *self {}
+    }
+
+    pub(super) async fn put_while(
+        &mut self,
+        _: (&str, &str),
+        _: &str,
+        _: &[u8],
+        _: i64,
+    ) -> Result<bool, SessionError> {
+        match *self {}
+    }
+
     pub(super) async fn move_pointer(
         &mut self,
         _: (&str, i64),

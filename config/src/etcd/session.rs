@@ -150,7 +150,7 @@ impl Session {
         });
         match kept.await?.map_err(|error| told(error, "write"))? {
             Some(answer) if answer.ttl() > 0 => Ok(()),
-            _ => Err(SessionError::Unavailable("the lease of this push has ended".to_owned())),
+            _ => Err(SessionError::Unavailable("the lease has ended".to_owned())),
         }
     }
 
@@ -170,6 +170,40 @@ impl Session {
         let options = PutOptions::new().with_lease(lease);
         within(self.kv.put(key, value, Some(options))).await?.map_err(|e| told(e, "write"))?;
         Ok(())
+    }
+
+    /// Writes `key` under a lease, if it is not there. Returns whether it was so.
+    pub(super) async fn put_first(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        lease: i64,
+    ) -> Result<bool, SessionError> {
+        let is_free = Compare::create_revision(key, CompareOp::Equal, 0);
+        self.put_if(is_free, key, value, lease).await
+    }
+
+    /// Writes `key` under a lease, if another key holds this. Returns whether it was so.
+    pub(super) async fn put_while(
+        &mut self,
+        (other, holds): (&str, &str),
+        key: &str,
+        value: &[u8],
+        lease: i64,
+    ) -> Result<bool, SessionError> {
+        self.put_if(Compare::value(other, CompareOp::Equal, holds), key, value, lease).await
+    }
+
+    async fn put_if(
+        &mut self,
+        condition: Compare,
+        key: &str,
+        value: &[u8],
+        lease: i64,
+    ) -> Result<bool, SessionError> {
+        let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
+        let done = within(self.kv.txn(Txn::new().when([condition]).and_then([put]))).await?;
+        Ok(done.map_err(|error| told(error, "write"))?.succeeded())
     }
 
     /// In one transaction: if `pointer` was written last at the revision `seen` (0: is not there), gives it

@@ -1,5 +1,6 @@
 //! `[service.endpoints]`: which endpoints providers are asked for the endpoints of a service.
 
+mod azure;
 mod consul;
 mod fixed;
 
@@ -15,10 +16,6 @@ pub(super) fn read(
     ports: Option<&[Port]>,
 ) -> Result<EndpointSource, Told> {
     let mut table = value.table("the endpoints of a service")?;
-    let later = table.not_served(
-        &["azure_scale_set", "azure_vm"],
-        "this version knows static lists, Consul, and the proxies that joined",
-    );
     let fixed = table.optional("static", |value| {
         let listed = fixed::read(value, ports)?;
         warn_without_ports(value, ports);
@@ -29,22 +26,46 @@ pub(super) fn read(
         warn_without_ports(value, ports);
         Ok(query)
     });
+    let scale_sets = table.optional("azure_scale_set", |value| {
+        let queries = azure::read_scale_sets(value, ports)?;
+        warn_without_ports(value, ports);
+        Ok(queries)
+    });
+    let machines = table.optional("azure_vm", |value| {
+        let queries = azure::read_machines(value, ports)?;
+        warn_without_ports(value, ports);
+        Ok(queries)
+    });
     let registered = table.optional("registered", Value::boolean);
     table.finish();
-    later?;
+    let azure = [scale_sets, machines].into_iter().map(|queries| Ok(queries?.unwrap_or_default()));
+    let azure = azure.collect::<Result<Vec<_>, Told>>();
     let asked = Providers {
         registered: registered?.unwrap_or(false),
         fixed: fixed?.unwrap_or_default(),
         consul: consul?,
+        azure: azure?.concat(),
     };
     if asked == Providers::default() {
         let finding =
             value.error(codes::MISSING_KEY, "the endpoints of a service name no provider");
-        let help = "say `static`, `consul` or `registered = true`; where `endpoints` is left out, they are \
+        let help = "say `static`, `consul`, `azure_scale_set`, `azure_vm` or `registered = true`; where `endpoints` is left out, they are \
                     the proxies that joined as this service";
         return Err(value.tell(finding.label("found by nobody").help(help)));
     }
     Ok(EndpointSource::Providers(asked))
+}
+
+/// Reads the port where the application listens on a machine.
+fn read_port(value: Value<'_>, ports: Option<&[Port]>) -> Result<u16, Told> {
+    let port = value.port()?;
+    if ports.is_some_and(|ports| ports.len() > 1) {
+        let message = "an endpoint of a service with several ports cannot have a `port`";
+        let finding = value.error(codes::INVALID_VALUE, message).label("for which of them?");
+        let help = "give each of the service's ports its `target_port`, and leave this out";
+        return Err(value.tell(finding.help(help)));
+    }
+    Ok(port)
 }
 
 fn warn_without_ports(value: Value<'_>, ports: Option<&[Port]>) {

@@ -48,7 +48,9 @@ fn rows(shape: &Shape, before: &str, lines: &mut Vec<String>) {
 /// The table of a form, if it is of one, and what stands between the key and those in it.
 fn table(form: &Form) -> Option<(&'static Shape, &'static str)> {
     match form {
-        Form::Table(shape) | Form::WordOrTable(_, shape) => Some((shape, "")),
+        Form::Table(shape) | Form::WordOrTable(_, shape) | Form::OneOrMore(Form::Table(shape)) => {
+            Some((shape, ""))
+        }
         Form::List(Form::Table(shape)) | Form::AtLeastOne(Form::Table(shape)) => {
             Some((shape, "[]"))
         }

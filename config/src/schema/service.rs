@@ -1,8 +1,11 @@
 //! `[[service]]`. It is read in `policy/service.rs` and `policy/endpoints.rs`.
 
-use ironmesh_catalog::{EscapedSlashes, Mode, Protocol, Resolution, Service, Visibility};
+use ironmesh_catalog::{
+    AddressFamily, EscapedSlashes, Mode, Protocol, Resolution, Service, Visibility,
+};
 
 use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use crate::azure;
 
 pub(super) const KIND: Kind = Kind {
     key: "service",
@@ -147,6 +150,18 @@ const ENDPOINTS: Shape = Shape {
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
+            name: "azure_scale_set",
+            about: "the machines of scale sets in Azure",
+            form: Form::OneOrMore(&Form::Table(&SCALE_SETS)),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "azure_vm",
+            about: "virtual machines in Azure that are in no scale set",
+            form: Form::OneOrMore(&Form::Table(&MACHINES)),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
             name: "registered",
             about: "whether the proxies that joined as this service are endpoints of it by themselves",
             form: Form::Boolean,
@@ -202,6 +217,78 @@ const CONSUL: Shape = Shape {
             left_out: LeftOut::Means("its own address"),
         },
     ],
+};
+
+const SCALE_SETS: Shape = Shape {
+    what: "which scale sets",
+    keys: &[
+        Key {
+            name: "name",
+            about: "what it is called in Azure, in any case",
+            form: Form::Text { what: "the name of a scale set", pattern: azure::SCALE_SET },
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "tags",
+            about: "the tags that it has",
+            form: TAGS,
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        SUBSCRIPTION,
+        RESOURCE_GROUP,
+        MACHINE_PORT,
+        ADDRESS_FAMILY,
+    ],
+};
+
+const MACHINES: Shape = Shape {
+    what: "which virtual machines",
+    keys: &[
+        Key {
+            name: "tags",
+            about: "the tags that they have",
+            form: TAGS,
+            left_out: LeftOut::Refused,
+        },
+        SUBSCRIPTION,
+        RESOURCE_GROUP,
+        MACHINE_PORT,
+        ADDRESS_FAMILY,
+    ],
+};
+
+const TAGS: Form = Form::Map {
+    key: "tag",
+    pattern: azure::TAG,
+    value: &Form::Text { what: "at most 256 characters", pattern: azure::TAG_VALUE },
+};
+
+const SUBSCRIPTION: Key = Key {
+    name: "subscription",
+    about: "the subscription that they are in",
+    form: Form::Text { what: "a GUID", pattern: azure::SUBSCRIPTION },
+    left_out: LeftOut::Means("that of the settings"),
+};
+
+const RESOURCE_GROUP: Key = Key {
+    name: "resource_group",
+    about: "the resource group that they are in",
+    form: Form::Text { what: "the name of a resource group", pattern: azure::RESOURCE_GROUP },
+    left_out: LeftOut::Means("that of the settings"),
+};
+
+const MACHINE_PORT: Key = Key {
+    name: "port",
+    about: "where the application listens there; it beats `target_port`",
+    form: PORT,
+    left_out: LeftOut::Means("the `target_port` of the service port"),
+};
+
+const ADDRESS_FAMILY: Key = Key {
+    name: "address_family",
+    about: "which of a machine's addresses is taken",
+    form: Form::Word(|| AddressFamily::ALL.map(|(word, _)| word).to_vec()),
+    left_out: LeftOut::Text("ipv4"),
 };
 
 const ENDPOINT: Shape = Shape {

@@ -60,6 +60,16 @@ impl<'a> Value<'a> {
         self.reader.tell(finding)
     }
 
+    /// How many findings have been told so far, wherever.
+    pub(crate) fn told(self) -> usize {
+        self.reader.told()
+    }
+
+    /// Takes back what was told after the first `told` findings.
+    pub(crate) fn forget_from(self, told: usize) {
+        self.reader.forget_from(told);
+    }
+
     /// An error at this value.
     pub(crate) fn error(self, code: Code, message: impl Into<String>) -> Finding {
         Finding::error(code, Some(self.spot()), message)

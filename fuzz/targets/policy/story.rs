@@ -137,6 +137,7 @@ fn proxy((service, number): (&Arc<Service>, u32)) -> Proxy {
         id,
         mesh_address: SocketAddr::from((address, 15003)),
         addresses: Vec::new(),
+        machine: None,
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,

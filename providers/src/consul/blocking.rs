@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::backoff::Backoff;
 use super::client::{Clients, Lane, Request};
 use super::error::{ConsulError, RequestError};
 use super::index::{Index, Step};
@@ -16,6 +15,7 @@ use super::preflight::{self, Rights};
 use super::turns::Turns;
 use super::warden::Warden;
 use super::well::{Well, Wellness};
+use crate::backoff::Backoff;
 
 /// How much longer than the agent may wait its answer is waited for. (The agent itself adds up to a
 /// sixteenth of the wait, lest all answers come together.)

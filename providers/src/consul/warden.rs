@@ -11,12 +11,12 @@ use reqwest::Url;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::backoff::Backoff;
 use super::client::{Clients, Lane};
 use super::error::RequestError;
 use super::options::ConsulOptions;
 use super::preflight::{Objection, Preflight, Rights};
 use super::token::TokenFile;
+use crate::backoff::Backoff;
 
 /// So often it is looked whether the agent answers still. An agent behind a network that swallows packets
 /// says nothing, and so does one that has nothing to tell.

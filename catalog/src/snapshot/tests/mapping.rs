@@ -97,6 +97,88 @@ fn behind_a_nat_an_instance_is_tied_to_its_proxy_by_the_key_or_by_a_known_addres
     }
 }
 
+/// A machine as Azure knows it.
+fn machine(address: &str, machine: u128) -> Endpoint {
+    let machine = Some(Uuid::from_u128(machine));
+    let endpoint = Endpoint::new(Provider::Azure, address.parse().unwrap());
+    Endpoint { port: Some(8080), machine, ..endpoint }
+}
+
+/// A proxy that has said on which machine it is.
+fn on(machine: u128, record: JoinRecord) -> JoinRecord {
+    JoinRecord { machine: Some(Uuid::from_u128(machine)), ..record }
+}
+
+#[test]
+fn a_machine_is_tied_to_the_proxy_that_joined_as_being_on_it_whatever_their_addresses() {
+    let record = on(7, record(1, "203.0.113.9", "store", true));
+    let snapshot = assemble(vec![machine("192.168.7.7", 7)], std::slice::from_ref(&record));
+    assert_eq!(dialled(&snapshot), one("203.0.113.9:15003", 1));
+    assert_eq!(behind(&snapshot, &record, "store"), [(8080, 1, Health::Healthy)]);
+    assert_eq!(told(&snapshot), [""; 0]);
+    // The key that names the proxy itself is stronger.
+    let other = super::record(2, "10.0.0.2", "store", true);
+    let named = Endpoint { proxy: Some(other.id), ..machine("192.168.7.7", 7) };
+    let snapshot = assemble(vec![named], &[record, other]);
+    assert_eq!(dialled(&snapshot), one("10.0.0.2:15003", 1));
+}
+
+#[test]
+fn a_proxy_that_said_on_which_machine_it_is_stands_in_front_of_no_other_one_of_azure() {
+    // The address was another machine's before, and the proxy of that one has not gone yet.
+    let records = [on(7, record(1, "10.0.0.1", "store", true))];
+    let snapshot = assemble(vec![machine("10.0.0.1", 8)], &records);
+    assert_eq!(dialled(&snapshot), []);
+    let told = told(&snapshot);
+    let vm = Uuid::from_u128(8);
+    assert!(told[0].contains("endpoint 10.0.0.1 of service `default/store` gets no traffic"));
+    assert!(told[1].contains(&format!("nor on the machine {}", Uuid::from_u128(7))), "{told:?}");
+    let help: Vec<_> = snapshot.findings().filter_map(|one| one.help.clone()).collect();
+    assert!(help[0].contains(&format!("--address 10.0.0.1 --azure-vm-id {vm} ")), "{help:?}");
+    // Once that of the machine itself is there, it is the one.
+    let both = [records[0].clone(), on(8, record(2, "10.0.0.1", "store", true))];
+    let snapshot = assemble(vec![machine("10.0.0.1", 8)], &both);
+    assert_eq!(behind(&snapshot, &both[1], "store"), [(8080, 1, Health::Healthy)]);
+    // A provider without such a key knows it by its address as before.
+    let snapshot = assemble(vec![instance("10.0.0.1", 8080)], &records);
+    assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 1));
+}
+
+#[test]
+fn a_proxy_that_has_not_said_on_which_machine_it_is_is_known_by_its_address() {
+    let records = [record(1, "10.0.0.1", "store", true)];
+    let snapshot = assemble(vec![machine("10.0.0.1", 8)], &records);
+    assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 1));
+    // Not any more once another proxy has said that it is there.
+    let both = [records[0].clone(), on(8, record(2, "10.0.0.2", "store", true))];
+    let snapshot = assemble(vec![machine("10.0.0.1", 8)], &both);
+    assert_eq!(dialled(&snapshot), one("10.0.0.2:15003", 1));
+}
+
+#[test]
+fn a_machine_on_which_two_proxies_say_that_they_are_is_nobodys() {
+    let records = [(1, "10.0.0.1"), (2, "10.0.0.2")];
+    let records = records.map(|(id, address)| on(7, record(id, address, "store", true)));
+    let snapshot = assemble(vec![machine("10.0.0.1", 7)], &records);
+    assert_eq!(dialled(&snapshot), []);
+    assert!(told(&snapshot)[0].contains("several proxies"), "{:?}", told(&snapshot));
+    // One that joined again there is the same.
+    let again =
+        [on(7, record(1, "10.0.0.1", "store", true)), on(7, record(3, "10.0.0.1", "store", true))];
+    let snapshot = assemble(vec![machine("10.0.0.9", 7)], &again);
+    assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 1));
+}
+
+#[test]
+fn who_was_revoked_on_a_machine_keeps_it_from_being_called() {
+    let shut_out = Revocation { at: Timestamp::UNIX_EPOCH, reason: None };
+    let mut revoked = on(7, record(1, "10.0.0.1", "store", true));
+    revoked.revoked = Some(shut_out);
+    let snapshot = assemble_in(Mode::Permissive, vec![machine("10.0.0.2", 7)], &[revoked]);
+    assert_eq!(dialled(&snapshot), []);
+    assert!(told(&snapshot)[0].contains("was revoked"), "{:?}", told(&snapshot));
+}
+
 #[test]
 fn an_address_that_two_machines_claim_is_nobodys() {
     let shared = vec!["192.168.7.7".parse().unwrap()];

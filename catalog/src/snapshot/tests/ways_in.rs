@@ -71,6 +71,7 @@ fn inputs(
             services: vec!["edge".parse().unwrap()],
             mesh_address: SocketAddr::new(address.parse().unwrap(), 15003),
             addresses: Vec::new(),
+            machine: None,
             joined_at: Timestamp::UNIX_EPOCH,
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,

@@ -80,6 +80,7 @@ fn joined(service: &Service, number: u32) -> JoinRecord {
         id: ProxyId(Uuid::from_u128(number.into())),
         mesh_address: SocketAddr::from((address, Proxy::MESH_PORT)),
         addresses: Vec::new(),
+        machine: None,
         joined_at: Timestamp::UNIX_EPOCH,
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,

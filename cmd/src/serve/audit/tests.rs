@@ -43,6 +43,7 @@ impl Place {
             services: vec!["store".parse().unwrap()],
             mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
             addresses: Vec::new(),
+            machine: None,
             joined_at: Timestamp::UNIX_EPOCH,
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,

@@ -144,6 +144,7 @@ mod tests {
                 services: vec!["store".parse().unwrap()],
                 mesh_address: "10.0.0.1:15003".parse().unwrap(),
                 addresses: Vec::new(),
+                machine: None,
                 joined_at: Timestamp::UNIX_EPOCH,
                 certificate_expires_at: Timestamp::MAX,
                 claimed_at: Some(Timestamp::UNIX_EPOCH),

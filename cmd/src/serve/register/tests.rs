@@ -24,6 +24,7 @@ fn record(number: u8, joined: Timestamp) -> JoinRecord {
         services: vec!["store".parse().unwrap()],
         mesh_address: SocketAddr::from(([10, 0, 0, number], 15003)),
         addresses: Vec::new(),
+        machine: None,
         joined_at: joined,
         certificate_expires_at: joined + SignedDuration::from_hours(24 * 365),
         claimed_at: Some(joined),

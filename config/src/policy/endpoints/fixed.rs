@@ -26,16 +26,7 @@ fn read_endpoint(
 ) -> Result<StaticEndpoint, Told> {
     let mut table = item.table("an endpoint")?;
     let address = table.required("address", |value| Ok((read_address(value)?, value.spot())));
-    let port = table.optional("port", |value| {
-        let port = value.port()?;
-        if ports.is_some_and(|ports| ports.len() > 1) {
-            let message = "an endpoint of a service with several ports cannot have a `port`";
-            let finding = value.error(codes::INVALID_VALUE, message).label("for which of them?");
-            let help = "give each of the service's ports its `target_port`, and leave this out";
-            return Err(value.tell(finding.help(help)));
-        }
-        Ok(port)
-    });
+    let port = table.optional("port", |value| super::read_port(value, ports));
     let weight = table.optional("weight", |value| value.integer(codes::WEIGHTS, 1..=u32::MAX));
     let labels = table
         .optional("labels", |value| labels::read(value, "leave `labels` out where there are none"));

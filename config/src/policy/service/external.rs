@@ -1,6 +1,8 @@
 //! `external`, `hostname` and `resolution`: a service outside of the mesh.
 
-use ironmesh_catalog::{EndpointSource, External, Finding, Hostname, Port, Providers, Resolution};
+use ironmesh_catalog::{
+    EndpointSource, External, Finding, Hostname, Port, Provider, Providers, Resolution,
+};
 
 use crate::codes;
 use crate::table::{Table, Told, Value};
@@ -26,7 +28,9 @@ pub(super) fn read(
     }
     let source = endpoints.as_ref().map_err(|told| *told)?.as_ref();
     let is_listed = source.is_some();
-    let is_found = |asked: &Providers| asked.registered || asked.consul.is_some();
+    let is_found = |asked: &Providers| {
+        [Provider::Consul, Provider::Azure, Provider::Registered].iter().any(|one| asked.ask(*one))
+    };
     if source.and_then(EndpointSource::providers).is_some_and(is_found)
         && let Some(value) = table.get("endpoints")
     {

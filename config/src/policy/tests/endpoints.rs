@@ -1,4 +1,9 @@
-use ironmesh_catalog::{ConsulQuery, EndpointSource, Providers, ServiceName};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_catalog::{
+    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, Providers, ServiceName,
+};
 
 use super::*;
 
@@ -67,7 +72,12 @@ fn an_endpoint_of_several_ports_has_no_port_of_its_own() {
 
 #[test]
 fn endpoints_without_a_port_to_call_them_on_are_a_warning() {
-    for endpoints in ["static = [{ address = \"10.0.0.1\" }]", "consul = {}"] {
+    for endpoints in [
+        "static = [{ address = \"10.0.0.1\" }]",
+        "consul = {}",
+        "azure_vm = { tags = { a = \"b\" } }",
+        "azure_scale_set = { name = \"a\" }",
+    ] {
         let loaded = load_one(&text(&format!("endpoints.{endpoints}")));
         assert!(lines(&loaded)[0].starts_with("warning[IM0105]"), "{endpoints}");
         assert!(loaded.specification.is_some());
@@ -122,7 +132,27 @@ fn what_is_wrong_with_providers_is_told() {
         ("{ consul = { service = \"\" } }", "error[IM0105]: `service` must be 1 to 256 characters"),
         ("{ consul = { filter = \"a\\nb\" } }", "error[IM0105]: `filter` must be 1 to 4096"),
         ("{ consul = { dc = \"x\" } }", "error[IM0102]: what Consul is asked for has no key `dc`"),
-        ("{ azure_vm = {} }", "error[IM0108]: `azure_vm` is not served by this version"),
+        ("{ azure_vm = {} }", "error[IM0103]: which virtual machines needs `tags`"),
+        ("{ azure_vm = [] }", "error[IM0304]: `azure_vm` is empty"),
+        ("{ azure_scale_set = {} }", "error[IM0103]: it says of no scale set that it is meant"),
+        ("{ azure_scale_set = { tags = {} } }", "error[IM0304]: `tags` is empty"),
+        ("{ azure_vm = { tags = { a = 1 } } }", "error[IM0104]: `a` must be a string"),
+        (
+            "{ azure_vm = { tags = { \"a/b\" = \"x\" } } }",
+            "error[IM0105]: no tag in Azure has this",
+        ),
+        (
+            "{ azure_vm = { tags = { a = \"x\\ny\" } } }",
+            "error[IM0105]: the value of a tag has at most",
+        ),
+        (
+            "{ azure_vm = { tags = { Env = \"x\", env = \"y\" } } }",
+            "error[IM0105]: the tag `env` is given twice",
+        ),
+        (
+            "{ azure_vm = { name = \"x\", tags = { a = \"b\" } } }",
+            "error[IM0102]: which virtual machines has no key `name`",
+        ),
         (
             "{ registered = true, Consul = {} }",
             "error[IM0102]: the endpoints of a service has no key `Consul`",
@@ -137,6 +167,121 @@ fn what_is_wrong_with_providers_is_told() {
     assert_eq!(long(4096).consul.unwrap().filter.unwrap().chars().count(), 4096);
     let longer = format!("[service.endpoints.consul]\nfilter = '{}'", "é".repeat(4097));
     assert!(finding_in(&longer).starts_with("error[IM0105]: `filter` must be 1 to 4096"));
+}
+
+#[test]
+fn azure_is_asked_for_scale_sets_and_for_machines() {
+    let set = |name: &str| AzureQuery {
+        machines: AzureMachines::ScaleSet(Some(name.into())),
+        subscription: None,
+        resource_group: None,
+        tags: BTreeMap::new(),
+        port: None,
+        address_family: AddressFamily::Ipv4,
+    };
+    let small = asked("endpoints = { azure_scale_set = { name = \"Shop_web-1\" } }");
+    assert_eq!(small, Providers { azure: vec![set("shop_web-1")], ..Providers::default() });
+    // What is the same to Azure is asked once.
+    let several =
+        asked("endpoints.azure_scale_set = [{ name = \"b\" }, { name = \"a\" }, { name = \"A\" }]");
+    assert_eq!(several.azure, [set("a"), set("b")]);
+    let all = "[service.endpoints.azure_scale_set]\ntags = { Team = \"Retail\" }\n\
+               subscription = \"ABCDEF00-1111-2222-3333-444444444444\"\n\
+               resource_group = \"Läden(West).1\"\nport = 8080\naddress_family = \"ipv6\"\n\
+               [service.endpoints.azure_vm]\ntags = { \"it's\" = \"' | take 1\", empty = \"\" }";
+    let tags = |tags: &[(&str, &str)]| -> BTreeMap<Arc<str>, Arc<str>> {
+        tags.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    };
+    let by_tag = AzureQuery {
+        machines: AzureMachines::ScaleSet(None),
+        subscription: Some("abcdef00-1111-2222-3333-444444444444".into()),
+        resource_group: Some("läden(west).1".into()),
+        tags: tags(&[("team", "Retail")]),
+        port: Some(8080),
+        address_family: AddressFamily::Ipv6,
+    };
+    let machines = AzureQuery {
+        machines: AzureMachines::VirtualMachines,
+        tags: tags(&[("it's", "' | take 1"), ("empty", "")]),
+        ..set("")
+    };
+    assert_eq!(asked(all).azure, [by_tag, machines]);
+}
+
+/// Names go into the addresses of what is asked, and into questions in Azure's own language.
+#[test]
+fn what_is_no_name_in_azure_goes_nowhere() {
+    let told = |key: &str, value: &str| {
+        let ports = "ports = [{ port = 80, protocol = \"http\" }]";
+        let azure = format!(
+            "[service.endpoints.azure_scale_set]\ntags = {{ a = \"b\" }}\n{key} = '''{value}'''"
+        );
+        load_one(&text(&format!("{ports}\n{azure}")))
+            .findings
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let everywhere = [
+        "",
+        " ",
+        "a b",
+        "a/b",
+        "../a",
+        "a?x=1",
+        "a#b",
+        "a%2f",
+        "a' or 1==1 | take 5 //",
+        "a\"b",
+        "a\\b",
+        "a|b",
+        "a\nb",
+        "a\u{0}b",
+        "a;b",
+        "a:b",
+        "a@b",
+        "a.",
+        ".",
+        "..",
+    ];
+    let longest = |more: usize| "a".repeat(64 + more);
+    let (name, long_name, long_group, group) =
+        (longest(0), longest(1), longest(27), "ä".repeat(90));
+    let cases = [
+        ("name", &["-a", "_a", "a-", "ä", &long_name][..], &["a", "A_b-1", &name][..]),
+        ("resource_group", &[&long_group], &["a.b", "(a)", "-", &group]),
+        (
+            "subscription",
+            &["a", "00000000-1111-2222-3333-44444444444g", "00000000111122223333444444444444"],
+            &["00000000-1111-2222-3333-444444444444"],
+        ),
+    ];
+    for (key, bad, good) in cases {
+        for value in everywhere.iter().chain(bad) {
+            let told = told(key, value);
+            // (What is no TOML at all is told by its parser.)
+            let is_told = told
+                .iter()
+                .any(|one| one.contains(&format!("`{key}` must be the")) || one.contains("IM0101"));
+            assert!(is_told, "{key} = {value:?}: {told:?}");
+        }
+        for value in good {
+            let told = told(key, value);
+            assert!(!told.iter().any(|one| one.contains(key)), "{key} = {value:?}: {told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_port_of_machines_is_that_of_a_service_with_one() {
+    let ports = "ports = [{ name = \"a\", port = 80, protocol = \"http\" }, { name = \"b\", port = 81, protocol = \"http\" }]";
+    let told = finding_in(&format!(
+        "{ports}\nendpoints = {{ azure_vm = {{ tags = {{ a = \"b\" }}, port = 80 }} }}"
+    ));
+    assert!(
+        told.starts_with("error[IM0105]: an endpoint of a service with several ports cannot"),
+        "{told}"
+    );
 }
 
 #[test]

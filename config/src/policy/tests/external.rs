@@ -67,6 +67,11 @@ fn what_an_external_service_cannot_be_is_told() {
         ),
         (
             "http",
+            "endpoints = { azure_scale_set = { name = \"a\" } }",
+            "error[IM0105]: the endpoints of an external service are looked up by its hostname, or",
+        ),
+        (
+            "http",
             "endpoints = { registered = true }",
             "error[IM0105]: the endpoints of an external service are looked up by its hostname, or",
         ),

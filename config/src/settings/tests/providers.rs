@@ -108,6 +108,144 @@ fn a_token_in_the_settings_is_refused_and_told_to_nobody() {
     assert!(!words.contains("8f246b77"), "{words}");
 }
 
+const GUID: &str = "00000000-1111-2222-3333-444444444444";
+
+#[test]
+fn azure_knows_us_by_the_identity_of_the_machine_unless_settings_say_another() {
+    for text in ["", "[azure]", "[azure.managed_identity]", "azure.cloud = \"public\""] {
+        assert_eq!(settings(text).azure, AzureSettings::default(), "{text}");
+    }
+    let default = AzureSettings::default();
+    assert_eq!((default.interval.as_secs(), default.resource_graph), (30, false));
+}
+
+#[test]
+fn all_that_settings_say_of_azure_is_read() {
+    let guid = || GUID.into();
+    let all = settings(&format!(
+        "[azure]\nsubscription = \"{GUID}\"\nresource_group = \"Shop\"\ninterval = \"1m\"\n\
+         resource_graph = true\nreads_per_hour = 12000\ncloud = \"us_government\"\nmanaged_identity.client_id = \"{GUID}\""
+    ));
+    let expected = AzureSettings {
+        subscription: Some(guid()),
+        resource_group: Some("shop".into()),
+        cloud: AzureCloud::UsGovernment,
+        credential: AzureCredential::ManagedIdentity { client_id: Some(guid()) },
+        interval: Duration::from_secs(60),
+        reads_per_hour: 12_000,
+        resource_graph: true,
+    };
+    assert_eq!(all.azure, expected);
+    let credential = |text: &str| settings(text).azure.credential;
+    let workload = format!(
+        "[azure.workload_identity]\ntenant = \"Contoso.onmicrosoft.com\"\nclient_id = \"{GUID}\"\ntoken_file = \"t\""
+    );
+    let tenant = "contoso.onmicrosoft.com".into();
+    let expected =
+        AzureCredential::WorkloadIdentity { tenant, client_id: guid(), token_file: "t".into() };
+    assert_eq!(credential(&workload), expected);
+    let secret = format!(
+        "azure.client_secret = {{ tenant = \"{GUID}\", client_id = \"{GUID}\", secret_file = \"s\" }}"
+    );
+    let expected = AzureCredential::ClientSecret {
+        tenant: guid(),
+        client_id: guid(),
+        secret_file: "s".into(),
+    };
+    assert_eq!(credential(&secret), expected);
+    let cloud = |text: &str| settings(&format!("[azure.cloud]\n{text}")).azure.cloud;
+    let stack = cloud(
+        "resource_manager = \"https://arm.stack.example\"\nlogin = \"https://login.stack.example\"\nca = \"ca.pem\"",
+    );
+    let expected = AzureCloud::Custom {
+        resource_manager: "https://arm.stack.example".to_owned(),
+        login: "https://login.stack.example".to_owned(),
+        metadata: None,
+        ca: Some("ca.pem".into()),
+    };
+    assert_eq!(stack, expected);
+    // As tests have it.
+    cloud(
+        "resource_manager = \"http://127.0.0.1:1\"\nlogin = \"http://[::1]:2\"\nmetadata = \"http://localhost:3\"",
+    );
+}
+
+#[test]
+fn what_does_not_fit_together_about_azure_is_told() {
+    let client = format!("tenant = \"{GUID}\"\nclient_id = \"{GUID}\"\n");
+    for (text, expected) in [
+        ("subscription = \"prod\"", "`subscription` must be the GUID of a subscription: `prod`"),
+        ("resource_group = \"a/b\"", "`resource_group` must be the name of a resource group"),
+        ("cloud = \"germany\"", "there is no cloud `germany`"),
+        ("cloud = {}", "`azure.cloud` needs `resource_manager`"),
+        (
+            "cloud = { resource_manager = \"http://a\", login = \"https://a\" }",
+            "`resource_manager` must be `https`: `http://a`",
+        ),
+        (
+            "cloud = { resource_manager = \"https://a?x\", login = \"https://a\" }",
+            "`resource_manager` must be `https://host`: `https://a?x`",
+        ),
+        (
+            "cloud = { resource_manager = \"https://u:p@a\", login = \"https://a\" }",
+            "`resource_manager` must be `https://host`",
+        ),
+        (
+            "cloud = { resource_manager = \"https://a\", login = \"https://a\", metadata = \"http://b\" }",
+            "`metadata` must be an address on this machine",
+        ),
+        (
+            "cloud = { resource_manager = \"https://a\", login = \"https://a/adfs\" }",
+            "`login` must be `https://host`",
+        ),
+        ("interval = \"0s\"", "`interval` must be from 1s to 60m: `0s`"),
+        ("interval = \"2h\"", "`interval` must be from 1s to 60m: `2h`"),
+        ("reads_per_hour = 1", "`reads_per_hour` must be from 100 to 12000"),
+        ("resource_graph = 1", "`resource_graph` must be `true` or `false`"),
+        ("managed_identity = { client_id = \"me\" }", "`client_id` must be the GUID of a managed"),
+        ("[azure.client_secret]\nsecret_file = \"x\"\nclient_id = \"y\"", "`client_id` must be"),
+        (&format!("[azure.client_secret]\n{client}"), "`azure.client_secret` needs `secret_file`"),
+        (&format!("[azure.workload_identity]\n{client}"), "needs `token_file`"),
+        (
+            &format!("[azure.workload_identity]\ntoken_file = \"x\"\n{client}")
+                .replace("tenant = \"", "tenant = \"/"),
+            "`tenant` must be a GUID or a domain",
+        ),
+        (
+            &format!(
+                "[azure.managed_identity]\n[azure.client_secret]\nsecret_file = \"x\"\n{client}"
+            ),
+            "Azure can know us as one only",
+        ),
+        ("region = \"west\"", "`azure` has no key `region`"),
+    ] {
+        let told = findings(&format!("[azure]\n{text}"));
+        assert!(told.iter().any(|one| one.contains(expected)), "{text}\n{told:#?}");
+    }
+}
+
+#[test]
+fn a_secret_of_azure_in_the_settings_is_refused_and_told_to_nobody() {
+    for text in [
+        "[azure.client_secret]\nsecret = \"8f246b77\"\n",
+        "[azure.client_secret]\nclient_secret = \"8f246b77\"\ntenant = 1\n",
+        "azure = { client_secret = \"8f246b77\", bogus = 1, interval = 3 }\n",
+        "azure = { client_secret = { secret = \"8f246b77\", tenant = \"/\", x = 1 }, bogus = 1 }\n",
+        "azure.client_secret.value = \"8f246b77\"\n",
+        "[azure]\nsecret = \"8f246b77\"\n",
+        "[azure]\nclient_secret = \"8f246b77\"\n",
+        "[azure]\nworkload_identity = { token = \"8f246b77\" }\n",
+        "[azure]\nworkload_identity = \"8f246b77\"\n",
+    ] {
+        let told = load_settings(text, "ironmesh.toml").unwrap_err();
+        let document = Document::new("ironmesh.toml", text);
+        let words = crate::render(&told, &[document], false);
+        assert!(words.contains("the settings hold a secret, `"), "{text}{words}");
+        assert!(words.contains("_file = "), "{text}{words}");
+        assert!(!words.contains("8f246b77"), "{text}{words}");
+    }
+}
+
 #[test]
 fn what_is_believed_of_providers_is_read() {
     let endpoints = settings("").endpoints;

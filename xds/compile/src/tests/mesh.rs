@@ -620,6 +620,7 @@ impl Shape {
                 services,
                 mesh_address: SocketAddr::new(address(n), 15003),
                 addresses: shape.is_next_too.then(|| address(n + 1)).into_iter().collect(),
+                machine: None,
                 joined_at: Timestamp::UNIX_EPOCH,
                 certificate_expires_at: Timestamp::MAX,
                 claimed_at: None,

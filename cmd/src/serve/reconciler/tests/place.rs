@@ -84,6 +84,7 @@ impl Place {
             services: services.iter().map(|name| name.parse().unwrap()).collect(),
             mesh_address: SocketAddr::from(([10, 0, 0, number], 15003)),
             addresses: Vec::new(),
+            machine: None,
             joined_at: self.now,
             certificate_expires_at: self.now + SignedDuration::from_hours(24 * 365),
             claimed_at: Some(self.now),

@@ -6,32 +6,37 @@ use std::time::Duration;
 /// Waits that double from one attempt to the next, up to a bound. Each is shortened by chance by up to
 /// a half, so that many who begin together do not come back together.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     least: Duration,
     most: Duration,
     next: Duration,
 }
 
 impl Backoff {
-    pub(super) fn new(least: Duration, most: Duration) -> Self {
+    pub(crate) fn new(least: Duration, most: Duration) -> Self {
         Self { least, most, next: least }
     }
 
     /// How long to wait now.
-    pub(super) fn step(&mut self) -> Duration {
+    pub(crate) fn step(&mut self) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(self.most);
         shortened(wait)
     }
 
     /// All is well: the next wait is the shortest again.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.next = self.least;
     }
 }
 
+/// It, or up to an eighth more: those who ask in turn again and again spread, and ask no more often than so.
+pub(crate) fn spread(wait: Duration) -> Duration {
+    wait + (wait - shortened(wait)) / 4
+}
+
 /// Between a half of it and all of it.
-pub(super) fn shortened(wait: Duration) -> Duration {
+pub(crate) fn shortened(wait: Duration) -> Duration {
     // Each RandomState has other keys, which is all the chance that is needed.
     let part = u32::try_from(RandomState::new().build_hasher().finish() % 512).unwrap_or(0);
     wait.saturating_sub(wait * part / 1024)
@@ -52,5 +57,13 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.step() <= least);
+    }
+
+    #[test]
+    fn who_asks_again_and_again_asks_no_more_often_for_being_spread() {
+        for _ in 0..100 {
+            let wait = spread(Duration::from_secs(8));
+            assert!((8..=9).contains(&wait.as_secs()), "{wait:?}");
+        }
     }
 }

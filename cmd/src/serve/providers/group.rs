@@ -1,0 +1,233 @@
+//! Several control planes that read the same policy from etcd: one of them asks Azure, and the others take
+//! what it has found. Who has the turn keeps a lease; when it is silent for that long, another one goes on
+//! with what it was told.
+//!
+//! Where etcd cannot be used, each asks for itself: it is a few more calls, and nobody goes without endpoints.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::ServiceName;
+use ironmesh_config::{EtcdError, EtcdTurn, Looked};
+use ironmesh_providers::azure::Azure;
+use ironmesh_providers::{Sighting, Sightings, Stale};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::chain;
+
+/// The form of what is told. Who knows another one asks for himself.
+const FORMAT: u32 = 1;
+
+/// A control plane among others.
+#[derive(Debug)]
+pub(crate) struct Group {
+    turn: EtcdTurn,
+    azure: Arc<Azure>,
+    /// Whether it is our turn to ask.
+    asks: watch::Sender<bool>,
+    told: watch::Receiver<Sightings>,
+    /// What we have told the others.
+    shared: Option<Vec<u8>>,
+    /// Whether we could use what another one has told last.
+    can_take: bool,
+    /// Since when etcd has said nothing, and whether that was logged.
+    silent_since: Instant,
+    is_logged: bool,
+}
+
+/// What is told, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct Shared {
+    format: u32,
+    services: Vec<(ServiceName, Arc<Sighting>)>,
+    troubles: Vec<(ServiceName, Stale)>,
+    knows_whom: bool,
+    is_complete: bool,
+    stale: Option<Stale>,
+}
+
+impl Group {
+    pub(super) fn new(turn: EtcdTurn, azure: Arc<Azure>, asks: watch::Sender<bool>) -> Self {
+        let told = azure.told();
+        let silent_since = Instant::now();
+        Self {
+            turn,
+            azure,
+            asks,
+            told,
+            shared: None,
+            can_take: false,
+            silent_since,
+            is_logged: false,
+        }
+    }
+
+    /// Takes turns until it is told to stop.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        loop {
+            let looked = self.turn.look().await;
+            let is_ours = self.follow(looked);
+            if is_ours {
+                self.tell().await;
+            }
+            let look_again = Instant::now() + EtcdTurn::LOOK_AGAIN;
+            tokio::select! {
+                () = sleep_until(look_again) => {}
+                () = self.turn.news(), if !is_ours => {}
+                Ok(()) = self.told.changed(), if is_ours => {}
+                () = shutdown.cancelled() => {
+                    self.turn.leave().await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Asks or takes, as etcd says. Returns whether it is our turn there.
+    fn follow(&mut self, looked: Result<Looked, EtcdError>) -> bool {
+        match looked {
+            Ok(looked) => {
+                self.silent_since = Instant::now();
+                self.is_logged = false;
+                match looked {
+                    Looked::Ours => {
+                        self.can_take = false;
+                        self.set(true);
+                        return true;
+                    }
+                    Looked::Theirs(told) => {
+                        self.shared = None;
+                        if let Some(bytes) = told {
+                            let sightings = decode(&bytes);
+                            self.can_take = sightings.is_some();
+                            // What is too much to be told, or of another version, each asks for itself.
+                            self.set(!self.can_take);
+                            sightings.into_iter().for_each(|sightings| self.azure.take(sightings));
+                        } else if self.can_take {
+                            self.set(false);
+                        }
+                        // (Before anything was told, nobody but who has the turn asks.)
+                    }
+                }
+            }
+            Err(error) => {
+                let is_silent =
+                    matches!(error, EtcdError::Endpoint { .. } | EtcdError::NoEndpoint(_));
+                if !is_silent || self.silent_since.elapsed() >= EtcdTurn::LASTS {
+                    self.set(true);
+                    if !std::mem::replace(&mut self.is_logged, true) {
+                        let error = chain(&error);
+                        tracing::warn!(
+                            error,
+                            "cannot take turns with others: Azure is asked by each of us"
+                        );
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn set(&self, asks: bool) {
+        let is_news = self.asks.send_if_modified(|now| std::mem::replace(now, asks) != asks);
+        if is_news {
+            let whose = if asks { "ours" } else { "another one's" };
+            tracing::info!(turn = whose, "whose turn it is to ask Azure");
+        }
+    }
+
+    /// Tells the others what was found.
+    async fn tell(&mut self) {
+        let bytes = encode(&self.told.borrow_and_update());
+        if self.shared.as_ref() == Some(&bytes) {
+            return;
+        }
+        match self.turn.tell(&bytes).await {
+            Ok(true) => self.shared = Some(bytes),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "cannot tell others what Azure says");
+            }
+        }
+    }
+}
+
+/// What is told; that it is too much, where it is.
+fn encode(sightings: &Sightings) -> Vec<u8> {
+    let services = sightings.services.iter();
+    let troubles = sightings.troubles.iter();
+    let shared = Shared {
+        format: FORMAT,
+        services: services.map(|(name, one)| (name.clone(), Arc::clone(one))).collect(),
+        troubles: troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect(),
+        knows_whom: sightings.knows_whom,
+        is_complete: sightings.is_complete,
+        stale: sightings.stale.clone(),
+    };
+    let bytes = serde_json::to_vec(&shared).unwrap_or_default();
+    if bytes.len() > EtcdTurn::MOST_TOLD { Vec::new() } else { bytes }
+}
+
+/// What was told; none where that is nothing that this version can use.
+fn decode(bytes: &[u8]) -> Option<Sightings> {
+    let shared: Shared = serde_json::from_slice(bytes).ok()?;
+    (shared.format == FORMAT).then(|| Sightings {
+        services: shared.services.into_iter().collect(),
+        troubles: shared.troubles.into_iter().collect(),
+        knows_whom: shared.knows_whom,
+        is_complete: shared.is_complete,
+        stale: shared.stale,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use ironmesh_catalog::{Endpoint, Provider};
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn sightings(endpoints: u32) -> Sightings {
+        let endpoint = |n: u32| Endpoint {
+            machine: Some(uuid::Uuid::from_u128(n.into())),
+            ..Endpoint::new(Provider::Azure, std::net::Ipv4Addr::from_bits(n).into())
+        };
+        let stale = Stale { since: Timestamp::UNIX_EPOCH, reason: "429".to_owned() };
+        let sighting = Sighting {
+            endpoints: Arc::new((0..endpoints).map(endpoint).collect()),
+            index: 3,
+            learned_at: Timestamp::UNIX_EPOCH,
+            is_confirmed: true,
+            problems: Arc::default(),
+            stale: Some(stale.clone()),
+        };
+        Sightings {
+            services: [("shop/a".parse().unwrap(), Arc::new(sighting))].into_iter().collect(),
+            troubles: [("shop/b".parse().unwrap(), stale.clone())].into_iter().collect(),
+            knows_whom: true,
+            is_complete: false,
+            stale: Some(stale),
+        }
+    }
+
+    #[test]
+    fn what_is_told_to_others_is_what_they_take() {
+        for told in [sightings(2), Sightings::default(), sightings(1000)] {
+            let bytes = encode(&told);
+            assert!(!bytes.is_empty());
+            assert_eq!(decode(&bytes), Some(told));
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_or_of_another_version_is_taken_by_nobody() {
+        assert_eq!(encode(&sightings(20_000)), b"");
+        let of_another = String::from_utf8(encode(&sightings(1))).unwrap();
+        let of_another = of_another.replace("\"format\":1", "\"format\":2");
+        for bytes in ["", "{}", "[]", "\u{0}", &of_another] {
+            assert_eq!(decode(bytes.as_bytes()), None, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `azure_scale_set` and `azure_vm` of `[service.endpoints]`: what Azure is asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_catalog::{AddressFamily, AzureMachines, AzureQuery, Finding, Port};
+
+use crate::azure::{read_guid, read_resource_group, read_scale_set};
+use crate::codes;
+use crate::table::{Table, Told, Value};
+
+/// Reads which scale sets a service with `ports` is on, which are `None` if they are not known.
+pub(super) fn read_scale_sets(
+    value: Value<'_>,
+    ports: Option<&[Port]>,
+) -> Result<Vec<AzureQuery>, Told> {
+    one_or_more(value, |value| {
+        let mut table = value.table("which scale sets")?;
+        let name = table.optional("name", read_scale_set);
+        let rest = Rest::read(&mut table, ports);
+        let is_neither = matches!(name, Ok(None)) && rest.tags == Ok(None);
+        table.finish();
+        if is_neither {
+            let finding =
+                value.error(codes::MISSING_KEY, "it says of no scale set that it is meant");
+            let help = "say the `name` of one, or `tags` that they have, or both";
+            return Err(value.tell(finding.label("neither `name` nor `tags`").help(help)));
+        }
+        let name = name?;
+        rest.query(AzureMachines::ScaleSet(name))
+    })
+}
+
+/// Reads which virtual machines a service is on.
+pub(super) fn read_machines(
+    value: Value<'_>,
+    ports: Option<&[Port]>,
+) -> Result<Vec<AzureQuery>, Told> {
+    one_or_more(value, |value| {
+        let mut table = value.table("which virtual machines")?;
+        let rest = Rest::read(&mut table, ports);
+        let has_tags = !matches!(rest.tags, Ok(None));
+        let missing = if has_tags { Ok(()) } else { Err(table.missing("tags")) };
+        table.finish();
+        missing?;
+        rest.query(AzureMachines::VirtualMachines)
+    })
+}
+
+/// What both have in common.
+struct Rest {
+    tags: Result<Option<BTreeMap<Arc<str>, Arc<str>>>, Told>,
+    subscription: Result<Option<Arc<str>>, Told>,
+    resource_group: Result<Option<Arc<str>>, Told>,
+    port: Result<Option<u16>, Told>,
+    address_family: Result<Option<AddressFamily>, Told>,
+}
+
+impl Rest {
+    fn read(table: &mut Table<'_>, ports: Option<&[Port]>) -> Self {
+        Self {
+            tags: table.optional("tags", read_tags),
+            subscription: table
+                .optional("subscription", |value| read_guid(value, "a subscription")),
+            resource_group: table.optional("resource_group", read_resource_group),
+            port: table.optional("port", |value| super::read_port(value, ports)),
+            address_family: table.optional("address_family", |value| {
+                value.word("address family", &AddressFamily::ALL)
+            }),
+        }
+    }
+
+    fn query(self, machines: AzureMachines) -> Result<AzureQuery, Told> {
+        Ok(AzureQuery {
+            machines,
+            subscription: self.subscription?,
+            resource_group: self.resource_group?,
+            tags: self.tags?.unwrap_or_default(),
+            port: self.port?,
+            address_family: self.address_family?.unwrap_or_default(),
+        })
+    }
+}
+
+/// Reads one table, or a list of them. What is asked twice is asked once.
+fn one_or_more(
+    value: Value<'_>,
+    mut read: impl FnMut(Value<'_>) -> Result<AzureQuery, Told>,
+) -> Result<Vec<AzureQuery>, Told> {
+    if !value.is_list() {
+        return Ok(vec![read(value)?]);
+    }
+    let mut queries = value.at_least_one("leave it out where nothing is meant", read)?;
+    queries.sort();
+    queries.dedup();
+    Ok(queries)
+}
+
+/// Reads at least one tag. Azure compares their names without case.
+fn read_tags(value: Value<'_>) -> Result<BTreeMap<Arc<str>, Arc<str>>, Told> {
+    let mut tags = BTreeMap::new();
+    let mut result = Ok(());
+    for (spot, word) in value.table("tags")?.entries() {
+        let name = word.key();
+        let told = |message: String| Finding::error(codes::INVALID_VALUE, Some(spot), message);
+        let is_name = (1..=512).contains(&name.chars().take(513).count())
+            && !name.contains(|c: char| c.is_control() || "<>%&\\?/".contains(c));
+        if !is_name {
+            let finding = told(format!("no tag in Azure has this name: `{name}`"));
+            let help = "the name of a tag has 1 to 512 characters, none of them `<`, `>`, `%`, `&`, `\\`, `?` or `/`";
+            result = Err(word.tell(finding.label("not a tag").help(help)));
+            continue;
+        }
+        let Ok(text) = word.string() else {
+            result = Err(Told);
+            continue;
+        };
+        if text.chars().take(257).count() > 256 || text.contains(char::is_control) {
+            let message =
+                "the value of a tag has at most 256 characters, and no control characters";
+            result = Err(word.tell(word.error(codes::INVALID_VALUE, message).label("not a value")));
+        } else if tags.insert(Arc::from(name.to_lowercase()), Arc::from(text)).is_some() {
+            let finding = told(format!("the tag `{name}` is given twice"));
+            let help = "Azure compares the names of tags without case";
+            result = Err(word.tell(finding.label("given again").help(help)));
+        }
+    }
+    if tags.is_empty() && result.is_ok() {
+        let finding = value.error(codes::EMPTY_LIST, "`tags` is empty").label("no tag");
+        return Err(value.tell(finding.help("machines of anybody would be meant: name a tag")));
+    }
+    result.map(|()| tags)
+}

@@ -1,0 +1,114 @@
+//! Azure: the machines of scale sets, and those with tags, are endpoints.
+//!
+//! One task asks for lists (`collector`), each for all services that need it (`lists`), as often as it may
+//! (`poll`), and puts together what services are to know (`board`). How Azure is asked and believed, and why, is in docs/decisions/0040.
+//!
+//! It never decides that endpoints are gone because nobody answers: what was known stays, and is stale.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{MeshSpecification, Provider};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{EndpointsProvider, Sightings};
+
+mod arm;
+mod board;
+mod collector;
+mod endpoint;
+mod error;
+mod held;
+mod http;
+mod id;
+mod lists;
+mod machines;
+mod options;
+mod places;
+mod poll;
+mod refusal;
+mod survey;
+mod token;
+mod wire;
+
+pub use error::AzureError;
+pub use options::{AzureCloud, AzureCredential, AzureOptions};
+pub use survey::{Call, MissingRight, Survey, survey};
+
+use arm::Arm;
+use collector::Collector;
+
+/// The Azure provider. All that it runs ends when it is dropped.
+#[derive(Debug)]
+pub struct Azure {
+    specification: watch::Sender<Arc<MeshSpecification>>,
+    taken: watch::Sender<Sightings>,
+    sightings: watch::Receiver<Sightings>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Azure {
+    /// Begins to ask, as soon as there is policy to follow, and while `turn` says so: one control plane of a
+    /// group asks, and the others [take](Self::take) what it has found. `clock` says what time it is.
+    ///
+    /// # Errors
+    ///
+    /// Where the options are not what they should be. That nobody can be reached, or may be asked, is none:
+    /// that is told as staleness.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime.
+    pub fn start(
+        options: AzureOptions,
+        clock: fn() -> Timestamp,
+        turn: watch::Receiver<bool>,
+    ) -> Result<Self, AzureError> {
+        let arm = Arc::new(Arm::new(&options, clock, false)?);
+        let specification = watch::Sender::new(Arc::default());
+        let taken = watch::Sender::new(Sightings::default());
+        let told = watch::Sender::new(Sightings::default());
+        let sightings = told.subscribe();
+        let collector = Collector {
+            options,
+            clock,
+            arm,
+            specification: specification.subscribe(),
+            turn,
+            taken: taken.subscribe(),
+            told,
+        };
+        let task = AbortOnDropHandle::new(tokio::spawn(collector.run()));
+        Ok(Self { specification, taken, sightings, _task: task })
+    }
+
+    /// Takes what the control plane whose turn it is has found. While it is our own turn, it is where we begin
+    /// and no more: what we find ourselves counts.
+    pub fn take(&self, sightings: Sightings) {
+        self.taken.send_if_modified(|taken| {
+            let is_new = *taken != sightings;
+            *taken = sightings;
+            is_new
+        });
+    }
+
+    /// What is known, by us or by whom we follow: the same as [`EndpointsProvider::sightings`].
+    pub fn told(&self) -> watch::Receiver<Sightings> {
+        self.sightings.clone()
+    }
+}
+
+impl EndpointsProvider for Azure {
+    fn provider(&self) -> Provider {
+        Provider::Azure
+    }
+
+    fn follow(&self, specification: &Arc<MeshSpecification>) {
+        self.specification.send_replace(Arc::clone(specification));
+    }
+
+    fn sightings(&self) -> watch::Receiver<Sightings> {
+        self.told()
+    }
+}

@@ -1,0 +1,380 @@
+//! The Resource Manager: pages, throttling, and who may ask. It knows nothing of what answers mean.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::Secret;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use reqwest::{StatusCode, Url};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::error::{AzureError, RequestError};
+use super::http::{Answer, Body, Http, Request};
+use super::options::AzureOptions;
+use super::places::Places;
+use super::refusal::{self, Refusal};
+use super::survey::Call;
+use super::token::Tokens;
+
+/// So many pages a list may have.
+const MAX_PAGES: usize = 200;
+/// So many entries.
+const MAX_ENTRIES: usize = 50_000;
+/// So often a call is made that fails for a reason that may pass.
+const ATTEMPTS: u32 = 3;
+/// When fewer reads are left in the subscription, calls are made less often: others need them too.
+const FEW_READS: u64 = 1200;
+/// Likewise, of the calls that a resource provider lets one make within some minutes.
+const FEW_CALLS: u64 = 40;
+/// For how long calls are made less often.
+const SLOW: Duration = Duration::from_secs(300);
+
+/// Asks the Resource Manager.
+#[derive(Debug)]
+pub(super) struct Arm {
+    pub(super) http: Arc<Http>,
+    tokens: Tokens,
+    places: Places,
+    retry: Duration,
+    clock: fn() -> Timestamp,
+    /// Who is not to be asked before when.
+    gates: Mutex<BTreeMap<String, Instant>>,
+    slow_until: Mutex<Option<Instant>>,
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// The path, part by part, as it is before it is encoded.
+    pub(super) path: Vec<String>,
+    pub(super) parameters: Vec<(&'static str, String)>,
+    /// What is sent along, if anything.
+    pub(super) body: Option<Value>,
+    /// The right that it takes.
+    pub(super) action: &'static str,
+}
+
+/// All entries of a list.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub(super) entries: Vec<Value>,
+    pub(super) pages: usize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    value: Vec<Value>,
+    #[serde(default)]
+    next_link: Option<String>,
+}
+
+/// A page of Resource Graph.
+#[derive(Debug, Deserialize)]
+struct Rows {
+    data: Vec<Value>,
+    #[serde(rename = "$skipToken", default)]
+    skip_token: Option<String>,
+    #[serde(rename = "resultTruncated", default)]
+    truncated: Option<String>,
+}
+
+impl Arm {
+    pub(super) fn new(
+        options: &AzureOptions,
+        clock: fn() -> Timestamp,
+        is_logged: bool,
+    ) -> Result<Self, AzureError> {
+        let places = Places::new(options)?;
+        let http = Arc::new(Http::new(&places, options.ca.as_deref(), is_logged)?);
+        Ok(Self {
+            tokens: Tokens::new(options, &places, &http, clock),
+            http,
+            places,
+            retry: options.retry,
+            clock,
+            gates: Mutex::default(),
+            slow_until: Mutex::default(),
+        })
+    }
+
+    /// Whether there is little left of what Azure lets one ask.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow_until.lock().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Asks for a list, page by page.
+    pub(super) async fn list(&self, question: &Question) -> Result<Listed, RequestError> {
+        let mut listed = Listed::default();
+        let mut url = self.url(question);
+        loop {
+            let body = self.call(&url, question).await?;
+            let page: Page = serde_json::from_slice(&body).map_err(|error| malformed(&error))?;
+            listed.pages += 1;
+            listed.entries.extend(page.value);
+            let Some(next) = page.next_link.filter(|next| !next.is_empty()) else {
+                return Ok(listed);
+            };
+            // A part of a list is none: what is not in it may be on the next page.
+            let Some(next) = self.places.next(&next) else {
+                return Err(RequestError::Foreign(next.chars().take(200).collect()));
+            };
+            if next == url {
+                return Err(RequestError::Malformed(
+                    "a page says that it is its own next one".into(),
+                ));
+            }
+            listed.is_within_bounds()?;
+            url = next;
+        }
+    }
+
+    /// Asks Resource Graph, page by page.
+    pub(super) async fn rows(
+        &self,
+        subscription: &str,
+        query: &str,
+    ) -> Result<Listed, RequestError> {
+        let mut listed = Listed::default();
+        let mut token: Option<String> = None;
+        loop {
+            let mut options = json!({ "$top": 1000, "resultFormat": "objectArray" });
+            if let (Some(token), Some(options)) = (&token, options.as_object_mut()) {
+                options.insert("$skipToken".to_owned(), json!(token));
+            }
+            let body =
+                json!({ "subscriptions": [subscription], "query": query, "options": options });
+            let path = ["providers", "Microsoft.ResourceGraph", "resources"].map(str::to_owned);
+            let question = Question {
+                path: path.to_vec(),
+                parameters: vec![("api-version", "2024-04-01".to_owned())],
+                body: Some(body),
+                action: "Microsoft.ResourceGraph/resources/read",
+            };
+            let answer = self.call(&self.url(&question), &question).await?;
+            let rows: Rows = serde_json::from_slice(&answer).map_err(|error| malformed(&error))?;
+            listed.pages += 1;
+            listed.entries.extend(rows.data);
+            let next = rows.skip_token.filter(|next| !next.is_empty());
+            if next.is_none() {
+                // It says so where it has left something out and cannot go on.
+                if rows.truncated.as_deref() == Some("true") {
+                    return Err(RequestError::TooLarge("Resource Graph has left rows out".into()));
+                }
+                return Ok(listed);
+            }
+            if next == token {
+                return Err(RequestError::Malformed(
+                    "a page says that it is its own next one".into(),
+                ));
+            }
+            listed.is_within_bounds()?;
+            token = next;
+        }
+    }
+
+    /// Makes a call, again where that may help, and returns the body of a good answer.
+    async fn call(&self, url: &Url, question: &Question) -> Result<Vec<u8>, RequestError> {
+        let (mut attempt, mut was_refused) = (0, false);
+        loop {
+            self.is_open(question)?;
+            let token = self.tokens.token().await?;
+            let answer = self.attempt(url, question, token.clone()).await;
+            let error = match answer {
+                Ok(answer) if answer.status.is_success() => return Ok(answer.body),
+                Ok(answer) => {
+                    let refusal = Refusal::read(&answer.body);
+                    if answer.status == StatusCode::UNAUTHORIZED && !was_refused {
+                        was_refused = true;
+                        self.tokens.refused(&token).await;
+                        continue;
+                    }
+                    let is_throttled = answer.status == StatusCode::TOO_MANY_REQUESTS
+                        && !refusal.is_about_another(&answer);
+                    if is_throttled {
+                        self.close(question, &refusal, refusal::wait(&answer));
+                    }
+                    let may_pass = answer.status.is_server_error()
+                        || answer.status == StatusCode::TOO_MANY_REQUESTS
+                        || answer.status == StatusCode::REQUEST_TIMEOUT;
+                    let scope = question.scope();
+                    let error = refusal.error(&answer, question.action, &scope, (self.clock)());
+                    if is_throttled || !may_pass {
+                        return Err(error);
+                    }
+                    error
+                }
+                Err(error @ RequestError::Transport { .. }) => error,
+                Err(error) => return Err(error),
+            };
+            attempt += 1;
+            if attempt >= ATTEMPTS {
+                return Err(error);
+            }
+            sleep(crate::backoff::shortened(self.retry * attempt)).await;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        url: &Url,
+        question: &Question,
+        token: Secret,
+    ) -> Result<Answer, RequestError> {
+        let body = question
+            .body
+            .as_ref()
+            .map(|body| Body { kind: "application/json", text: body.to_string() });
+        let method = if body.is_some() { "POST" } else { "GET" };
+        let begun = Instant::now();
+        let request = Request { url: url.clone(), body, token: Some(token), is_metadata: false };
+        let answer = self.http.ask(request).await;
+        if let Ok(answer) = &answer {
+            self.note_what_is_left(answer);
+        }
+        self.http.note(|| {
+            let mut missing = None;
+            let (status, told) = match &answer {
+                Ok(answer) => {
+                    let refusal = Refusal::read(&answer.body);
+                    missing = refusal.missing(answer.status, question.action, &question.scope());
+                    let told = if answer.status.is_success() {
+                        in_short(&answer.body)
+                    } else {
+                        format!("{}: {}", refusal.code, refusal.text)
+                    };
+                    (Some(answer.status.as_u16()), told)
+                }
+                Err(error) => (None, error.to_string()),
+            };
+            Call {
+                method,
+                url: url.to_string(),
+                status,
+                answer: told,
+                missing,
+                took: begun.elapsed(),
+            }
+        });
+        answer
+    }
+
+    fn url(&self, question: &Question) -> Url {
+        let mut url = self.places.resource_manager.clone();
+        // It has a host, which was looked at when it was read, so it has a path.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(&question.path);
+        }
+        url.query_pairs_mut().extend_pairs(&question.parameters);
+        // A plus sign of one's own is encoded by now; that of a space is not understood everywhere.
+        let query = url.query().unwrap_or_default().replace('+', "%20");
+        url.set_query(Some(&query));
+        url
+    }
+
+    /// Whether who is asked has not just said that it was asked too often.
+    fn is_open(&self, question: &Question) -> Result<(), RequestError> {
+        let now = Instant::now();
+        let mut gates = self.gates.lock();
+        gates.retain(|_, until| now < *until);
+        let [subscription, provider] = question.gates();
+        let until = [subscription, provider].into_iter().filter_map(|gate| gates.get(&gate)).max();
+        until.map_or(Ok(()), |until| Err(RequestError::Throttled(*until - now)))
+    }
+
+    fn close(&self, question: &Question, refusal: &Refusal, wait: Duration) {
+        let [subscription, provider] = question.gates();
+        // The Resource Manager itself, or the provider behind it.
+        let gate = if refusal.code.starts_with("Subscription") { subscription } else { provider };
+        tracing::warn!(wait = ?wait, "Azure was asked too often: {} {}", refusal.code, refusal.text);
+        self.gates.lock().insert(gate, Instant::now() + wait);
+    }
+
+    /// Looks at how many calls are left.
+    fn note_what_is_left(&self, answer: &Answer) {
+        let reads = answer.header("x-ms-ratelimit-remaining-subscription-reads");
+        let few_reads = reads
+            .and_then(|text| text.trim().parse().ok())
+            .is_some_and(|left: u64| left < FEW_READS);
+        // `Microsoft.Compute/HighCostGet3Min;46,Microsoft.Compute/HighCostGet30Min;339`
+        let calls = answer.header("x-ms-ratelimit-remaining-resource").unwrap_or_default();
+        let left = calls.split(',').filter_map(|one| one.rsplit_once(';')?.1.trim().parse().ok());
+        let few_calls = left.min().is_some_and(|left: u64| left < FEW_CALLS);
+        if few_reads || few_calls {
+            let now = Instant::now();
+            let mut slow_until = self.slow_until.lock();
+            if slow_until.is_none_or(|until| until < now) {
+                tracing::warn!(
+                    reads,
+                    calls,
+                    "little is left of what Azure lets one ask: it is asked less often"
+                );
+            }
+            *slow_until = Some(now + SLOW);
+        }
+    }
+}
+
+impl Question {
+    /// Where the right is missing if it is: the resource group, or the subscription.
+    fn scope(&self) -> String {
+        let end = self.path.iter().position(|part| part == "providers");
+        let parts = self.path.get(..end.unwrap_or(0)).unwrap_or_default();
+        parts.iter().fold(String::new(), |scope, part| scope + "/" + part)
+    }
+
+    /// By what it is known who is asked: the subscription, and the resource provider in it.
+    fn gates(&self) -> [String; 2] {
+        let provider = self.path.iter().position(|part| part == "providers");
+        let provider = provider.and_then(|at| self.path.get(at + 1));
+        // Network interfaces of uniform scale sets are the network provider's, whatever their path says.
+        let is_network = self.path.iter().any(|part| part == "networkInterfaces");
+        let provider = match provider {
+            _ if is_network => "network",
+            Some(provider) => provider,
+            None => "",
+        };
+        let subscription =
+            if self.body.is_some() { "graph" } else { self.path.get(1).map_or("", String::as_str) };
+        [subscription.to_owned(), format!("{subscription} {provider}")]
+    }
+}
+
+impl Listed {
+    fn is_within_bounds(&self) -> Result<(), RequestError> {
+        if self.pages >= MAX_PAGES || self.entries.len() > MAX_ENTRIES {
+            let Self { pages, entries } = self;
+            let reason = format!("{} entries on {pages} pages, and more", entries.len());
+            return Err(RequestError::TooLarge(reason));
+        }
+        Ok(())
+    }
+}
+
+fn malformed(error: &serde_json::Error) -> RequestError {
+    RequestError::Malformed(error.to_string())
+}
+
+/// What an answer says, for people.
+fn in_short(body: &[u8]) -> String {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else {
+        return format!("{} bytes that are no JSON", body.len());
+    };
+    let entries = value.get("value").or_else(|| value.get("data")).and_then(Value::as_array);
+    let Some(entries) = entries else { return "no list".to_owned() };
+    let names = entries.iter().filter_map(|entry| entry.get("name")?.as_str()).take(3);
+    let names: Vec<_> = names.collect();
+    let mut told = format!("{} found", entries.len());
+    if !names.is_empty() {
+        let more = if entries.len() > names.len() { ", …" } else { "" };
+        told = format!("{told}: {}{more}", names.join(", "));
+    }
+    if value.get("nextLink").is_some_and(Value::is_string) || value.get("$skipToken").is_some() {
+        told.push_str("; more on the next page");
+    }
+    told
+}

@@ -1,0 +1,380 @@
+//! What is known of all services, out of the lists. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ironmesh_catalog::{AzureMachines, AzureQuery, Endpoint, EndpointPlace, Health, ServiceName};
+use jiff::Timestamp;
+
+use super::endpoint::{self, Reading};
+use super::held::{Held, Lists, matching, of_set};
+use super::id::ResourceId;
+use super::lists::{List, Scope};
+use super::machines::{Entries, Machine, ScaleSet, State, Tags};
+use crate::{Problem, Sighting, Sightings, Stale};
+
+/// Problems that are told of one service, at most.
+const MAX_PROBLEMS: usize = 20;
+
+/// The questions of services, and the answers.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    asked: BTreeMap<ServiceName, Vec<AzureQuery>>,
+    sightings: Sightings,
+    /// How many times something was new.
+    index: u64,
+    is_new: bool,
+}
+
+/// What is known of a question.
+#[derive(Debug, Default)]
+struct Part {
+    endpoints: Vec<Endpoint>,
+    problems: Vec<Problem>,
+    /// Whether nobody is missing in it for another reason than that he is not there.
+    is_confirmed: bool,
+    /// Whether there is an answer to it, be it old.
+    is_answered: bool,
+    /// Whether something was not asked for yet.
+    is_open: bool,
+    /// Whether something was asked for, and nothing was ever answered to that.
+    is_partial: bool,
+    stale: Vec<Stale>,
+}
+
+impl Board {
+    pub(super) fn asked(&self) -> &BTreeMap<ServiceName, Vec<AzureQuery>> {
+        &self.asked
+    }
+
+    /// From now on these are the services and what they ask. What was found for another question is no answer.
+    pub(super) fn ask(&mut self, asked: BTreeMap<ServiceName, Vec<AzureQuery>>) {
+        for (name, before) in std::mem::replace(&mut self.asked, asked) {
+            if self.asked.get(&name) != Some(&before) {
+                self.is_new |= self.sightings.services.remove(&name).is_some();
+                self.is_new |= self.sightings.troubles.remove(&name).is_some();
+            }
+        }
+        self.is_new |= !self.sightings.knows_whom;
+        self.sightings.knows_whom = true;
+    }
+
+    /// Takes what another control plane has found.
+    pub(super) fn take(&mut self, taken: &Sightings) {
+        for (name, sighting) in &taken.services {
+            if self.asked.contains_key(name) {
+                self.sightings.services.insert(name.clone(), Arc::clone(sighting));
+            }
+        }
+        let troubles = taken.troubles.iter().filter(|(name, _)| self.asked.contains_key(*name));
+        self.sightings.troubles =
+            troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect();
+        self.sightings.stale.clone_from(&taken.stale);
+        self.is_new = true;
+    }
+
+    /// Takes whether anybody can be asked, and if not, why.
+    pub(super) fn stale(&mut self, stale: Option<Stale>) {
+        self.is_new |= self.sightings.stale != stale;
+        self.sightings.stale = stale;
+    }
+
+    /// What is known, if something is new since this was asked last.
+    pub(super) fn news(&mut self) -> Option<Sightings> {
+        let is_known = |name| self.sightings.services.contains_key(name);
+        let is_complete = self.sightings.knows_whom && self.asked.keys().all(is_known);
+        self.is_new |= is_complete != self.sightings.is_complete;
+        self.sightings.is_complete = is_complete;
+        std::mem::take(&mut self.is_new).then(|| self.sightings.clone())
+    }
+
+    /// Puts together what is known of a service. While something was neither answered nor refused, what was
+    /// known stays.
+    pub(super) fn assemble(&mut self, name: &ServiceName, lists: &Lists, now: Timestamp) {
+        let Some(questions) = self.asked.get(name) else { return };
+        let before = self.sightings.services.get(name).cloned();
+        let known = before.as_ref().map(|before| Arc::clone(&before.endpoints)).unwrap_or_default();
+        let parts: Vec<_> =
+            questions.iter().map(|question| part(question, lists, &known, now)).collect();
+        if parts.iter().any(|part| part.is_open) {
+            return;
+        }
+        let stale = parts.iter().flat_map(|part| &part.stale).min_by_key(|stale| stale.since);
+        let mut stale = stale.cloned();
+        // That a question makes no sense is known since it was asked first.
+        let since = before.as_ref().and_then(|before| before.stale.as_ref());
+        let since = since.or_else(|| self.sightings.troubles.get(name));
+        if let (Some(stale), Some(before)) = (&mut stale, since) {
+            if stale.reason == before.reason {
+                stale.since = stale.since.min(before.since);
+            }
+        }
+        if !parts.iter().any(|part| part.is_answered) {
+            if let Some(stale) = stale {
+                if let Some(before) = before {
+                    let sighting = Sighting { stale: Some(stale), ..(*before).clone() };
+                    self.tell(name, sighting);
+                } else {
+                    let known = self.sightings.troubles.insert(name.clone(), stale.clone());
+                    self.is_new |= known.as_ref() != Some(&stale);
+                }
+            }
+            return;
+        }
+        let is_confirmed = parts.iter().all(|part| part.is_confirmed && part.is_answered);
+        let is_partial = parts.iter().any(|part| part.is_partial || !part.is_answered);
+        let mut problems = Vec::new();
+        let mut found = Vec::new();
+        for part in parts {
+            problems.extend(part.problems);
+            found.extend(part.endpoints);
+        }
+        // What was known of those of whom nothing is heard since we began stays.
+        if is_partial {
+            let is_found: BTreeSet<_> =
+                found.iter().map(|one| (one.instance.clone(), one.port)).collect();
+            let is_lost = |one: &&Endpoint| !is_found.contains(&(one.instance.clone(), one.port));
+            found.extend(known.iter().filter(is_lost).cloned());
+        }
+        let endpoints = distinct(found, &mut problems);
+        problems.truncate(MAX_PROBLEMS);
+        self.is_new |= self.sightings.troubles.remove(name).is_some();
+        let same = before.filter(|before| *before.endpoints == endpoints);
+        let sighting = match same {
+            Some(before) => Sighting {
+                endpoints: Arc::clone(&before.endpoints),
+                index: before.index,
+                learned_at: before.learned_at,
+                is_confirmed,
+                problems: Arc::new(problems),
+                stale,
+            },
+            None => {
+                self.index += 1;
+                Sighting {
+                    endpoints: Arc::new(endpoints),
+                    index: self.index,
+                    learned_at: now,
+                    is_confirmed,
+                    problems: Arc::new(problems),
+                    stale,
+                }
+            }
+        };
+        self.tell(name, sighting);
+    }
+
+    fn tell(&mut self, name: &ServiceName, sighting: Sighting) {
+        if self.sightings.services.get(name).is_none_or(|before| **before != sighting) {
+            self.sightings.services.insert(name.clone(), Arc::new(sighting));
+            self.is_new = true;
+        }
+    }
+}
+
+/// What is known of a question.
+fn part(question: &AzureQuery, lists: &Lists, before: &[Endpoint], now: Timestamp) -> Part {
+    let mut part = Part { is_confirmed: true, ..Part::default() };
+    let scope = match Scope::of(question) {
+        Ok(scope) => scope,
+        Err(reason) => {
+            part.stale.push(Stale { since: now, reason });
+            return part;
+        }
+    };
+    match &question.machines {
+        AzureMachines::ScaleSet(name) => {
+            part.look(lists, &List::ScaleSets(scope.clone()));
+            let Some(sets) = lists.scale_sets(&scope) else { return part };
+            part.unreadable_sets(sets, name.as_deref());
+            let mut has_some = false;
+            for set in matching(sets, question) {
+                has_some = true;
+                part.of_set(set, question, lists, before);
+            }
+            part.is_answered |= !has_some;
+            if let (false, Some(name)) = (has_some, name) {
+                part.problems.push(no_set(name, sets, &scope));
+            }
+        }
+        AzureMachines::VirtualMachines => {
+            let (machines, interfaces) =
+                (List::Machines(scope.clone()), List::Interfaces(scope.clone()));
+            for list in [&machines, &List::States(scope.clone()), &interfaces] {
+                part.look(lists, list);
+            }
+            let answers =
+                (lists.machines(&machines), lists.states(&scope), lists.interfaces(&interfaces));
+            let (Some(machines), Some(states), Some(interfaces)) = answers else { return part };
+            part.is_answered = true;
+            let has_tags = |machine: &&Machine| {
+                question.tags.iter().all(|(name, value)| machine.tags.get(name) == Some(value))
+            };
+            let single = machines.good.values().filter(|machine| !machine.is_in_scale_set);
+            for machine in single.filter(has_tags) {
+                let state = states.get(&machine.id).map(|state| State {
+                    provisioning: Arc::clone(&machine.state.provisioning),
+                    ..state.clone()
+                });
+                let no_tags = Tags::new();
+                let read = endpoint::read(machine, state.as_ref(), interfaces, question, &no_tags);
+                part.take(&machine.id, read, question, before);
+            }
+            part.unreadable(machines, question, before);
+        }
+    }
+    part
+}
+
+impl Part {
+    /// Looks at how a list stands.
+    fn look(&mut self, lists: &Lists, list: &List) {
+        match lists.0.get(list) {
+            Some(Held { contents: None, trouble: None, .. }) | None => self.is_open = true,
+            Some(held) => {
+                self.stale.extend(held.trouble.clone());
+                self.is_confirmed &= held.contents.is_some();
+            }
+        }
+    }
+
+    /// Takes the machines of a scale set.
+    fn of_set(
+        &mut self,
+        set: &ScaleSet,
+        question: &AzureQuery,
+        lists: &Lists,
+        before: &[Endpoint],
+    ) {
+        let (list, interfaces) = of_set(set);
+        self.look(lists, &list);
+        self.look(lists, &interfaces);
+        let answers = (lists.machines(&list), lists.interfaces(&interfaces));
+        let (Some(machines), Some(interfaces)) = answers else {
+            self.is_partial = true;
+            return;
+        };
+        self.is_answered = true;
+        // Resource Graph shows what one may read, and a scale set that has machines shows some.
+        let is_of_graph = lists.0.get(&list).is_some_and(|held| held.is_of_graph);
+        if machines.good.is_empty() && (set.capacity > 0 || is_of_graph) {
+            self.is_confirmed = false;
+        }
+        for machine in machines.good.values() {
+            let read =
+                endpoint::read(machine, Some(&machine.state), interfaces, question, &set.tags);
+            self.take(&machine.id, read, question, before);
+        }
+        self.unreadable(machines, question, before);
+    }
+
+    /// Takes what a machine comes to.
+    fn take(
+        &mut self,
+        id: &ResourceId,
+        reading: Reading,
+        question: &AzureQuery,
+        before: &[Endpoint],
+    ) {
+        let known = || {
+            let instance = id.short();
+            let is_it = |one: &&Endpoint| {
+                one.instance.as_deref() == Some(&*instance) && one.port == question.port
+            };
+            before.iter().find(is_it).cloned()
+        };
+        match reading {
+            Reading::Endpoint(endpoint) => self.endpoints.push(endpoint),
+            Reading::Nothing => {}
+            Reading::Leaves => {
+                let leaves = known().map(|known| Endpoint { health: Health::Draining, ..known });
+                self.endpoints.extend(leaves);
+            }
+            Reading::Unusable(reason) => {
+                self.endpoints.extend(known());
+                self.problems.push(Problem { instance: id.short(), reason });
+            }
+        }
+    }
+
+    fn unreadable<T>(&mut self, entries: &Entries<T>, question: &AzureQuery, before: &[Endpoint]) {
+        for unreadable in &entries.unreadable {
+            let reason = unreadable.reason.clone();
+            match &unreadable.id {
+                // Of one that has nothing to do with the question nothing is known, and nothing is told.
+                Some(id) if question.machines == AzureMachines::VirtualMachines => {
+                    let is_known =
+                        before.iter().any(|one| one.instance.as_deref() == Some(&*id.short()));
+                    if is_known {
+                        self.take(id, Reading::Unusable(reason), question, before);
+                    }
+                }
+                Some(id) => self.take(id, Reading::Unusable(reason), question, before),
+                None => {
+                    self.is_confirmed = false;
+                    self.problems.push(Problem { instance: "unnamed".to_owned(), reason });
+                }
+            }
+        }
+    }
+
+    /// Scale sets that cannot be read may be those that are asked for.
+    fn unreadable_sets(&mut self, sets: &Entries<ScaleSet>, name: Option<&str>) {
+        for unreadable in &sets.unreadable {
+            let of = unreadable.id.as_ref();
+            let concerns = match (name, of) {
+                (Some(name), Some(id)) => id.name() == name,
+                _ => true,
+            };
+            if concerns {
+                self.is_confirmed = false;
+                let instance = of.map_or_else(|| "unnamed".to_owned(), ResourceId::short);
+                self.problems.push(Problem { instance, reason: unreadable.reason.clone() });
+            }
+        }
+    }
+}
+
+/// There is no scale set as it is asked for. Who may read the others would see it, so nobody is in it.
+fn no_set(name: &str, sets: &Entries<ScaleSet>, scope: &Scope) -> Problem {
+    let place = match &scope.group {
+        Some(group) => format!("in resource group `{group}`"),
+        None => format!("in subscription `{}`", scope.subscription),
+    };
+    let named = sets.good.values().any(|set| set.id.name() == name.to_lowercase());
+    let others: Vec<_> = sets.good.values().map(|set| set.id.name()).take(5).collect();
+    let reason = if named {
+        format!("the scale set `{name}` {place} does not have the tags that policy asks for")
+    } else if others.is_empty() {
+        format!("there is no scale set `{name}` {place}, and no other")
+    } else {
+        format!("there is no scale set `{name}` {place}; there are {}", others.join(", "))
+    };
+    Problem { instance: name.to_owned(), reason }
+}
+
+/// Each address and port once, sorted: what is told twice would be one host. Of two machines that have the
+/// same one (in networks that do not meet, say), the healthiest is taken.
+fn distinct(mut found: Vec<Endpoint>, problems: &mut Vec<Problem>) -> Vec<Endpoint> {
+    let order =
+        |one: &Endpoint| (one.address, one.port, one.health, one.instance.clone(), one.machine);
+    found.sort_by_cached_key(order);
+    let mut taken: BTreeMap<EndpointPlace, Endpoint> = BTreeMap::new();
+    let mut told = BTreeSet::new();
+    for endpoint in found {
+        match taken.get(&endpoint.place()) {
+            None => drop(taken.insert(endpoint.place(), endpoint)),
+            Some(first) if first.instance == endpoint.instance => {}
+            Some(first) => {
+                let other = first.instance.as_deref().unwrap_or_default();
+                let instance = endpoint.instance.as_deref().unwrap_or_default().to_owned();
+                let reason =
+                    format!("it has the address {} of `{other}`, which is taken", endpoint.address);
+                if told.insert(instance.clone()) {
+                    problems.push(Problem { instance, reason });
+                }
+            }
+        }
+    }
+    taken.into_values().collect()
+}

@@ -1,0 +1,233 @@
+//! From machines to endpoints. Pure.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ironmesh_catalog::{AddressFamily, AzureQuery, Endpoint, Health, Labels, Locality, Provider};
+
+use super::id::ResourceId;
+use super::machines::{Interface, Machine, State, Tags};
+
+/// Tags that begin like this are for the mesh, and no labels.
+const RESERVED: &str = "ironmesh-";
+
+/// What is to become of a machine.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    /// It is an endpoint, and fares like this.
+    Is(Health),
+    /// It is off: nothing answers there.
+    IsOff,
+    /// That cannot be told.
+    Unknown(String),
+}
+
+/// What a machine comes to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Reading {
+    /// An endpoint.
+    Endpoint(Endpoint),
+    /// None.
+    Nothing,
+    /// What it was before, if anything, but leaving: where it is cannot be told any more.
+    Leaves,
+    /// What it was before, if anything, for this reason.
+    Unusable(String),
+}
+
+/// The interfaces of machines.
+pub(super) type Interfaces = BTreeMap<ResourceId, Vec<Interface>>;
+
+/// Reads a machine, in one question's eyes. `state` is how it fares; `of_set` are the tags of its scale set.
+pub(super) fn read(
+    machine: &Machine,
+    state: Option<&State>,
+    interfaces: &Interfaces,
+    question: &AzureQuery,
+    of_set: &Tags,
+) -> Reading {
+    let health = match standing(state) {
+        Standing::Is(health) => health,
+        Standing::IsOff => return Reading::Nothing,
+        Standing::Unknown(reason) => return Reading::Unusable(reason),
+    };
+    let interfaces = interfaces.get(&machine.id).map(Vec::as_slice).unwrap_or_default();
+    let address = match address(interfaces, question.address_family) {
+        Ok(address) => address,
+        // It is being taken apart.
+        Err(_) if health == Health::Draining => return Reading::Leaves,
+        // It is being put together.
+        Err(_) if state.is_some_and(|state| &*state.provisioning == "creating") => {
+            return Reading::Nothing;
+        }
+        Err(reason) => return Reading::Unusable(reason),
+    };
+    Reading::Endpoint(Endpoint {
+        port: question.port,
+        machine: machine.vm_id,
+        labels: labels(of_set, &machine.tags),
+        health,
+        locality: locality(machine),
+        instance: Some(machine.id.short().into()),
+        ..Endpoint::new(Provider::Azure, address)
+    })
+}
+
+/// The table of states, in docs/decisions/0040.
+fn standing(state: Option<&State>) -> Standing {
+    let Some(state) = state else {
+        return Standing::Unknown("Azure does not say whether it runs".to_owned());
+    };
+    if &*state.provisioning == "deleting" {
+        return Standing::Is(Health::Draining);
+    }
+    match state.power.as_deref() {
+        Some("running") => {}
+        Some("starting") => return Standing::Is(Health::Unhealthy),
+        Some("stopping" | "deallocating" | "hibernating") => return Standing::Is(Health::Draining),
+        Some("stopped" | "deallocated" | "hibernated") => return Standing::IsOff,
+        // One that is being made has no state yet.
+        None if &*state.provisioning == "creating" => return Standing::IsOff,
+        None => return Standing::Unknown("Azure does not say whether it runs".to_owned()),
+        Some(other) => {
+            return Standing::Unknown(format!("Azure says that its power state is `{other}`"));
+        }
+    }
+    if &*state.provisioning == "creating" {
+        return Standing::Is(Health::Unhealthy);
+    }
+    Standing::Is(match state.health.as_deref() {
+        Some("unhealthy" | "initializing" | "unknown") => Health::Unhealthy,
+        // Whatever else may come to be said is no reason to call nobody.
+        _ => Health::Healthy,
+    })
+}
+
+/// The address of the primary interface, of the family that is asked for.
+fn address(interfaces: &[Interface], family: AddressFamily) -> Result<IpAddr, String> {
+    let mut primary = interfaces.iter().filter(|interface| interface.is_primary);
+    let interface = match (interfaces, primary.next(), primary.next()) {
+        ([], ..) => return Err("it has no network interface".to_owned()),
+        ([only], ..) | (_, Some(only), None) => only,
+        (several, ..) => {
+            return Err(format!(
+                "of its {} network interfaces it is not said which is the primary",
+                several.len()
+            ));
+        }
+    };
+    let is_of = |address: &&IpAddr| match family {
+        AddressFamily::Ipv4 => address.is_ipv4(),
+        AddressFamily::Ipv6 => address.is_ipv6(),
+    };
+    if let Some(address) = interface.addresses.iter().find(is_of) {
+        return Ok(*address);
+    }
+    let name = interface.id.name();
+    Err(match (&interface.unreadable, interface.addresses.first(), family) {
+        (Some(reason), ..) => format!("of its network interface `{name}`, {reason}"),
+        (None, None, _) => format!("its network interface `{name}` has no address"),
+        (None, Some(_), AddressFamily::Ipv4) => format!(
+            "its network interface `{name}` has no IPv4 address; set `address_family = \"ipv6\"`"
+        ),
+        (None, Some(_), AddressFamily::Ipv6) => {
+            format!(
+                "its network interface `{name}` has no IPv6 address; give it one, or take its IPv4"
+            )
+        }
+    })
+}
+
+/// Tags are labels; what the machine says beats what its scale set says.
+fn labels(of_set: &Tags, own: &Tags) -> Labels {
+    let tags = of_set.iter().chain(own);
+    let tags = tags.filter(|(name, _)| !name.starts_with(RESERVED));
+    tags.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// As Kubernetes names them on Azure: the zone with its region, since zones are numbers.
+fn locality(machine: &Machine) -> Locality {
+    let zone = machine.zone.as_ref().map(|zone| format!("{}-{zone}", machine.region));
+    Locality {
+        region: machine.region.clone(),
+        zone: zone.unwrap_or_default().into(),
+        sub_zone: machine.fault_domain.map(|n| n.to_string()).unwrap_or_default().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(provisioning: &str, power: &str, health: &str) -> State {
+        let some = |text: &str| (!text.is_empty()).then(|| text.into());
+        State { provisioning: provisioning.into(), power: some(power), health: some(health) }
+    }
+
+    #[test]
+    fn who_is_called_is_as_the_table_says() {
+        use Health::{Draining, Healthy, Unhealthy};
+        for (provisioning, power, health, wanted) in [
+            ("succeeded", "running", "", Standing::Is(Healthy)),
+            ("updating", "running", "healthy", Standing::Is(Healthy)),
+            ("failed", "running", "", Standing::Is(Healthy)),
+            ("succeeded", "running", "unhealthy", Standing::Is(Unhealthy)),
+            ("succeeded", "running", "initializing", Standing::Is(Unhealthy)),
+            ("succeeded", "running", "aaaa", Standing::Is(Healthy)),
+            ("creating", "running", "", Standing::Is(Unhealthy)),
+            ("creating", "", "", Standing::IsOff),
+            ("succeeded", "starting", "", Standing::Is(Unhealthy)),
+            ("deleting", "running", "healthy", Standing::Is(Draining)),
+            ("deleting", "", "", Standing::Is(Draining)),
+            ("succeeded", "deallocating", "healthy", Standing::Is(Draining)),
+            ("updating", "stopping", "", Standing::Is(Draining)),
+            ("succeeded", "stopped", "", Standing::IsOff),
+            ("succeeded", "deallocated", "", Standing::IsOff),
+        ] {
+            assert_eq!(
+                standing(Some(&state(provisioning, power, health))),
+                wanted,
+                "{provisioning} {power}"
+            );
+        }
+        for unknown in
+            [None, Some(&state("succeeded", "", "")), Some(&state("succeeded", "aaaa", ""))]
+        {
+            assert!(matches!(standing(unknown), Standing::Unknown(_)), "{unknown:?}");
+        }
+    }
+
+    fn interface(is_primary: bool, addresses: &[&str]) -> Interface {
+        let id =
+            "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/networkInterfaces/nic";
+        Interface {
+            id: ResourceId::parse(id).unwrap(),
+            is_primary,
+            addresses: addresses.iter().map(|one| one.parse().unwrap()).collect(),
+            unreadable: None,
+        }
+    }
+
+    #[test]
+    fn the_primary_interface_says_where_a_machine_is() {
+        use AddressFamily::{Ipv4, Ipv6};
+        let both = interface(true, &["10.0.0.4", "fd00::4"]);
+        let other = interface(false, &["10.1.0.4", "fd01::4"]);
+        let two = [other.clone(), both.clone()];
+        assert_eq!(address(&two, Ipv4).unwrap().to_string(), "10.0.0.4");
+        assert_eq!(address(&two, Ipv6).unwrap().to_string(), "fd00::4");
+        // Of a machine that was off, Azure does not say which is the primary; of one there is no doubt.
+        assert_eq!(address(std::slice::from_ref(&other), Ipv4).unwrap().to_string(), "10.1.0.4");
+        for (interfaces, family, words) in [
+            (&[][..], Ipv4, "no network interface"),
+            (&[other.clone(), other][..], Ipv4, "which is the primary"),
+            (&[both.clone(), both][..], Ipv4, "which is the primary"),
+            (&[interface(true, &[])][..], Ipv4, "`nic` has no address"),
+            (&[interface(true, &["fd00::4"])][..], Ipv4, "set `address_family = \"ipv6\"`"),
+            (&[interface(true, &["10.0.0.4"])][..], Ipv6, "has no IPv6 address"),
+        ] {
+            let error = address(interfaces, family).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

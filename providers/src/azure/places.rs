@@ -1,0 +1,152 @@
+//! Where Azure's doors are, and to whom a token may be shown.
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+use super::error::AzureError;
+use super::options::{AzureCloud, AzureOptions};
+
+/// Where machines ask for what they are, and for tokens. Nothing but the machine itself answers there.
+const METADATA: &str = "http://169.254.169.254";
+
+/// Whom to ask.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    pub(super) resource_manager: Url,
+    pub(super) login: Url,
+    pub(super) metadata: Url,
+}
+
+impl Places {
+    pub(super) fn new(options: &AzureOptions) -> Result<Self, AzureError> {
+        let (resource_manager, login) = match &options.cloud {
+            AzureCloud::Public => {
+                ("https://management.azure.com", "https://login.microsoftonline.com")
+            }
+            AzureCloud::UsGovernment => {
+                ("https://management.usgovcloudapi.net", "https://login.microsoftonline.us")
+            }
+            AzureCloud::China => {
+                ("https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn")
+            }
+            AzureCloud::Custom { resource_manager, login } => (&**resource_manager, &**login),
+        };
+        let metadata = options.metadata.as_deref().unwrap_or(METADATA);
+        let metadata = url("metadata", metadata, |url| url.scheme() == "https" || is_near(url))?;
+        Ok(Self {
+            resource_manager: url("resource_manager", resource_manager, is_private)?,
+            login: url("login", login, is_private)?,
+            metadata,
+        })
+    }
+
+    /// What a token is for: whoever gives it out writes it into it, and the Resource Manager looks.
+    pub(super) fn audience(&self) -> String {
+        self.resource_manager.as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// Where an answer says that it goes on, if the token may go there: to the host by name that was asked, by
+    /// whatever port.
+    pub(super) fn next(&self, link: &str) -> Option<Url> {
+        let next = Url::parse(link).ok()?;
+        let is_same = next.scheme() == self.resource_manager.scheme()
+            && next.host() == self.resource_manager.host()
+            && next.username().is_empty()
+            && next.password().is_none();
+        is_same.then_some(next)
+    }
+}
+
+fn url(
+    key: &'static str,
+    text: &str,
+    may_be: impl FnOnce(&Url) -> bool,
+) -> Result<Url, AzureError> {
+    let is_good = |url: &Url| {
+        url.has_host()
+            && matches!(url.path(), "" | "/")
+            && url.query().is_none()
+            && url.username().is_empty()
+            && may_be(url)
+    };
+    let url = Url::parse(text).ok().filter(is_good);
+    url.ok_or_else(|| AzureError::Url { key, url: text.to_owned() })
+}
+
+/// Whether nobody on the way sees what is said.
+fn is_private(url: &Url) -> bool {
+    url.scheme() == "https" || is_on_this_machine(url)
+}
+
+/// Whether it is plain HTTP that never leaves the machine.
+fn is_on_this_machine(url: &Url) -> bool {
+    url.scheme() == "http" && host(url).is_some_and(|host| host.is_loopback())
+}
+
+/// Whether it is plain HTTP that leaves the machine no further than to whom it runs on.
+fn is_near(url: &Url) -> bool {
+    let is_link_local = |host| matches!(host, IpAddr::V4(host) if host.is_link_local());
+    is_on_this_machine(url) || (url.scheme() == "http" && host(url).is_some_and(is_link_local))
+}
+
+fn host(url: &Url) -> Option<IpAddr> {
+    let host = url.host_str()?;
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn custom(resource_manager: &str) -> Result<Places, AzureError> {
+        let login = "https://login.example.com".to_owned();
+        let resource_manager = resource_manager.to_owned();
+        let cloud = AzureCloud::Custom { resource_manager, login };
+        Places::new(&AzureOptions { cloud, ..AzureOptions::default() })
+    }
+
+    #[test]
+    fn a_token_goes_to_the_host_that_was_asked_and_nowhere_else() {
+        let places = Places::new(&AzureOptions::default()).unwrap();
+        assert_eq!(places.audience(), "https://management.azure.com");
+        for good in [
+            "https://management.azure.com/subscriptions/s?$skiptoken=2",
+            "https://management.azure.com:443/subscriptions/s",
+            "https://MANAGEMENT.azure.com:8443/subscriptions/s",
+        ] {
+            assert!(places.next(good).is_some(), "{good}");
+        }
+        for bad in [
+            "aaaaaaaaaaaaaa",
+            "/subscriptions/s?page=2",
+            "http://management.azure.com/subscriptions/s",
+            "https://management.azure.com.example.com/subscriptions/s",
+            "https://management.azure.com@example.com/",
+            "https://you@management.azure.com/",
+            "https://eastus.management.azure.com/",
+            "https://management.azure.com./",
+        ] {
+            assert!(places.next(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn plain_http_stays_on_this_machine() {
+        for good in ["https://arm.example.com", "http://127.0.0.1:8080", "http://[::1]:80/"] {
+            custom(good).unwrap();
+        }
+        for bad in
+            ["http://10.0.0.1", "http://localhost", "https://example.com/path", "example.com"]
+        {
+            custom(bad).unwrap_err();
+        }
+        let metadata = |url: &str| {
+            Places::new(&AzureOptions { metadata: Some(url.to_owned()), ..AzureOptions::default() })
+        };
+        for good in ["http://127.0.0.1:40342", "http://169.254.1.1", "https://arc.example.com"] {
+            metadata(good).unwrap();
+        }
+        metadata("http://192.0.2.1").unwrap_err();
+    }
+}

@@ -1,0 +1,181 @@
+//! What refusals say, and what to do about them. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use super::error::RequestError;
+use super::http::Answer;
+use super::survey::MissingRight;
+
+/// Of the words of a refusal, so many are told.
+const MAX_WORDS: usize = 400;
+/// How far a clock may be off before that is worth a word.
+const CLOCK: Duration = Duration::from_secs(300);
+/// For how long nobody asks who was asked too often and has not said for how long.
+const UNSAID: Duration = Duration::from_secs(30);
+/// For how long at most, whatever is said.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// What a refusal says.
+#[derive(Debug, Default)]
+pub(super) struct Refusal {
+    pub(super) code: String,
+    pub(super) text: String,
+}
+
+impl Refusal {
+    /// Of the Resource Manager (`{"error": {"code", "message"}}`), or of who gives out tokens (`{"error",
+    /// "error_description"}`).
+    pub(super) fn read(body: &[u8]) -> Self {
+        let short = |text: &str| {
+            let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            line.chars().take(MAX_WORDS).collect::<String>()
+        };
+        let Ok(value) = serde_json::from_slice::<Value>(body) else {
+            let text = short(&String::from_utf8_lossy(body));
+            return Self { code: String::new(), text };
+        };
+        let word = |value: &Value, key: &str| {
+            value.get(key).and_then(Value::as_str).map(short).unwrap_or_default()
+        };
+        match value.get("error") {
+            Some(error @ Value::Object(_)) => {
+                Self { code: word(error, "code"), text: word(error, "message") }
+            }
+            _ => Self { code: word(&value, "error"), text: word(&value, "error_description") },
+        }
+    }
+
+    /// Whether it says that another operation is under way, and nothing about how often was asked.
+    pub(super) fn is_about_another(&self, answer: &Answer) -> bool {
+        const WORD: &str = "RetryableErrorDueToAnotherOperation";
+        self.code == WORD || String::from_utf8_lossy(&answer.body).contains(WORD)
+    }
+
+    /// The right that is missing, as it says or else as the call needs it.
+    pub(super) fn missing(
+        &self,
+        status: StatusCode,
+        action: &str,
+        scope: &str,
+    ) -> Option<MissingRight> {
+        if status != StatusCode::FORBIDDEN {
+            return None;
+        }
+        let quoted = |after: &str| {
+            let (_, rest) = self.text.split_once(after)?;
+            let (word, _) = rest.split_once('\'')?;
+            (!word.is_empty()).then(|| word.to_owned())
+        };
+        let action = quoted("perform action '").unwrap_or_else(|| action.to_owned());
+        let scope = quoted("over scope '").unwrap_or_else(|| scope.to_owned());
+        Some(MissingRight { action, scope })
+    }
+
+    /// The error that it comes to. `clock` says what time it is here.
+    pub(super) fn error(
+        self,
+        answer: &Answer,
+        action: &str,
+        scope: &str,
+        clock: Timestamp,
+    ) -> RequestError {
+        let status = answer.status;
+        let advice = match (status, self.missing(status, action, scope)) {
+            (_, Some(MissingRight { action, scope })) => format!(
+                "; give who asks the action `{action}` on `{scope}`, by the role Reader for example"
+            ),
+            (StatusCode::UNAUTHORIZED, _) => off(answer, clock).unwrap_or_else(|| {
+                "; see that the tenant and the cloud are those of the subscription".to_owned()
+            }),
+            (StatusCode::NOT_FOUND, _) if self.code == "ResourceGroupNotFound" => {
+                "; mend `resource_group`".to_owned()
+            }
+            (StatusCode::NOT_FOUND, _) if self.code == "SubscriptionNotFound" => {
+                "; mend `subscription`, or let who asks read it".to_owned()
+            }
+            (StatusCode::TOO_MANY_REQUESTS, _) => {
+                format!("; it is asked again in {} s", wait(answer).as_secs())
+            }
+            _ => String::new(),
+        };
+        RequestError::Status { status, code: self.code, text: self.text, advice }
+    }
+}
+
+/// For how long one is to wait who has asked too often. Who asks earlier waits longer.
+pub(super) fn wait(answer: &Answer) -> Duration {
+    let said = answer.header("Retry-After").and_then(|text| text.trim().parse().ok());
+    said.map_or(UNSAID, Duration::from_secs).min(LONGEST)
+}
+
+/// Whether the clock of this machine is off, by what the answer says what time it is.
+fn off(answer: &Answer, clock: Timestamp) -> Option<String> {
+    let date = jiff::fmt::rfc2822::parse(answer.header("Date")?).ok()?;
+    let off = clock.duration_since(date.timestamp());
+    (off.unsigned_abs() > CLOCK).then(|| {
+        let way = if off.is_negative() { "behind" } else { "ahead" };
+        let minutes = off.unsigned_abs().as_secs() / 60;
+        format!("; the clock of this machine is {minutes} minutes {way} of Azure's: set it")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::HeaderMap;
+
+    use super::*;
+
+    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Answer {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.parse().unwrap());
+        }
+        let status = StatusCode::from_u16(status).unwrap();
+        Answer { status, headers: map, body: body.as_bytes().to_vec() }
+    }
+
+    fn told(answer: &Answer) -> String {
+        let now = "2026-11-22T12:00:00Z".parse().unwrap();
+        Refusal::read(&answer.body).error(answer, "A/read", "/subscriptions/s", now).to_string()
+    }
+
+    #[test]
+    fn a_refusal_names_the_right_that_is_missing() {
+        let body = r#"{"error":{"code":"AuthorizationFailed","message":"The client 'a' with object id 'b' does not have authorization to perform action 'Microsoft.Compute/virtualMachineScaleSets/read' over scope '/subscriptions/s/resourceGroups/g' or the scope is invalid."}}"#;
+        let refused = answer(403, &[], body);
+        let missing = Refusal::read(&refused.body).missing(refused.status, "x", "y").unwrap();
+        assert_eq!(missing.action, "Microsoft.Compute/virtualMachineScaleSets/read");
+        assert_eq!(missing.scope, "/subscriptions/s/resourceGroups/g");
+        let told = told(&refused);
+        assert!(
+            told.contains("the action `Microsoft.Compute/virtualMachineScaleSets/read` on"),
+            "{told}"
+        );
+        // Where it says nothing, the call says which it is.
+        let told = self::told(&answer(403, &[], "no"));
+        assert!(told.contains("the action `A/read` on `/subscriptions/s`"), "{told}");
+    }
+
+    #[test]
+    fn who_may_not_because_of_the_clock_is_told_so() {
+        let date = ("Date", "Sun, 22 Nov 2026 11:00:00 GMT");
+        let told = told(&answer(401, &[date], "{}"));
+        assert!(told.contains("60 minutes ahead"), "{told}");
+        let date = ("Date", "Sun, 22 Nov 2026 12:00:10 GMT");
+        let told = self::told(&answer(401, &[date], "{}"));
+        assert!(told.contains("the tenant"), "{told}");
+    }
+
+    #[test]
+    fn who_says_no_for_how_long_is_left_alone_for_a_while() {
+        assert_eq!(wait(&answer(429, &[("Retry-After", "17")], "")).as_secs(), 17);
+        assert_eq!(wait(&answer(429, &[("Retry-After", "1000000")], "")), LONGEST);
+        assert_eq!(wait(&answer(429, &[("Retry-After", "soon")], "")), UNSAID);
+        let other = answer(429, &[], r#"{"error":{"code":"RetryableErrorDueToAnotherOperation"}}"#);
+        assert!(Refusal::read(&other.body).is_about_another(&other));
+    }
+}

@@ -1,0 +1,94 @@
+//! How much is asked of Azure.
+
+use std::time::Duration;
+
+use ironmesh_providers::azure::AzureOptions;
+use ironmesh_tests::azure::{FakeAzure, Fault, Kind, Machine, ScaleSet};
+use ironmesh_tests::eventually;
+
+use crate::watching::{Watching, options, scale_set, shop};
+
+#[tokio::test]
+async fn a_thousand_machines_take_ten_calls() {
+    for is_flexible in [false, true] {
+        let azure = FakeAzure::start().await;
+        azure.change(|world| {
+            let set = ScaleSet { is_flexible, ..ScaleSet::default() };
+            world.scale_sets.insert("web".to_owned(), set);
+            for n in 0..1000 {
+                let address = format!("10.0.{}.{}", n / 250, n % 250 + 1);
+                world.machines.push(Machine::of("web", &format!("m{n}"), &address));
+            }
+        });
+        // Once, and no more.
+        let once = AzureOptions { interval: Duration::from_secs(3600), ..options(&azure) };
+        let web = Watching::web(once);
+        web.has("all", "web", |found| found.endpoints.len() == 1000 && found.is_confirmed).await;
+        assert!(azure.calls() <= 10, "{} calls", azure.calls());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_scale_sets_take_less_than_a_tenth_of_what_may_be_asked() {
+    // What Azure publishes: reads of one who asks in a subscription within an hour, and reads of the network
+    // provider within 5 minutes.
+    const READS: usize = 12_000;
+    const OF_NETWORK: usize = 10_000;
+    let azure = FakeAzure::start().await;
+    let names: Vec<_> = (0..20).map(|n| format!("set{n}")).collect();
+    azure.change(|world| {
+        for (n, name) in names.iter().enumerate() {
+            let is_flexible = n % 4 == 0;
+            world.scale_sets.insert(name.clone(), ScaleSet { is_flexible, ..ScaleSet::default() });
+            for m in 1..=10 {
+                let id = if is_flexible { format!("{name}_{m}") } else { m.to_string() };
+                world.machines.push(Machine::of(name, &id, &format!("10.0.{n}.{m}")));
+            }
+        }
+    });
+    let paced = AzureOptions {
+        interval: AzureOptions::default().interval,
+        reads_per_hour: AzureOptions::default().reads_per_hour,
+        ..options(&azure)
+    };
+    let services = names.iter().map(|name| (name.as_str(), vec![scale_set(name)]));
+    let watching = Watching::services(paced, services);
+    for name in &names {
+        watching.has("all", name, |found| found.endpoints.len() == 10).await;
+    }
+    let begun = tokio::time::Instant::now();
+    let before = azure.calls();
+    let hour = Duration::from_secs(3600);
+    // Time passes as fast as nobody has anything to do.
+    tokio::time::sleep_until(begun + hour).await;
+    let calls = azure.calls() - before;
+    println!("{calls} calls within an hour");
+    assert!(calls * 10 < READS, "{calls} calls");
+    assert!(calls > 200, "{calls} calls: it is asked at all");
+    let of_network = azure.asked_at().into_iter().filter(|(kind, at)| {
+        let is_late = *at > begun + hour - Duration::from_secs(300);
+        is_late && matches!(kind, Kind::UniformInterfaces | Kind::Interfaces)
+    });
+    assert!(of_network.count() * 10 < OF_NETWORK);
+    let found = watching.of("set0").unwrap();
+    assert!(found.is_confirmed && found.stale.is_none(), "{found:?}");
+}
+
+#[tokio::test]
+async fn who_has_little_left_asks_less_often() {
+    let azure = shop().await;
+    let often = AzureOptions { interval: Duration::from_millis(300), ..options(&azure) };
+    let web = Watching::web(often);
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    azure.be(Kind::ScaleSets, Fault::LittleLeft);
+    let count = azure.count(Kind::ScaleSets);
+    eventually("some rounds", async || match azure.count(Kind::ScaleSets) - count {
+        0..4 => Err("not yet"),
+        _ => Ok(()),
+    })
+    .await;
+    let mut asked = azure.asked_at();
+    asked.retain(|(kind, _)| *kind == Kind::ScaleSets);
+    let [.., before, last] = asked.as_slice() else { unreachable!("{asked:?}") };
+    assert!(last.1 - before.1 >= Duration::from_millis(1200), "{:?}", last.1 - before.1);
+}

@@ -1,0 +1,185 @@
+//! As whom Azure is asked, and what becomes of it when there is no token.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use fs_err as fs;
+use ironmesh_providers::azure::{AzureCredential, AzureOptions};
+use ironmesh_tests::azure::{FakeAzure, Fault, Kind, Machine};
+use ironmesh_tests::eventually;
+use jiff::{Timestamp, ToSpan as _};
+
+use crate::watching::{Watching, options, scale_set, shop};
+
+const TENANT: &str = "72f988bf-86f1-41af-91ab-2d7cd011db47";
+const APPLICATION: &str = "11111111-2222-3333-4444-555555555555";
+
+fn write(path: &Path, text: &str, mode: u32) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn by_secret(azure: &FakeAzure, secret_file: &Path) -> AzureOptions {
+    let credential = AzureCredential::ClientSecret {
+        tenant: TENANT.to_owned(),
+        client_id: APPLICATION.to_owned(),
+        secret_file: secret_file.to_owned(),
+    };
+    AzureOptions { credential, ..options(azure) }
+}
+
+#[tokio::test]
+async fn a_secret_is_taken_from_its_file_which_others_may_not_read() {
+    let azure = shop().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    let web = Watching::web(by_secret(&azure, &file));
+    web.is_stale("cannot be read").await;
+    write(&file, "s3cret\n", 0o644);
+    web.is_stale("(mode 0644)").await;
+    assert_eq!(azure.count(Kind::Login), 0, "it is sent nowhere");
+    write(&file, "wrong\n", 0o600);
+    let reason = web.is_stale("has not expired").await;
+    assert!(!reason.contains("wrong"), "{reason}");
+    write(&file, "s3cret\n", 0o600);
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    // Another one, of which the file is told after a while.
+    azure.set_secret("another");
+    azure.revoke_tokens();
+    web.is_stale("invalid_client").await;
+    assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
+    write(&file, "another", 0o600);
+    azure.change(|world| world.machines.push(Machine::of("web", "2", "10.0.0.3")));
+    web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
+}
+
+#[tokio::test]
+async fn a_workload_shows_the_token_that_its_file_holds_now() {
+    let azure = shop().await;
+    let folder = tempfile::tempdir().unwrap();
+    let token_file = folder.path().join("token");
+    write(&token_file, "first", 0o600);
+    azure.set_secret("first");
+    // Half of what is left of it is renewed at once.
+    azure.token_life(Duration::from_secs(31));
+    let credential = AzureCredential::WorkloadIdentity {
+        tenant: TENANT.to_owned(),
+        client_id: APPLICATION.to_owned(),
+        token_file: token_file.clone(),
+    };
+    let web = Watching::web(AzureOptions { credential, ..options(&azure) });
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    write(&token_file, "second", 0o600);
+    azure.set_secret("second");
+    azure.revoke_tokens();
+    azure.change(|world| world.machines.remove(0));
+    web.finds("web", &["10.0.0.2"]).await;
+    assert!(azure.count(Kind::Login) >= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_there_is_no_newer_token_the_one_that_there_is_will_do_until_it_ends() {
+    let azure = shop().await;
+    azure.token_life(Duration::from_secs(20));
+    let web = Watching::web(AzureOptions { interval: Duration::from_secs(2), ..options(&azure) });
+    // With a token that is about to end nobody begins.
+    web.is_stale("has ended already").await;
+    azure.token_life(Duration::from_secs(200));
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    let begun = tokio::time::Instant::now();
+    let count = azure.count(Kind::Metadata);
+    azure.be(Kind::Metadata, Fault::Status(400, "invalid_request"));
+    // At half of its life another one is asked for, and is not to be had.
+    tokio::time::sleep_until(begun + Duration::from_secs(120)).await;
+    assert!(azure.count(Kind::Metadata) > count);
+    azure.change(|world| world.machines.remove(0));
+    web.finds("web", &["10.0.0.2"]).await;
+    tokio::time::sleep_until(begun + Duration::from_secs(180)).await;
+    web.is_stale("no token for Azure").await;
+    assert_eq!(web.of("web").unwrap().endpoints.len(), 1);
+    azure.be(Kind::Metadata, None);
+    azure.change(|world| world.machines.push(Machine::of("web", "2", "10.0.0.3")));
+    web.finds("web", &["10.0.0.2", "10.0.0.3"]).await;
+}
+
+#[tokio::test]
+async fn where_tokens_are_given_out_being_down_takes_nothing_away() {
+    for fault in
+        [Fault::Cut, Fault::Status(503, "ServiceUnavailable"), Fault::Body("<html>".to_owned())]
+    {
+        let azure = shop().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        write(&file, "s3cret", 0o600);
+        let web = Watching::web(by_secret(&azure, &file));
+        web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+        azure.be(Kind::Login, fault);
+        azure.revoke_tokens();
+        web.is_stale("no token for Azure").await;
+        assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
+        azure.be(Kind::Login, None);
+        azure.change(|world| world.machines.remove(0));
+        web.finds("web", &["10.0.0.2"]).await;
+        assert!(web.now().stale.is_none());
+    }
+}
+
+#[tokio::test]
+async fn the_metadata_service_is_waited_for_while_it_is_updated() {
+    let azure = shop().await;
+    azure.be(Kind::Metadata, Fault::Passing(410, 5));
+    let web = Watching::web(options(&azure));
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    assert_eq!(azure.count(Kind::Metadata), 6);
+    let mut asked = azure.asked_at();
+    asked.retain(|(kind, _)| *kind == Kind::Metadata);
+    // Ten times the shortest wait, which is a second where it is real.
+    assert!(asked[5].1 - asked[0].1 >= options(&azure).retry * 50);
+}
+
+#[tokio::test]
+async fn other_faults_of_the_metadata_service_pass_or_are_told() {
+    for status in [404, 429, 500] {
+        let azure = shop().await;
+        azure.be(Kind::Metadata, Fault::Passing(status, 3));
+        let web = Watching::web(options(&azure));
+        web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+        assert_eq!(azure.count(Kind::Metadata), 4);
+    }
+    let azure = shop().await;
+    azure.be(Kind::Metadata, Fault::Status(400, "invalid_request"));
+    let web = Watching::web(options(&azure));
+    let reason = web.is_stale("see that it has a managed identity").await;
+    assert!(reason.contains("invalid_request"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_by_an_hour_changes_nothing() {
+    let ahead: fn() -> Timestamp = || Timestamp::now() + 1.hour();
+    let behind: fn() -> Timestamp = || Timestamp::now() - 1.hour();
+    for clock in [ahead, behind] {
+        let azure = shop().await;
+        let web = Watching::with_clock(options(&azure), [("web", vec![scale_set("web")])], clock);
+        web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+        azure.change(|world| world.machines.remove(0));
+        web.finds("web", &["10.0.0.2"]).await;
+        assert_eq!(azure.count(Kind::Metadata), 1, "the token lives as long as ever");
+    }
+}
+
+#[tokio::test]
+async fn while_nobody_answers_all_is_stale_and_known() {
+    let azure = shop().await;
+    let web = Watching::web(options(&azure));
+    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    drop(azure);
+    web.is_stale("127.").await;
+    let found = web.of("web").unwrap();
+    assert_eq!(found.endpoints.len(), 2);
+    eventually("the service to be stale", async || match &web.of("web").unwrap().stale {
+        Some(_) => Ok(()),
+        None => Err("not yet"),
+    })
+    .await;
+}

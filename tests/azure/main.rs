@@ -1,0 +1,16 @@
+//! The Azure provider with a fake Azure that is as strict as the real one: what it finds, what it asks for that,
+//! and what becomes of what is known when Azure fails, lies, or will not be asked.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "test code: a panic is a failed test"
+)]
+
+mod budget;
+mod credentials;
+mod faults;
+mod finds;
+mod surveys;
+mod turns;
+mod watching;

@@ -1,0 +1,56 @@
+//! A mesh whose proxies are tied to their machines by the key of these, and what may happen to Azure besides what
+//! is in `mesh`: no request fails, nobody is taken out of use, and a machine that leaves is called no more.
+
+use ironmesh_tests::azure::{Fault, Kind};
+use ironmesh_tests::eventually;
+
+use crate::shop::{GOES, Shop};
+
+const READ: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_are_called_by_their_keys_through_whatever_happens_to_azure() {
+    let Some(shop) = Shop::open().await else { return };
+    shop.survives("401: the token is none any more", async |shop| {
+        let before = shop.azure.count(Kind::Metadata);
+        shop.azure.revoke_tokens();
+        eventually("another token", async || match shop.azure.count(Kind::Metadata) {
+            count if count > before => Ok(()),
+            count => Err(count),
+        })
+        .await;
+    })
+    .await;
+    shop.survives("403: a role that lacks something", async |shop| {
+        shop.azure.deny(READ);
+        shop.tells("IM0501", READ).await;
+        let test = shop.mesh.run(&["provider", "azure", "test"]).await;
+        let words = String::from_utf8_lossy(&test.stdout).into_owned();
+        assert_eq!(test.status.code(), Some(1), "{words}");
+        assert!(words.contains(&format!("{READ} at ")), "{words}");
+        shop.azure.deny_nothing();
+    })
+    .await;
+    shop.survives("a connection that breaks", async |shop| {
+        shop.azure.be(Kind::UniformMachines, Fault::Cut);
+        shop.tells("IM0501", "").await;
+        shop.azure.be(Kind::UniformMachines, None);
+    })
+    .await;
+    shop.survives("a scale set that is gone", async |shop| {
+        let set = shop.azure.change(|world| world.scale_sets.remove("web"));
+        shop.tells("IM05", "web").await;
+        shop.azure.change(|world| world.scale_sets.insert("web".to_owned(), set.unwrap()));
+    })
+    .await;
+    shop.survives("a machine without an address, and then without an interface", async |shop| {
+        let whole = shop.azure.change(|world| world.machine(GOES).interfaces.clone());
+        shop.azure.change(|world| world.machine(GOES).interfaces[0].addresses = vec![None]);
+        shop.tells("IM0503", "has no address").await;
+        shop.azure.change(|world| world.machine(GOES).interfaces.clear());
+        shop.tells("IM0503", "no network interface").await;
+        shop.azure.change(|world| world.machine(GOES).interfaces = whole);
+    })
+    .await;
+    shop.close().await;
+}

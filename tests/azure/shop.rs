@@ -1,0 +1,193 @@
+//! A mesh whose service is on a scale set, under load: three web servers behind Envoys, of which the third may go.
+
+use std::net::IpAddr;
+
+use ironmesh_tests::azure::{GROUP, Machine, SUBSCRIPTION, ScaleSet};
+use ironmesh_tests::{App, Envoy, FakeAzure, Load, Mesh, Programs, ProxyOptions, eventually};
+use serde_json::Value;
+
+const POLICY: &str = r#"
+[[service]]
+name = "web"
+ports = [{ name = "web", port = 80, protocol = "http" }]
+endpoints = { azure_scale_set = { name = "Web", port = 8080 } }
+
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "buyers"
+destination = { name = "web" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#;
+
+/// The machines: what Azure calls them, and where others dial them.
+const MACHINES: [(&str, u8); 3] = [("0", 21), ("1", 22), (GOES, 23)];
+
+/// The machine that may go.
+pub(crate) const GOES: &str = "2";
+
+/// What the settings say of Azure, which is this one.
+pub(crate) fn settings(azure: &FakeAzure) -> String {
+    format!(
+        "azure.subscription = \"{SUBSCRIPTION}\"\nazure.resource_group = \"{GROUP}\"\n\
+         azure.interval = \"1s\"\nazure.reads_per_hour = 12000\n\
+         azure.cloud = {{ resource_manager = \"{}\", login = \"{}\", metadata = \"{}\" }}\n",
+        azure.manager(),
+        azure.login(),
+        azure.metadata()
+    )
+}
+
+/// The shop, and all that calls it.
+pub(crate) struct Shop {
+    pub(crate) azure: FakeAzure,
+    pub(crate) mesh: Mesh,
+    load: Load,
+    buyer: Envoy,
+    sidecars: Vec<Envoy>,
+    _apps: Vec<App>,
+}
+
+impl Shop {
+    /// Opens it. `None` where a program is missing and the test is to be skipped.
+    pub(crate) async fn open() -> Option<Self> {
+        let programs = Programs::find()?;
+        let azure = FakeAzure::start().await;
+        let mut mesh = Mesh::prepare(&settings(&azure), &programs, &[("policy.toml", POLICY)]);
+        azure.change(|world| {
+            world.scale_sets.insert("web".to_owned(), ScaleSet::default());
+            world.machines.extend(
+                MACHINES.map(|(name, host)| {
+                    Machine::of("web", name, &known_as(&mesh, host).to_string())
+                }),
+            );
+        });
+        mesh.restart_control_plane().await;
+        let (mut apps, mut sidecars) = (Vec::new(), Vec::new());
+        for (name, host) in MACHINES {
+            let vm_id = azure.change(|world| world.machine(name).vm_id);
+            apps.push(App::http1(name, mesh.loopback().socket(host, 8080)).await);
+            let proxy = ProxyOptions::new("default/web", host).machine(vm_id);
+            sidecars.push(mesh.envoy(&proxy).await);
+        }
+        let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
+        for (name, _) in MACHINES {
+            is_called(&mesh, &buyer, name, true).await;
+        }
+        let load = Load::start(buyer.socket(15080), "web", "/");
+        Some(Self { azure, mesh, load, buyer, sidecars, _apps: apps })
+    }
+
+    /// Something is wrong, which `fault` sees and mends: nobody is taken out of use for it, and afterwards what
+    /// really changes arrives.
+    pub(crate) async fn survives(&self, what: &str, fault: impl AsyncFnOnce(&Self)) {
+        fault(self).await;
+        let called = self.called().await;
+        assert_eq!(called.len(), MACHINES.len(), "{what}: {called:?}");
+        self.is_well().await;
+        self.azure.change(|world| world.machine(GOES).power = Some("deallocating"));
+        is_called(&self.mesh, &self.buyer, GOES, false).await;
+        self.azure.change(|world| world.machine(GOES).power = Some("running"));
+        is_called(&self.mesh, &self.buyer, GOES, true).await;
+        self.some_more().await;
+        eprintln!("{what}: done");
+    }
+
+    /// Waits until the control plane says this, among what is wrong, in a finding whose code begins so; and all the while
+    /// everybody is called.
+    pub(crate) async fn tells(&self, code: &str, words: &str) {
+        eventually(&format!("{code}: {words}"), async || {
+            let called = self.called().await;
+            assert_eq!(called.len(), MACHINES.len(), "{called:?}");
+            let findings = self.mesh.readyz().await["findings"].clone();
+            let is_it = |finding: &Value| {
+                let message = finding["message"].as_str().unwrap_or_default();
+                finding["code"].as_str().is_some_and(|of| of.starts_with(code))
+                    && message.contains(words)
+            };
+            let all = findings.as_array().unwrap();
+            if all.iter().any(is_it) { Ok(()) } else { Err(findings.to_string()) }
+        })
+        .await;
+        self.some_more().await;
+    }
+
+    /// Waits until nothing is wrong any more.
+    pub(crate) async fn is_well(&self) {
+        eventually("nothing to be wrong", async || {
+            let findings = self.mesh.readyz().await["findings"].clone();
+            let is_well = findings.as_array().is_some_and(Vec::is_empty);
+            if is_well { Ok(()) } else { Err(findings.to_string()) }
+        })
+        .await;
+    }
+
+    /// Waits for some hundred requests.
+    pub(crate) async fn some_more(&self) {
+        let before = self.load.requests();
+        eventually("more load", async || match self.load.requests() - before {
+            count if count >= 300 => Ok(()),
+            count => Err(format!("{count} requests")),
+        })
+        .await;
+    }
+
+    /// Where the buyer's Envoy calls healthy ones.
+    async fn called(&self) -> Vec<String> {
+        let text = self.buyer.admin_get("/clusters").await.text();
+        MACHINES
+            .iter()
+            .map(|(_, host)| line(&self.mesh, *host))
+            .filter(|line| text.contains(line))
+            .collect()
+    }
+
+    /// Fails the test unless all went on in all that has been.
+    pub(crate) async fn close(mut self) {
+        self.some_more().await;
+        let report = self.load.finish().await;
+        report.assert_undisturbed();
+        let retries = self.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
+        eprintln!(
+            "{} requests in {:?}, none failed; upstream_rq_retry: {retries}; {} calls to Azure",
+            report.requests,
+            report.duration,
+            self.azure.calls()
+        );
+        assert_eq!(retries, 0);
+        assert_eq!(self.azure.leaked(), [""; 0], "what is Azure's alone went elsewhere");
+        for envoy in self.sidecars.iter().chain([&self.buyer]) {
+            envoy.assert_calm().await;
+        }
+        self.mesh.stop().await;
+    }
+}
+
+/// What Azure knows a machine by: another address than the one where its proxy is dialled, as behind a NAT. So
+/// it is the key of the machine that ties them.
+fn known_as(mesh: &Mesh, host: u8) -> IpAddr {
+    mesh.loopback().host(host + 100)
+}
+
+/// Waits until the buyer's Envoy calls a machine, or does so no more.
+async fn is_called(mesh: &Mesh, buyer: &Envoy, name: &str, is_called: bool) {
+    let (_, host) = *MACHINES.iter().find(|(of, _)| *of == name).unwrap();
+    let host = line(mesh, host);
+    eventually(&format!("{name} to be called: {is_called}"), async || {
+        let text = buyer.admin_get("/clusters").await.text();
+        let is_there = text.lines().any(|line| line == host);
+        if is_there == is_called { Ok(()) } else { Err(mesh.admin_get("/v1/endpoints").await) }
+    })
+    .await;
+}
+
+/// The line by which Envoy says that there is a host, and that it is healthy.
+fn line(mesh: &Mesh, host: u8) -> String {
+    format!("default/web|80::{}:15003::health_flags::healthy", mesh.loopback().host(host))
+}

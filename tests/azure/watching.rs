@@ -1,0 +1,186 @@
+//! A provider that follows services, and what a test sees of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::service::{EscapedSlashes, Visibility};
+use ironmesh_catalog::{
+    AddressFamily, AzureMachines, AzureQuery, EndpointSource, MeshSpecification, Providers,
+    Service, ServiceName, Spot,
+};
+use ironmesh_providers::azure::{Azure, AzureCloud, AzureOptions};
+use ironmesh_providers::{EndpointsProvider as _, Sighting, Sightings};
+use ironmesh_tests::azure::{FakeAzure, GROUP, Machine, SUBSCRIPTION, ScaleSet};
+use ironmesh_tests::eventually;
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+pub(crate) struct Watching {
+    pub(crate) provider: Azure,
+    pub(crate) sightings: watch::Receiver<Sightings>,
+    _turn: watch::Sender<bool>,
+}
+
+/// As the machine, of which the fake is the metadata service; with waits that suit a test.
+pub(crate) fn options(azure: &FakeAzure) -> AzureOptions {
+    AzureOptions {
+        subscription: Some(SUBSCRIPTION.into()),
+        resource_group: Some(GROUP.to_lowercase().into()),
+        cloud: AzureCloud::Custom { resource_manager: azure.manager(), login: azure.login() },
+        interval: Duration::from_millis(50),
+        reads_per_hour: u32::MAX,
+        retry: Duration::from_millis(10),
+        metadata: Some(azure.metadata()),
+        ..AzureOptions::default()
+    }
+}
+
+/// A uniform scale set `web` of two machines, 10.0.0.1 and 10.0.0.2.
+pub(crate) async fn shop() -> FakeAzure {
+    let azure = FakeAzure::start().await;
+    azure.change(|world| {
+        world.scale_sets.insert("web".to_owned(), ScaleSet::default());
+        world.machines.push(Machine::of("web", "0", "10.0.0.1"));
+        world.machines.push(Machine::of("web", "1", "10.0.0.2"));
+    });
+    azure
+}
+
+impl Watching {
+    /// Follows the scale set `web`, for a service of the same name.
+    pub(crate) fn web(options: AzureOptions) -> Self {
+        Self::services(options, [("web", vec![scale_set("web")])])
+    }
+
+    /// Follows services, each with its questions.
+    pub(crate) fn services<'a>(
+        options: AzureOptions,
+        services: impl IntoIterator<Item = (&'a str, Vec<AzureQuery>)>,
+    ) -> Self {
+        Self::with_clock(options, services, Timestamp::now)
+    }
+
+    pub(crate) fn with_clock<'a>(
+        options: AzureOptions,
+        services: impl IntoIterator<Item = (&'a str, Vec<AzureQuery>)>,
+        clock: fn() -> Timestamp,
+    ) -> Self {
+        let turn = watch::Sender::new(true);
+        let provider = Azure::start(options, clock, turn.subscribe()).unwrap();
+        let sightings = provider.sightings();
+        provider.follow(&specification(services));
+        Self { provider, sightings, _turn: turn }
+    }
+
+    /// What is known now.
+    pub(crate) fn now(&self) -> Sightings {
+        self.sightings.borrow().clone()
+    }
+
+    /// What is known of a service now.
+    pub(crate) fn of(&self, service: &str) -> Option<Arc<Sighting>> {
+        self.sightings.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
+    }
+
+    /// Waits until a service has exactly these endpoints, and all is well.
+    pub(crate) async fn finds(&self, service: &str, addresses: &[&str]) -> Arc<Sighting> {
+        self.has(&format!("{service} at {addresses:?}"), service, |found| {
+            at(found) == addresses.iter().map(|&one| one.to_owned()).collect::<BTreeSet<_>>()
+                && found.stale.is_none()
+                && found.is_confirmed
+        })
+        .await
+    }
+
+    /// Waits until something holds of a service.
+    pub(crate) async fn has(
+        &self,
+        what: &str,
+        service: &str,
+        holds: impl Fn(&Sighting) -> bool,
+    ) -> Arc<Sighting> {
+        eventually(what, async || match self.of(service).filter(|found| holds(found)) {
+            Some(found) => Ok(found),
+            None => Err(format!("{:#?}", self.now())),
+        })
+        .await
+    }
+
+    /// Waits until nothing is believed, and returns why.
+    pub(crate) async fn is_stale(&self, because: &str) -> String {
+        eventually(&format!("staleness: {because}"), async || match self.now().stale {
+            Some(stale) if stale.reason.contains(because) => Ok(stale.reason),
+            _ => Err(format!("{:#?}", self.now())),
+        })
+        .await
+    }
+
+    /// Waits until one service alone is stale, and returns what is known of it.
+    pub(crate) async fn is_stale_of(&self, service: &str, because: &str) -> Arc<Sighting> {
+        self.has(&format!("staleness of {service}: {because}"), service, |found| {
+            found.stale.iter().any(|stale| stale.reason.contains(because))
+        })
+        .await
+    }
+
+    /// Waits until a service has this problem, and returns what is known of it.
+    pub(crate) async fn has_problem(
+        &self,
+        service: &str,
+        instance: &str,
+        words: &str,
+    ) -> Arc<Sighting> {
+        self.has(&format!("{instance}: {words}"), service, |found| {
+            let mut problems = found.problems.iter();
+            problems.any(|one| one.instance == instance && one.reason.contains(words))
+        })
+        .await
+    }
+}
+
+/// Where the endpoints are.
+pub(crate) fn at(found: &Sighting) -> BTreeSet<String> {
+    found.endpoints.iter().map(|found| found.address.to_string()).collect()
+}
+
+/// The machines of a scale set.
+pub(crate) fn scale_set(name: &str) -> AzureQuery {
+    AzureQuery {
+        machines: AzureMachines::ScaleSet(Some(name.into())),
+        subscription: None,
+        resource_group: None,
+        tags: BTreeMap::new(),
+        port: Some(8080),
+        address_family: AddressFamily::Ipv4,
+    }
+}
+
+/// Machines in no scale set, or scale sets, that have a tag.
+pub(crate) fn tagged(machines: AzureMachines, name: &str, value: &str) -> AzureQuery {
+    AzureQuery { machines, tags: [(name.into(), value.into())].into(), ..scale_set("") }
+}
+
+/// Policy that defines these services.
+pub(crate) fn specification<'a>(
+    services: impl IntoIterator<Item = (&'a str, Vec<AzureQuery>)>,
+) -> Arc<MeshSpecification> {
+    let service = |(name, azure): (&str, Vec<AzureQuery>)| {
+        let service = Service {
+            name: name.parse().unwrap(),
+            account: name.parse().unwrap(),
+            ports: Vec::new(),
+            endpoints: EndpointSource::Providers(Providers { azure, ..Providers::default() }),
+            mode: None,
+            visibility: Visibility::default(),
+            escaped_slashes: EscapedSlashes::default(),
+            drained: false,
+            external: None,
+            subsets: Vec::new(),
+            spot: Spot::new(&"policy.toml".into(), "", 0..0),
+        };
+        (service.name.clone(), Arc::new(service))
+    };
+    let services = services.into_iter().map(service).collect();
+    Arc::new(MeshSpecification { services, ..MeshSpecification::default() })
+}

@@ -1,0 +1,120 @@
+//! Control planes that share a policy in etcd, and take turns at asking Azure.
+
+use ironmesh_tests::azure::{GROUP, Kind, Machine, SUBSCRIPTION, ScaleSet};
+use ironmesh_tests::{FakeAzure, eventually};
+
+use crate::cluster::Etcd;
+use crate::place::Place;
+
+const POLICY: &str = "[[service]]\nname = \"web\"\nports = [{ port = 80, protocol = \"http\" }]\n\
+                      endpoints = { azure_scale_set = { name = \"web\" } }\n";
+
+/// Two places whose settings name this etcd and this Azure. `None` where a program is missing.
+fn two_places(etcd: &Etcd, azure: &FakeAzure) -> Option<[Place; 2]> {
+    let settings = format!(
+        "azure.subscription = \"{SUBSCRIPTION}\"\nazure.resource_group = \"{GROUP}\"\n\
+         azure.interval = \"1s\"\nazure.reads_per_hour = 12000\n\
+         azure.cloud = {{ resource_manager = \"{}\", login = \"{}\", metadata = \"{}\" }}\n{}",
+        azure.manager(),
+        azure.login(),
+        azure.metadata(),
+        etcd.settings("mesh")
+    );
+    Some([Place::open(&settings)?, Place::open(&settings)?])
+}
+
+/// Adds a machine to the scale set.
+fn add(azure: &FakeAzure, number: u8) {
+    azure.change(|world| {
+        world.scale_sets.entry("web".to_owned()).or_insert_with(ScaleSet::default);
+        let address = format!("10.0.0.{number}");
+        world.machines.push(Machine::of("web", &number.to_string(), &address));
+    });
+}
+
+/// Waits until a control plane knows so many endpoints.
+async fn knows(place: &Place, count: usize) {
+    eventually(&format!("{count} endpoints"), async || {
+        let endpoints = place.get("/v1/endpoints/default/web").await?;
+        let found = endpoints["services"][0]["endpoints"].as_array().map(Vec::len);
+        anyhow::ensure!(found == Some(count), "{endpoints:#}");
+        Ok(())
+    })
+    .await;
+}
+
+/// How many have asked: each gets a token of its own.
+fn asking(azure: &FakeAzure) -> usize {
+    azure.count(Kind::Metadata)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_control_plane_asks_azure_and_another_goes_on_when_it_dies() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let azure = FakeAzure::start().await;
+    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    add(&azure, 1);
+    first.write("policy/web.toml", POLICY);
+    let revision = first.push("policy").await;
+    let mut one = first.serve().await;
+    first.in_force(&revision).await;
+    knows(&first, 1).await;
+    let mut other = second.serve().await;
+    second.in_force(&revision).await;
+    knows(&second, 1).await;
+    add(&azure, 2);
+    for place in [&first, &second] {
+        knows(place, 2).await;
+    }
+    assert_eq!(asking(&azure), 1, "one asks for both");
+
+    one.kill_hard().await;
+    add(&azure, 3);
+    knows(&second, 3).await;
+    assert_eq!(asking(&azure), 2, "the other goes on");
+    one = first.serve().await;
+    add(&azure, 4);
+    for place in [&first, &second] {
+        knows(place, 4).await;
+    }
+    assert_eq!(asking(&azure), 2, "who comes back follows");
+
+    // Who ends in good order gives the turn back.
+    assert!(other.terminate().await.success());
+    add(&azure, 5);
+    knows(&first, 5).await;
+    assert_eq!(asking(&azure), 3);
+    assert!(one.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_etcd_each_control_plane_asks_azure_for_itself() {
+    let Some(mut etcd) = Etcd::start().await else { return };
+    let azure = FakeAzure::start().await;
+    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    add(&azure, 1);
+    first.write("policy/web.toml", POLICY);
+    let revision = first.push("policy").await;
+    let (mut one, mut other) = (first.serve().await, second.serve().await);
+    for place in [&first, &second] {
+        place.in_force(&revision).await;
+        knows(place, 1).await;
+    }
+    assert_eq!(asking(&azure), 1);
+    etcd.kill(0).await;
+    add(&azure, 2);
+    for place in [&first, &second] {
+        knows(place, 2).await;
+    }
+    assert_eq!(asking(&azure), 2);
+    // It comes back, and so do turns: who does not have one asks no more.
+    etcd.start_member(0);
+    etcd.ready().await;
+    add(&azure, 3);
+    for place in [&first, &second] {
+        knows(place, 3).await;
+    }
+    for child in [&mut one, &mut other] {
+        assert!(child.terminate().await.success());
+    }
+}

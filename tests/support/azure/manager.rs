@@ -1,0 +1,373 @@
+//! The Resource Manager: who asks for what, and what it says to that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{Fault, GROUP, Kind, SUBSCRIPTION, Shared};
+
+/// A question that can be answered.
+struct Asked {
+    kind: Kind,
+    /// The scale set that it is about.
+    set: Option<String>,
+    action: &'static str,
+    scope: String,
+}
+
+pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let is_post = request.method() == "POST";
+    if !is_post && request.method() != "GET" {
+        return refusal(405, "MethodNotAllowed", "only reads are answered here");
+    }
+    let path = request.uri().path().to_lowercase();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let header = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+    let header = header.map(str::to_owned);
+    let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+    let parameters = parameters(&query);
+    // By what is asked it is counted, whatever comes of it.
+    let asked = asked(&path, &parameters, is_post, &shared);
+    let fault = match &asked {
+        Ok(asked) => shared.note(asked.kind),
+        Err(_) => None,
+    };
+    let audience = format!("http://{}", shared.manager);
+    let objection = shared.with(|state| state.tokens.objection(header.as_deref(), &audience));
+    if let Some(code) = objection {
+        return refusal(401, code, "the token is missing, has ended, or is for somebody else");
+    }
+    let asked = match asked {
+        Ok(asked) => asked,
+        Err(refused) => return *refused,
+    };
+    if shared.with(|state| state.tokens.denied.contains(asked.action)) {
+        let Asked { action, scope, .. } = &asked;
+        let text = format!(
+            "The client '{SUBSCRIPTION}' with object id '{SUBSCRIPTION}' does not have authorization to perform action '{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, please refresh your credentials."
+        );
+        return refusal(403, "AuthorizationFailed", &text);
+    }
+    let extra = match fault {
+        Some(
+            fault @ (Fault::Empty | Fault::ForeignNext | Fault::OtherPort | Fault::LittleLeft),
+        ) => Some(fault),
+        fault => {
+            if let Some(answer) = misbehave(fault).await {
+                return answer;
+            }
+            None
+        }
+    };
+    if asked.kind == Kind::Graph {
+        return graph(&shared, &body, extra.as_ref());
+    }
+    let set = asked.set.as_deref();
+    let all = shared.with(|state| match asked.kind {
+        _ if matches!(extra, Some(Fault::Empty)) => Vec::new(),
+        Kind::ScaleSets => state.world.scale_sets(),
+        Kind::UniformMachines => state.world.uniform(set.unwrap_or_default()),
+        Kind::UniformInterfaces | Kind::Interfaces => state.world.interfaces(set),
+        Kind::FlexibleMachines => state.world.machines(set, true),
+        Kind::Machines => state.world.machines(None, false),
+        _ => state.world.states(),
+    });
+    page(&shared, asked.kind, all, &path, &parameters, extra.as_ref())
+}
+
+/// One page of a list.
+fn page(
+    shared: &Shared,
+    kind: Kind,
+    all: Vec<Value>,
+    path: &str,
+    parameters: &BTreeMap<String, String>,
+    fault: Option<&Fault>,
+) -> Response {
+    let from: usize = match parameters.get("$skiptoken").map(|token| token.parse()) {
+        None => 0,
+        Some(Ok(from)) => from,
+        Some(Err(_)) => return refusal(400, "InvalidParameter", "The request URL is not valid."),
+    };
+    let size = shared.with(|state| state.page_size);
+    let is_last = all.len() <= from + size;
+    let entries: Vec<_> = all.into_iter().skip(from).take(size).collect();
+    let mut body = json!({ "value": entries });
+    let host = match fault {
+        Some(Fault::ForeignNext) => Some(shared.foreign),
+        Some(Fault::OtherPort) => Some(shared.other_port),
+        _ => None,
+    };
+    if !is_last || matches!(fault, Some(Fault::ForeignNext)) {
+        let host = host.unwrap_or(shared.manager);
+        let mut next = reqwest::Url::parse(&format!("http://{host}{path}")).unwrap();
+        let kept = parameters.iter().filter(|(name, _)| *name != "$skiptoken");
+        next.query_pairs_mut()
+            .extend_pairs(kept)
+            .append_pair("$skiptoken", &(from + size).to_string());
+        body.as_object_mut().unwrap().insert("nextLink".to_owned(), json!(next.as_str()));
+    }
+    let mixes_case = shared.with(|state| {
+        if let Some(change) = state.after_page.remove(&kind) {
+            change(&mut state.world);
+        }
+        state.mixes_case
+    });
+    if mixes_case {
+        mix(&mut body, &mut 0);
+    }
+    let left = if matches!(fault, Some(Fault::LittleLeft)) { "7" } else { "11990" };
+    let resource = format!(
+        "Microsoft.Compute/HighCostGet3Min;{left},Microsoft.Compute/HighCostGet30Min;{left}"
+    );
+    let headers = [
+        ("content-type", "application/json; charset=utf-8"),
+        ("x-ms-ratelimit-remaining-subscription-reads", left),
+        ("x-ms-ratelimit-remaining-resource", &resource),
+    ];
+    (headers, body.to_string()).into_response()
+}
+
+/// Rows of Resource Graph.
+fn graph(shared: &Shared, body: &[u8], fault: Option<&Fault>) -> Response {
+    let Ok(body) = serde_json::from_slice::<Value>(body) else {
+        return refusal(400, "BadRequest", "the body is no JSON");
+    };
+    let query = body.get("query").and_then(Value::as_str).unwrap_or_default();
+    let is_ours = body.get("subscriptions") == Some(&json!([SUBSCRIPTION]));
+    let top = body.pointer("/options/$top").and_then(Value::as_u64).unwrap_or(100);
+    if !query.starts_with("Resources | where type =~ ")
+        || !query.contains("project id")
+        || top > 1000
+    {
+        return refusal(400, "InvalidQuery", "Query is invalid. Please refer to the documentation");
+    }
+    let all = shared.with(|state| match fault {
+        Some(Fault::Empty) => Vec::new(),
+        // Of subscriptions that one may not read nothing is told.
+        _ if !is_ours => Vec::new(),
+        _ => state.world.rows(),
+    });
+    let token = body.pointer("/options/$skipToken").and_then(Value::as_str);
+    let from: usize = token.map_or(0, |token| token.parse().unwrap());
+    let top = shared.with(|state| state.page_size).min(usize::try_from(top).unwrap());
+    let total = all.len();
+    let rows: Vec<_> = all.into_iter().skip(from).take(top).collect();
+    let mut body = json!({
+        "totalRecords": total, "count": rows.len(), "facets": [], "data": rows,
+        "resultTruncated": "false"
+    });
+    if from + top < total {
+        let next = (from + top).to_string();
+        body.as_object_mut().unwrap().insert("$skipToken".to_owned(), json!(next));
+    }
+    ([("content-type", "application/json")], body.to_string()).into_response()
+}
+
+/// What is wrong whatever is asked.
+pub(super) async fn misbehave(fault: Option<Fault>) -> Option<Response> {
+    Some(match fault? {
+        Fault::Status(status, code) => refusal(status, code, "so it is"),
+        Fault::Throttled(wait) => {
+            let mut answer = refusal(
+                429,
+                "TooManyRequests",
+                "The server rejected the request because too many requests have been received for this subscription.",
+            );
+            answer.headers_mut().insert("retry-after", wait.to_string().parse().unwrap());
+            answer
+        }
+        Fault::Body(body) => body.into_response(),
+        Fault::Slow(time) => {
+            // Not to wait for anything: it is what is wrong.
+            sleep(time).await;
+            return None;
+        }
+        Fault::Cut => {
+            let broken = tokio_stream::once(Err::<&str, _>(std::io::Error::other("cut off")));
+            Body::from_stream(broken).into_response()
+        }
+        _ => return None,
+    })
+}
+
+/// What is asked, or why that is refused.
+fn asked(
+    path: &str,
+    parameters: &BTreeMap<String, String>,
+    is_post: bool,
+    shared: &Shared,
+) -> Result<Asked, Box<Response>> {
+    let no = |status, code, text: &str| Err(Box::new(refusal(status, code, text)));
+    let parts: Vec<_> = path.trim_matches('/').split('/').collect();
+    let (scope, rest) = match parts.as_slice() {
+        ["providers", "microsoft.resourcegraph", "resources"] if is_post => {
+            (String::new(), &["graph"][..])
+        }
+        ["subscriptions", subscription, ..] if *subscription != SUBSCRIPTION => {
+            return no(404, "SubscriptionNotFound", "The subscription could not be found.");
+        }
+        ["subscriptions", _, "resourcegroups", group, ..] if *group != GROUP.to_lowercase() => {
+            return no(404, "ResourceGroupNotFound", "Resource group could not be found.");
+        }
+        ["subscriptions", s, "resourcegroups", g, "providers", rest @ ..] => {
+            (format!("/subscriptions/{s}/resourceGroups/{g}"), rest)
+        }
+        ["subscriptions", s, "providers", rest @ ..] => (format!("/subscriptions/{s}"), rest),
+        _ => return no(404, "InvalidResourceType", "nothing of the kind is here"),
+    };
+    if is_post && rest != ["graph"] {
+        return no(405, "MethodNotAllowed", "only reads are answered here");
+    }
+    let has_group = scope.contains("resourceGroups");
+    let status_only = parameters.get("statusonly").is_some_and(|value| value == "true");
+    let filter = parameters.get("$filter");
+    let (kind, set, action, versions): (_, _, _, &[&str]) = match rest {
+        ["graph"] => (Kind::Graph, None, "Microsoft.ResourceGraph/resources/read", &["2024-04-01"]),
+        ["microsoft.compute", "virtualmachinescalesets"] => (
+            Kind::ScaleSets,
+            None,
+            "Microsoft.Compute/virtualMachineScaleSets/read",
+            &["2024-07-01", "2024-11-01"],
+        ),
+        ["microsoft.compute", "virtualmachinescalesets", set, "virtualmachines"] if has_group => (
+            Kind::UniformMachines,
+            Some((*set, false)),
+            "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read",
+            &["2024-07-01", "2024-11-01"],
+        ),
+        ["microsoft.compute", "virtualmachinescalesets", set, "networkinterfaces"] if has_group => {
+            (
+                Kind::UniformInterfaces,
+                Some((*set, false)),
+                "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces/read",
+                &["2017-03-30", "2018-10-01"],
+            )
+        }
+        ["microsoft.compute", "virtualmachines"] => {
+            let kind = match filter {
+                Some(_) => Kind::FlexibleMachines,
+                None if status_only => Kind::States,
+                None => Kind::Machines,
+            };
+            (kind, None, "Microsoft.Compute/virtualMachines/read", &["2024-07-01", "2024-11-01"])
+        }
+        ["microsoft.network", "networkinterfaces"] => (
+            Kind::Interfaces,
+            None,
+            "Microsoft.Network/networkInterfaces/read",
+            &["2023-09-01", "2024-05-01"],
+        ),
+        _ => return no(404, "InvalidResourceType", "The resource type could not be found."),
+    };
+    match parameters.get("api-version") {
+        None => {
+            return no(
+                400,
+                "MissingApiVersionParameter",
+                "The api-version query parameter (?api-version=) is required for all requests.",
+            );
+        }
+        Some(version) if !versions.contains(&version.as_str()) => {
+            return no(400, "InvalidApiVersionParameter", "The api-version is invalid.");
+        }
+        Some(_) => {}
+    }
+    let expands = parameters.get("$expand").map(String::as_str);
+    let may_expand = matches!(kind, Kind::UniformMachines | Kind::FlexibleMachines);
+    if expands.is_some_and(|what| what != "instanceView" || !may_expand)
+        || (status_only && has_group)
+    {
+        return no(400, "InvalidParameter", "The parameter is not valid here.");
+    }
+    if parameters.get("useresourcegraph").is_some_and(|value| value == "true") {
+        let is_off = shared
+            .with(|state| matches!(state.faults.get(&Kind::Graph), Some(Fault::Status(422, _))));
+        if is_off || !may_expand {
+            return no(422, "NotSupported", "The request cannot be served by Resource Graph.");
+        }
+    }
+    let set = match (set, filter) {
+        (Some((set, is_flexible)), None) => Some((set.to_owned(), is_flexible)),
+        (None, Some(filter)) if kind == Kind::FlexibleMachines && has_group => {
+            let start = format!(
+                "'virtualmachinescaleset/id' eq '{}/providers/microsoft.compute/virtualmachinescalesets/",
+                scope.to_lowercase()
+            );
+            let filter = filter.to_lowercase();
+            let set = filter.strip_prefix(&start).and_then(|rest| rest.strip_suffix('\''));
+            match set {
+                Some(set) => Some((set.to_owned(), true)),
+                None => return no(400, "BadRequest", "The filter is not valid."),
+            }
+        }
+        (None, None) => None,
+        _ => return no(400, "BadRequest", "The filter is not valid here."),
+    };
+    let set = match set {
+        None => None,
+        Some((set, wants_flexible)) => {
+            let known = shared.with(|state| {
+                let sets = state.world.scale_sets.iter();
+                let known = sets.map(|(name, set)| (name.clone(), set.is_flexible));
+                known.into_iter().find(|(name, _)| name.to_lowercase() == set)
+            });
+            match known {
+                None => {
+                    let code =
+                        if wants_flexible { "ResourceNotFound" } else { "ParentResourceNotFound" };
+                    return no(404, code, "The scale set could not be found.");
+                }
+                Some((_, is_flexible)) if is_flexible != wants_flexible => {
+                    return no(400, "OperationNotAllowed", "Not in this orchestration mode.");
+                }
+                Some((name, _)) => Some(name),
+            }
+        }
+    };
+    Ok(Asked { kind, set, action, scope })
+}
+
+/// Names of parameters are compared without case; a value is as it is.
+fn parameters(query: &str) -> BTreeMap<String, String> {
+    // What Azure's own clients never send is not understood: a space is no plus sign.
+    assert!(!query.contains('+'), "{query}");
+    let url = reqwest::Url::parse(&format!("query:?{query}")).unwrap();
+    let pairs = url.query_pairs();
+    pairs.map(|(name, value)| (name.to_lowercase(), value.into_owned())).collect()
+}
+
+pub(super) fn refusal(status: u16, code: &str, text: &str) -> Response {
+    let body = json!({ "error": { "code": code, "message": text } });
+    let headers = [("content-type", "application/json; charset=utf-8")];
+    (StatusCode::from_u16(status).unwrap(), headers, body.to_string()).into_response()
+}
+
+/// Ids in whatever case: in turn as they are, in upper case, and in lower case.
+fn mix(value: &mut Value, n: &mut usize) {
+    match value {
+        Value::Array(all) => all.iter_mut().for_each(|one| mix(one, n)),
+        Value::Object(all) => {
+            for (key, one) in all {
+                match one {
+                    Value::String(text) if key == "id" => {
+                        *n += 1;
+                        *text = match *n % 3 {
+                            0 => text.clone(),
+                            1 => text.to_uppercase(),
+                            _ => text.to_lowercase(),
+                        };
+                    }
+                    _ => mix(one, n),
+                }
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,304 @@
+//! What there is in the fake Azure, and how it is written: the official examples, with what tests say in them.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// The subscription that there is.
+pub const SUBSCRIPTION: &str = "cfbbd179-59d2-4052-aa06-9270a38aa9d6";
+/// The resource group that there is.
+pub const GROUP: &str = "rgShop";
+
+/// What there is.
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    /// The scale sets, by name.
+    pub scale_sets: BTreeMap<String, ScaleSet>,
+    /// The machines of all kinds, in the order in which they are listed.
+    pub machines: Vec<Machine>,
+}
+
+/// A scale set.
+#[derive(Debug, Clone, Default)]
+pub struct ScaleSet {
+    /// Whether it is flexible.
+    pub is_flexible: bool,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A machine.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The scale set that it is in.
+    pub set: Option<String>,
+    /// Its name; in a uniform scale set, its number.
+    pub name: String,
+    /// What it is known by, over all its life.
+    pub vm_id: Uuid,
+    /// `running`, `deallocated`…; none where it is not said.
+    pub power: Option<&'static str>,
+    /// `Succeeded`, `Deleting`…
+    pub provisioning: &'static str,
+    /// `healthy`, `unhealthy`…, where somebody looks.
+    pub health: Option<&'static str>,
+    /// Its zone.
+    pub zone: Option<&'static str>,
+    /// Its fault domain.
+    pub fault_domain: i64,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// Its network interfaces.
+    pub interfaces: Vec<Interface>,
+}
+
+/// A network interface.
+#[derive(Debug, Clone)]
+pub struct Interface {
+    /// Whether it is the primary; none where that is not said.
+    pub primary: Option<bool>,
+    /// Its addresses, the first the primary; null where there is none (yet).
+    pub addresses: Vec<Option<String>>,
+}
+
+impl Machine {
+    /// One that runs, at this address, by itself.
+    pub fn at(name: &str, address: &str) -> Self {
+        Self {
+            set: None,
+            name: name.to_owned(),
+            vm_id: Uuid::new_v4(),
+            power: Some("running"),
+            provisioning: "Succeeded",
+            health: None,
+            zone: None,
+            fault_domain: 0,
+            tags: BTreeMap::new(),
+            interfaces: vec![Interface {
+                primary: Some(true),
+                addresses: vec![Some(address.to_owned())],
+            }],
+        }
+    }
+
+    /// The same, in a scale set.
+    pub fn of(set: &str, name: &str, address: &str) -> Self {
+        Self { set: Some(set.to_owned()), ..Self::at(name, address) }
+    }
+}
+
+impl World {
+    /// The machine of this name.
+    ///
+    /// # Panics
+    ///
+    /// Where there is none.
+    pub fn machine(&mut self, name: &str) -> &mut Machine {
+        self.machines.iter_mut().find(|machine| machine.name == name).unwrap()
+    }
+
+    fn set_of<'a>(&'a self, machine: &'a Machine) -> Option<(&'a str, &'a ScaleSet)> {
+        let name = machine.set.as_deref()?;
+        Some((name, self.scale_sets.get(name)?))
+    }
+
+    /// Whether it is in a uniform scale set, or in none that there is.
+    fn is_uniform(&self, machine: &Machine) -> bool {
+        self.set_of(machine).is_some_and(|(_, set)| !set.is_flexible)
+    }
+
+    pub(super) fn scale_sets(&self) -> Vec<Value> {
+        let sets = self.scale_sets.iter().map(|(name, set)| {
+            let count = self.machines.iter().filter(|one| one.set.as_ref() == Some(name)).count();
+            let mode = if set.is_flexible { "Flexible" } else { "Uniform" };
+            json!({
+                "id": id(&format!("Microsoft.Compute/virtualMachineScaleSets/{name}")),
+                "name": name, "location": "westeurope", "tags": set.tags,
+                "sku": { "name": "Standard_D2s_v5", "tier": "Standard", "capacity": count },
+                "properties": { "orchestrationMode": mode, "singlePlacementGroup": false }
+            })
+        });
+        sets.collect()
+    }
+
+    pub(super) fn uniform(&self, set: &str) -> Vec<Value> {
+        let of_set = self.machines.iter().filter(|one| one.set.as_deref() == Some(set));
+        of_set
+            .map(|machine| {
+                let mut value = example("compute-VirtualMachineScaleSetVM_List_MaximumSet.trimmed");
+                let id = self.id_of(machine);
+                let properties = value.get_mut("properties").unwrap();
+                self.fill(properties, machine);
+                set_key(&mut value, "instanceId", json!(machine.name));
+                set_key(&mut value, "name", json!(format!("{set}_{}", machine.name)));
+                describe(&mut value, machine, &id);
+                value
+            })
+            .collect()
+    }
+
+    /// Those that are in no uniform scale set; of one flexible scale set alone where it is named.
+    pub(super) fn machines(&self, set: Option<&str>, with_view: bool) -> Vec<Value> {
+        let single = self.machines.iter().filter(|one| !self.is_uniform(one));
+        let single = single.filter(|one| set.is_none() || one.set.as_deref() == set);
+        single
+            .map(|machine| {
+                let mut value = example("compute-VirtualMachine_ListAll_MinimumSet");
+                set_key(&mut value, "name", json!(machine.name));
+                let mut properties = json!({
+                    "vmId": machine.vm_id, "provisioningState": machine.provisioning,
+                    "hardwareProfile": { "vmSize": "Standard_D2s_v5" }
+                });
+                if let Some((name, _)) = self.set_of(machine) {
+                    let set = id(&format!("Microsoft.Compute/virtualMachineScaleSets/{name}"));
+                    set_key(&mut properties, "virtualMachineScaleSet", json!({ "id": set }));
+                }
+                if with_view {
+                    set_key(&mut properties, "instanceView", view(machine));
+                }
+                set_key(&mut value, "properties", properties);
+                describe(&mut value, machine, &self.id_of(machine));
+                value
+            })
+            .collect()
+    }
+
+    pub(super) fn states(&self) -> Vec<Value> {
+        let single = self.machines.iter().filter(|one| !self.is_uniform(one));
+        let state = |machine: &Machine| {
+            json!({
+                "id": self.id_of(machine), "name": machine.name, "location": "westeurope",
+                "properties": { "instanceView": view(machine) }
+            })
+        };
+        single.map(state).collect()
+    }
+
+    pub(super) fn rows(&self) -> Vec<Value> {
+        let single = self.machines.iter().filter(|one| !self.is_uniform(one));
+        let power = |machine: &Machine| machine.power.map(|power| format!("PowerState/{power}"));
+        single.map(|one| json!({ "id": self.id_of(one), "power": power(one) })).collect()
+    }
+
+    /// The network interfaces of one uniform scale set, or of all that are in none.
+    pub(super) fn interfaces(&self, set: Option<&str>) -> Vec<Value> {
+        let of_it = self.machines.iter().filter(|one| match set {
+            Some(set) => one.set.as_deref() == Some(set),
+            None => !self.is_uniform(one),
+        });
+        of_it.flat_map(|machine| self.interfaces_of(machine)).collect()
+    }
+
+    fn interfaces_of(&self, machine: &Machine) -> Vec<Value> {
+        let of_machine = self.id_of(machine);
+        let write = |(n, interface): (usize, &Interface)| {
+            let mut value = example("network-NetworkInterfaceListAll");
+            let name = format!("nic{n}");
+            let place = if self.is_uniform(machine) {
+                format!("{of_machine}/networkInterfaces/{name}")
+            } else {
+                id(&format!("Microsoft.Network/networkInterfaces/{}-{name}", machine.name))
+            };
+            let properties = value.get_mut("properties").unwrap();
+            let configurations = properties.get_mut("ipConfigurations").unwrap();
+            let configurations = configurations.as_array_mut().unwrap();
+            // The second of the example is one with a prefix and without an address.
+            let with_prefix = configurations.pop().unwrap();
+            let with_address = configurations.pop().unwrap();
+            for (m, address) in interface.addresses.iter().enumerate() {
+                let mut one = with_address.clone();
+                set_key(&mut one, "name", json!(format!("ipconfig{m}")));
+                let properties = one.get_mut("properties").unwrap();
+                let is_v6 = address.as_ref().is_some_and(|address| address.contains(':'));
+                let version = if is_v6 { "IPv6" } else { "IPv4" };
+                set_key(properties, "privateIPAddress", json!(address));
+                set_key(properties, "privateIPAddressVersion", json!(version));
+                set_key(properties, "primary", json!(m == 0));
+                // Not in order: whoever takes the first takes another.
+                configurations.insert(0, one);
+            }
+            configurations.insert(0, with_prefix);
+            match interface.primary {
+                Some(primary) => set_key(properties, "primary", json!(primary)),
+                None => drop(properties.as_object_mut().unwrap().remove("primary")),
+            }
+            set_key(properties, "virtualMachine", json!({ "id": of_machine }));
+            set_key(&mut value, "id", json!(place));
+            set_key(&mut value, "name", json!(name));
+            value
+        };
+        machine.interfaces.iter().enumerate().map(write).collect()
+    }
+
+    fn id_of(&self, machine: &Machine) -> String {
+        match self.set_of(machine) {
+            Some((set, of)) if !of.is_flexible => id(&format!(
+                "Microsoft.Compute/virtualMachineScaleSets/{set}/virtualMachines/{}",
+                machine.name
+            )),
+            _ => id(&format!("Microsoft.Compute/virtualMachines/{}", machine.name)),
+        }
+    }
+
+    fn fill(&self, properties: &mut Value, machine: &Machine) {
+        set_key(properties, "vmId", json!(machine.vm_id));
+        set_key(properties, "provisioningState", json!(machine.provisioning));
+        // What the example says besides stays: codes that nobody knows.
+        let mut whole = properties.get("instanceView").unwrap().clone();
+        for (key, value) in view(machine).as_object().unwrap() {
+            set_key(&mut whole, key, value.clone());
+        }
+        if machine.health.is_none() {
+            whole.as_object_mut().unwrap().remove("vmHealth");
+        }
+        set_key(properties, "instanceView", whole);
+    }
+}
+
+fn describe(value: &mut Value, machine: &Machine, id: &str) {
+    set_key(value, "id", json!(id));
+    set_key(value, "location", json!("westeurope"));
+    set_key(value, "tags", json!(machine.tags));
+    match machine.zone {
+        Some(zone) => set_key(value, "zones", json!([zone])),
+        None => drop(value.as_object_mut().unwrap().remove("zones")),
+    }
+}
+
+fn view(machine: &Machine) -> Value {
+    let mut view = example("compute-VirtualMachine_Get_InstanceView.trimmed");
+    set_key(&mut view, "platformFaultDomain", json!(machine.fault_domain));
+    let provisioning = format!("ProvisioningState/{}", machine.provisioning.to_lowercase());
+    let mut statuses = vec![json!({ "code": provisioning, "level": "Info" })];
+    let power = machine.power.map(|power| format!("PowerState/{power}"));
+    statuses.extend(power.map(|code| json!({ "code": code, "level": "Info" })));
+    set_key(&mut view, "statuses", json!(statuses));
+    if let Some(health) = machine.health {
+        let code = format!("HealthState/{health}");
+        set_key(&mut view, "vmHealth", json!({ "status": { "code": code, "level": "Info" } }));
+    }
+    view
+}
+
+fn id(rest: &str) -> String {
+    format!("/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/{rest}")
+}
+
+fn set_key(value: &mut Value, key: &str, to: Value) {
+    value.as_object_mut().unwrap().insert(key.to_owned(), to);
+}
+
+/// The body of an official example; of a list, its first entry.
+fn example(name: &'static str) -> Value {
+    static READ: Mutex<BTreeMap<&str, Value>> = Mutex::new(BTreeMap::new());
+    let read = || {
+        let path = format!("{}/fixtures/azure/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let text = fs_err::read_to_string(path).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let body = value.pointer("/responses/200/body").unwrap();
+        body.pointer("/value/0").unwrap_or(body).clone()
+    };
+    READ.lock().entry(name).or_insert_with(read).clone()
+}
