@@ -96,7 +96,9 @@ fn made(Fault { delay, abort }: &Fault) -> HttpFault {
 
 /// What is added to headers, and what is taken off.
 fn changes(changes: Option<&HeaderChanges>) -> (Vec<HeaderValueOption>, Vec<String>) {
-    let Some(HeaderChanges { set, add, remove }) = changes else { return Default::default() };
+    let Some(HeaderChanges { set, add, remove }) = changes else {
+        return (Vec::new(), Vec::new());
+    };
     let option = |(name, value): (&_, &_), action: HeaderAppendAction| HeaderValueOption {
         header: Some(HeaderValue {
             key: str::to_owned(name),

@@ -108,10 +108,12 @@ fn read_prefix(value: Value<'_>) -> Result<PathChange, Told> {
     let segments = |value| read_path(value).map(|path| Arc::from(path.trim_end_matches('/')));
     let from = table.required("from", segments);
     let to = table.required("to", segments);
-    let spots = (table.get("from"), table.get("to"));
+    let written = table.get("to");
     table.finish();
     let (from, to) = (from?, to?);
-    if let ((Some(_), Some(value)), true) = (spots, from == to) {
+    if from == to
+        && let Some(value) = written
+    {
         let message = "a prefix becomes what it is";
         let finding = value.error(codes::INVALID_VALUE, message).label("the same");
         return Err(value.tell(finding.help("write what it is to become")));
@@ -198,7 +200,7 @@ fn read_host(value: Value<'_>, may_have_port: bool) -> Result<Arc<str>, Told> {
     };
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = |label: &str| {
-        let ends = [label.bytes().next(), label.bytes().last()];
+        let ends = [label.bytes().next(), label.bytes().next_back()];
         ends.into_iter().all(|byte| byte.is_some_and(is_letter))
             && label.bytes().all(|byte| is_letter(byte) || byte == b'-')
             && label.len() <= 63

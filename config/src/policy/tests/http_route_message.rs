@@ -1,5 +1,6 @@
 //! HTTP routes about headers, paths, hosts, redirects and mirrors.
 
+use ironmesh_catalog::http_routes::HttpRoutes;
 use ironmesh_catalog::{CallSettings, HttpRoute};
 
 use super::*;
@@ -322,4 +323,26 @@ fn a_mirror_is_to_somebody_whom_the_callers_may_call() {
         ),
         "{told}"
     );
+}
+
+#[test]
+fn each_of_them_is_the_nearest_objects_as_a_whole() {
+    let text = policy(
+        "request_headers = { set = { x-b = \"2\" } }\nmirror = { service = \"b\", percent = 0 }\n\
+         [[http_route]]\nname = \"far\"\nscope = \"mesh\"\nallow_override_headers = true\n\
+         request_headers = { set = { x-a = \"1\" } }\nmirror = { service = \"b\" }\n\
+         [[http_route]]\nname = \"here\"\nallow_override_headers = false",
+    );
+    let specification = specification(&text);
+    let all = HttpRoutes::of_specification(&specification);
+    let treatments =
+        |service: &str| all.treatments(&"buyer".parse().unwrap(), &service.parse().unwrap());
+    let told = |service: &str| {
+        let treatments = treatments(service);
+        let [only] = &treatments[..] else { panic!("{service}") };
+        let (headers, mirror) = (only.request_headers().unwrap(), only.mirror().unwrap());
+        (headers.to_string(), mirror.percent.0, only.allows_override_headers())
+    };
+    assert_eq!(told("a"), ("x-b = `2`".to_owned(), 0, false));
+    assert_eq!(told("c"), ("x-a = `1`".to_owned(), 1_000_000, false));
 }

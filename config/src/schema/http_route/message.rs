@@ -91,7 +91,10 @@ pub(super) const REDIRECT: Shape = Shape {
         Key {
             name: "host",
             about: "another host, without a port",
-            form: Form::Text { what: "a host", pattern: r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$" },
+            form: Form::Text {
+                what: "a host",
+                pattern: r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?([.][a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$",
+            },
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
