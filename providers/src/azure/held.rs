@@ -60,10 +60,11 @@ impl Lists {
     /// Since when and why nobody can be asked, if so it is for all lists that were asked for.
     pub(super) fn general(&self) -> Option<Stale> {
         let mut troubles = Vec::new();
-        for held in self.0.values() {
+        for (list, held) in &self.0 {
             match &held.trouble {
                 Some(trouble) if held.is_trouble_general => troubles.push(trouble),
-                None if held.contents.is_none() => {}
+                // It was not asked for yet, or is asked for now and then only.
+                None if held.contents.is_none() || list.is_of_interfaces() => {}
                 _ => return None,
             }
         }
