@@ -11,6 +11,8 @@ mod budget;
 mod credentials;
 mod faults;
 mod finds;
+mod meshes;
+mod shop;
 mod surveys;
 mod turns;
 mod watching;

@@ -46,7 +46,7 @@ impl ResourceId {
 
     /// The name of the resource itself, in lower case.
     pub(super) fn name(&self) -> &str {
-        self.part(8)
+        self.key.rsplit('/').next().unwrap_or_default()
     }
 
     /// What it is called among all of a subscription, in lower case: its group, and the names of what it is
@@ -102,7 +102,7 @@ mod tests {
         );
         assert_eq!(one, other);
         assert_ne!(one.told(), other.told());
-        assert_eq!((one.subscription(), one.group(), one.name()), ("s1", "rg", "web"));
+        assert_eq!((one.subscription(), one.group(), one.name()), ("s1", "rg", "7"));
         assert_eq!(one.short(), "rg/web/7");
         let machine =
             id("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm1");

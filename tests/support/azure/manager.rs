@@ -111,6 +111,8 @@ fn page(
         next.query_pairs_mut()
             .extend_pairs(kept)
             .append_pair("$skiptoken", &(from + size).to_string());
+        let query = next.query().unwrap_or_default().replace('+', "%20");
+        next.set_query(Some(&query));
         body.as_object_mut().unwrap().insert("nextLink".to_owned(), json!(next.as_str()));
     }
     let mixes_case = shared.with(|state| {
