@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::locality::Locality;
 use crate::policy::{
     Descriptor, Entry, GlobalHttpLimit, HttpConnections, Level, LimitedRoute, LocalHttpLimit,
-    OutlierDetection, Rate, RateLimitService, RetryLimit, TcpConnections, UpstreamTrafficSetting,
+    LocalitySetting, OutlierDetection, Rate, RateLimitService, RetryLimit, TcpConnections,
+    UpstreamTrafficSetting,
 };
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
@@ -73,6 +75,12 @@ impl UpstreamSettings {
         self.decided(service, |object| object.outlier_detection.as_ref()).map(|(one, _)| one)
     }
 
+    /// `locality` of calls of `service`. What is outside of the mesh has no place.
+    pub fn locality(&self, service: &Service) -> Option<&Arc<LocalitySetting>> {
+        let decided = self.decided(service, |object| object.locality.as_ref());
+        decided.filter(|_| service.external.is_none()).map(|(one, _)| one)
+    }
+
     /// `rate_limit.local.http` of requests to `service`.
     pub fn local_http(&self, service: &Service) -> Option<&LocalHttpLimit> {
         self.decided(service, |object| object.local_http.as_ref()).map(|(one, _)| one)
@@ -107,6 +115,11 @@ impl UpstreamSettings {
         }
         if let Some((one, by)) = self.decided(service, |object| object.outlier_detection.as_ref()) {
             tell(&mut said, by, "outlier_detection", outlier_words(one));
+        }
+        if let Some((one, by)) = self.decided(service, |object| object.locality.as_ref())
+            && service.external.is_none()
+        {
+            tell(&mut said, by, "locality", locality_words(one));
         }
         // What is outside of the mesh has no sidecar that could count.
         if service.external.is_none() {
@@ -215,6 +228,23 @@ fn outlier_words(detection: &OutlierDetection) -> Vec<Words> {
         ("max_ejection_percent", format!("{max_ejection_percent} %")),
     ];
     counts.into_iter().flatten().chain(others).collect()
+}
+
+fn locality_words(setting: &LocalitySetting) -> Vec<Words> {
+    let LocalitySetting { prefer_local, failover, distribute } = setting;
+    let from = |place: &Locality| {
+        if place.is_empty() { String::new() } else { format!("from {place} ") }
+    };
+    let near = prefer_local.map(|near| ("prefer_local", near.to_string()));
+    let order = failover.iter().map(|one| {
+        let to: Vec<_> = one.to.iter().map(Locality::to_string).collect();
+        ("failover", format!("{}to {}", from(&one.from), to.join(", then ")))
+    });
+    let shares = distribute.iter().map(|one| {
+        let to = one.to.iter().map(|(place, percent)| format!("{percent} % to {place}"));
+        ("distribute", format!("{}{}", from(&one.from), to.collect::<Vec<_>>().join(", ")))
+    });
+    near.into_iter().chain(order).chain(shares).collect()
 }
 
 fn local_http_words(limit: &LocalHttpLimit) -> String {

@@ -10,6 +10,7 @@ pub struct ProxyOptions {
     pub(crate) bind: Option<u8>,
     pub(crate) upstreams: Vec<String>,
     pub(crate) labels: Vec<String>,
+    pub(crate) locality: Option<String>,
     pub(crate) app_address: Option<IpAddr>,
     pub(crate) drain_seconds: u32,
     pub(crate) sotw: bool,
@@ -26,6 +27,7 @@ impl ProxyOptions {
             bind: None,
             upstreams: Vec::new(),
             labels: Vec::new(),
+            locality: None,
             app_address: None,
             drain_seconds: 30,
             sotw: false,
@@ -58,6 +60,13 @@ impl ProxyOptions {
     #[must_use]
     pub fn label(mut self, label: &str) -> Self {
         self.labels.push(label.to_owned());
+        self
+    }
+
+    /// Says in which place it is: `eu/1`.
+    #[must_use]
+    pub fn locality(mut self, locality: &str) -> Self {
+        self.locality = Some(locality.to_owned());
         self
     }
 

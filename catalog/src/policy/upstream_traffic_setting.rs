@@ -1,8 +1,9 @@
 //! OSM's `UpstreamTrafficSetting`: how much is asked of a service at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{GlobalHttpLimit, Level, LimitedRoute, LocalHttpLimit, Rate};
+use super::{GlobalHttpLimit, Level, LimitedRoute, LocalHttpLimit, LocalitySetting, Rate};
 use crate::finding::Spot;
 use crate::name::Name;
 
@@ -23,6 +24,8 @@ pub struct UpstreamTrafficSetting {
     pub http: Option<HttpConnections>,
     /// `outlier_detection`.
     pub outlier_detection: Option<OutlierDetection>,
+    /// `locality`.
+    pub locality: Option<Arc<LocalitySetting>>,
     /// `rate_limit.local.http`: of the requests to each sidecar of a service.
     pub local_http: Option<LocalHttpLimit>,
     /// `rate_limit.local.tcp`: of the connections to each sidecar of a service.
@@ -112,6 +115,7 @@ impl PartialEq for UpstreamTrafficSetting {
             tcp,
             http,
             outlier_detection,
+            locality,
             local_http,
             local_tcp,
             global_http,
@@ -120,7 +124,7 @@ impl PartialEq for UpstreamTrafficSetting {
         } = self;
         (namespace, name, level) == (&other.namespace, &other.name, &other.level)
             && (tcp, http) == (&other.tcp, &other.http)
-            && *outlier_detection == other.outlier_detection
+            && (outlier_detection, locality) == (&other.outlier_detection, &other.locality)
             && (local_http, local_tcp) == (&other.local_http, &other.local_tcp)
             && *global_http == other.global_http
             && *http_routes == other.http_routes

@@ -11,10 +11,11 @@ use crate::codes;
 /// What an upstream traffic setting may say, and whether it does.
 type Setting = (&'static str, fn(&UpstreamTrafficSetting) -> bool);
 
-const SETTINGS: [Setting; 7] = [
+const SETTINGS: [Setting; 8] = [
     ("connection_settings.tcp", |one| one.tcp.is_some()),
     ("connection_settings.http", |one| one.http.is_some()),
     ("outlier_detection", |one| one.outlier_detection.is_some()),
+    ("locality", |one| one.locality.is_some()),
     ("rate_limit.local.http", |one| one.local_http.is_some()),
     ("rate_limit.local.tcp", |one| one.local_tcp.is_some()),
     ("rate_limit.global.http", |one| one.global_http.is_some()),
@@ -97,6 +98,8 @@ fn idle(setting: &UpstreamTrafficSetting, service: &Service) -> Option<Finding> 
     } else if setting.http.is_some() && !has_http {
         let help = "say it of `tcp`, or take it out";
         ("`connection_settings.http`", "it has no HTTP port", help)
+    } else if setting.locality.is_some() && service.external.is_some() {
+        ("`locality`", "it is outside of the mesh, of which no places are known", "take it out")
     } else if limits_rates && service.external.is_some() {
         ("its rate limit", "it is outside of the mesh, where no sidecar counts", "take it out")
     } else if limits_rates && service.is_subset() {

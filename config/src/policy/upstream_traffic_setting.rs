@@ -1,6 +1,7 @@
 //! `[[upstream_traffic_setting]]`: how a service is spared by those who call it.
 
 mod connections;
+mod locality;
 mod outliers;
 mod rate_limit;
 
@@ -17,9 +18,10 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let level = level::read(&mut table);
     let connections = table.optional("connection_settings", connections::read);
     let outliers = table.optional("outlier_detection", outliers::read);
+    let locality = table.optional("locality", locality::read);
     let rates = table.optional("rate_limit", rate_limit::read);
     let routes = table.optional("http_routes", rate_limit::read_routes);
-    let is_empty = matches!((&connections, &outliers), (Ok(None), Ok(None)))
+    let is_empty = matches!((&connections, &outliers, &locality), (Ok(None), Ok(None), Ok(None)))
         && matches!((&rates, &routes), (Ok(None), Ok(None)));
     let says_nothing = if is_empty { says_nothing(&table) } else { Ok(()) };
     if let Ok(id) = id {
@@ -36,6 +38,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 tcp,
                 http,
                 outlier_detection: outliers?,
+                locality: locality?,
                 local_http,
                 local_tcp,
                 global_http,

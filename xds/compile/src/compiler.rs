@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Application, Code, Finding, Health, Participation, Port, Proxy, Service, ServiceAccount,
-    ServicePort, Snapshot,
+    Application, Code, Finding, Health, Locality, Participation, Port, Proxy, Service,
+    ServiceAccount, ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
@@ -59,9 +59,9 @@ impl Compiler {
         self.shared.update(snapshot)
     }
 
-    /// The endpoints that all proxies of an account have, where one was compiled.
-    pub fn endpoints_of(&self, account: &ServiceAccount) -> Option<&ResourceMap> {
-        self.shared.endpoints_of(account)
+    /// The endpoints that all proxies of an account in a place have, where one was compiled.
+    pub fn endpoints_of(&self, account: &ServiceAccount, place: &Locality) -> Option<&ResourceMap> {
+        self.shared.endpoints_of(account, place)
     }
 
     /// How many resources have been encoded since the beginning.
@@ -102,6 +102,10 @@ impl Compiler {
             let account = &first.account;
             let scope = self.shared.scope(account);
             compiled.resources = scope.resources.clone();
+            let place = &proxy.record.locality;
+            if let Some(endpoints) = self.shared.placed_endpoints(account, place) {
+                compiled.resources.replace(ResourceType::Endpoint, endpoints);
+            }
             let telemetries = self.shared.telemetries();
             let telling = Telling::of(&telemetries, &first.name);
             let listener = outbound::by_host_listener(proxy, scope.by_host, telling);

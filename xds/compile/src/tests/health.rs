@@ -22,7 +22,7 @@ fn endpoints_are_told_by_place_and_a_healthy_one_by_saying_nothing() {
         health,
         locality: Locality { zone: zone.into(), ..Locality::default() },
     };
-    let told = |hosts: &[MeshEndpoint]| json(&outbound::endpoints(&port(), hosts));
+    let told = |hosts: &[MeshEndpoint]| json(&outbound::endpoints(&port(), hosts, None));
     let all = told(&[
         host(1, Health::Unhealthy, "b"),
         host(2, Health::Healthy, ""),

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, External, Hostname, HttpMatch,
-    HttpRouteGroup, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method, Mode, Name,
-    Namespace, Participation, PathRegex, PolicyRevision, Port, Protocol, Provider, Proxy, ProxyId,
-    ProxyStatement, Records, Resolution, RouteRule, Secret, Service, ServiceAccount,
+    HttpRouteGroup, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Method, Mode,
+    Name, Namespace, Participation, PathRegex, PolicyRevision, Port, Protocol, Provider, Proxy,
+    ProxyId, ProxyStatement, Records, Resolution, RouteRule, Secret, Service, ServiceAccount,
     ServiceCertificate, ServiceName, Snapshot, SplitBackend, SplitMatch, Spot, Subject,
     TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream,
     Visibility,
@@ -624,6 +624,7 @@ impl Shape {
                 certificate_expires_at: Timestamp::MAX,
                 claimed_at: None,
                 labels: Labels::default(),
+                locality: place(n % 3),
                 participation,
                 revoked: None,
                 suspect_since: shape.is_suspect.then_some(Timestamp::UNIX_EPOCH),
@@ -655,6 +656,12 @@ impl TargetShape {
 
 fn proxy_id(n: usize) -> ProxyId {
     ProxyId(Uuid::from_u128(n as u128))
+}
+
+/// Where a proxy is: nowhere that is known, or in one of the zones of instances.
+fn place(n: usize) -> Locality {
+    let zone = ["", "a", "b"].get(n).copied().unwrap_or_default();
+    Locality { zone: zone.into(), ..Locality::default() }
 }
 
 /// The name of the part of a service.

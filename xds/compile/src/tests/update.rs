@@ -35,6 +35,7 @@ fn follow(
         let known = before.get(&proxy.record.id).filter(|(known, _)| {
             known.record.services == proxy.record.services
                 && known.record.mesh_address == proxy.record.mesh_address
+                && known.record.locality == proxy.record.locality
                 && known.statement == proxy.statement
         });
         let upstreams = proxy.statement.upstreams.iter().map(|upstream| &upstream.service);
@@ -49,8 +50,9 @@ fn follow(
                 let is_told = |account: &&ServiceAccount| {
                     changes.endpoints.iter().any(|(_, accounts)| accounts.contains(account))
                 };
-                if let Some(endpoints) =
-                    account.filter(is_told).and_then(|account| compiler.endpoints_of(account))
+                if let Some(endpoints) = account
+                    .filter(is_told)
+                    .and_then(|account| compiler.endpoints_of(account, &proxy.record.locality))
                 {
                     compiled.resources.replace(ResourceType::Endpoint, endpoints.clone());
                 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    Descriptor, Entry, GlobalHttpLimit, HttpConnections, Level, LimitedRoute, LocalHttpLimit, Name,
-    OutlierDetection, PathRegex, Rate, RateLimitService, RateUnit, RetryLimit, TcpConnections,
+    Descriptor, Distribution, Entry, Failover, GlobalHttpLimit, HttpConnections, Level,
+    LimitedRoute, LocalHttpLimit, Locality, LocalitySetting, Name, Nearness, OutlierDetection,
+    PathRegex, Rate, RateLimitService, RateUnit, RetryLimit, TcpConnections,
     UpstreamTrafficSetting,
 };
 use proptest::prelude::*;
 
-use super::{NAMESPACES, SERVICES, Shape, name, spot};
+use super::{NAMESPACES, SERVICES, Shape, name, place, spot};
 
 /// What is said of which services.
 #[derive(Debug, Clone)]
@@ -86,6 +87,7 @@ impl Shape {
             tcp: (what != 0).then_some(tcp),
             http: (what != 1).then_some(http),
             outlier_detection: (what != 2).then_some(detection),
+            locality: (what != 3).then(|| Arc::new(locality(what, much))),
             local_http: (what != 1).then(|| limit(much)),
             global_http: (what == 3).then(|| GlobalHttpLimit {
                 service: RateLimitService { host: "10.0.0.9".into(), port: 8081 },
@@ -107,6 +109,24 @@ impl Shape {
             }),
             spot: spot(),
         }
+    }
+}
+
+/// An order of places: by nearness, with a failover, or by shares.
+fn locality(what: usize, much: u32) -> LocalitySetting {
+    let (here, there) = (place(1), place(2));
+    let failover = Failover { from: Locality::default(), to: vec![there.clone()] };
+    let shares = vec![(here.clone(), 50 + much), (there, 50 - much)];
+    LocalitySetting {
+        prefer_local: (what != 1).then_some(Nearness::Zone),
+        failover: (what == 2).then_some(failover).into_iter().collect(),
+        distribute: (what != 0)
+            .then(|| Distribution {
+                from: if much == 1 { here } else { Locality::default() },
+                to: shares,
+            })
+            .into_iter()
+            .collect(),
     }
 }
 
