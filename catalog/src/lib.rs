@@ -56,12 +56,12 @@ pub use policy::telemetry::{
 pub use policy::{
     Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Distribution, Egress,
     EgressMode, EgressPort, EgressProtocol, Entry, Failover, Fault, GlobalHttpLimit,
-    HeaderCondition, HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding,
-    IngressBackend, IngressEntry, IngressPort, IngressSource, Level, LimitedRoute, LocalHttpLimit,
-    LocalitySetting, Method, Namespace, Nearness, OutlierDetection, PathRegex, Percent, PlaceRank,
-    Rate, RateLimitService, RateUnit, Reach, Retries, Retry, RetryDestination, RetryLimit,
-    RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit,
-    TrafficTarget, UpstreamTrafficSetting, Wanted,
+    GlobalTcpLimit, HeaderCondition, HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup,
+    IdentityBinding, IngressBackend, IngressEntry, IngressPort, IngressSource, Level, LimitedRoute,
+    LocalHttpLimit, LocalitySetting, Method, Namespace, Nearness, OutlierDetection, PathRegex,
+    Percent, PlaceRank, Rate, RateLimitService, RateUnit, Reach, Retries, Retry, RetryDestination,
+    RetryLimit, RouteRule, SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute,
+    TrafficSplit, TrafficTarget, UpstreamTrafficSetting, Wanted,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use proxy::{

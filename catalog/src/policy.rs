@@ -26,8 +26,8 @@ pub use http_route::{CallSettings, HttpRoute, Reach, Retries, Retry, RetryDestin
 pub use level::Level;
 pub use locality::{Distribution, Failover, LocalitySetting, Nearness, PlaceRank};
 pub use rate_limit::{
-    Descriptor, Entry, GlobalHttpLimit, HeaderCondition, LimitedRoute, LocalHttpLimit, Rate,
-    RateLimitService, RateUnit, Wanted,
+    Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HeaderCondition, LimitedRoute,
+    LocalHttpLimit, Rate, RateLimitService, RateUnit, Wanted,
 };
 pub use upstream_traffic_setting::{
     HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,

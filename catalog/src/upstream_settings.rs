@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::locality::Locality;
 use crate::policy::{
-    Descriptor, Entry, GlobalHttpLimit, HttpConnections, Level, LimitedRoute, LocalHttpLimit,
-    LocalitySetting, OutlierDetection, Rate, RateLimitService, RetryLimit, TcpConnections,
-    UpstreamTrafficSetting,
+    Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HttpConnections, Level, LimitedRoute,
+    LocalHttpLimit, LocalitySetting, OutlierDetection, Rate, RateLimitService, RetryLimit,
+    TcpConnections, UpstreamTrafficSetting,
 };
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
@@ -96,6 +96,11 @@ impl UpstreamSettings {
         self.decided(service, |object| object.global_http.as_ref()).map(|(one, _)| one)
     }
 
+    /// `rate_limit.global.tcp` of connections to `service`.
+    pub fn global_tcp(&self, service: &Service) -> Option<&GlobalTcpLimit> {
+        self.decided(service, |object| object.global_tcp.as_ref()).map(|(one, _)| one)
+    }
+
     /// `http_routes` of requests to `service`.
     pub fn http_routes(&self, service: &Service) -> &[LimitedRoute] {
         self.decided(service, |object| object.http_routes.as_ref()).map_or(&[], |(all, _)| all)
@@ -146,6 +151,11 @@ impl UpstreamSettings {
             && has_http
         {
             tell(said, by, "rate_limit.global", vec![("http", global_http_words(one))]);
+        }
+        if let Some((one, by)) = self.decided(service, |object| object.global_tcp.as_ref())
+            && !service.ports.iter().all(is_http)
+        {
+            tell(said, by, "rate_limit.global", vec![("tcp", global_tcp_words(one))]);
         }
         if let Some((routes, by)) = self.decided(service, |object| object.http_routes.as_ref())
             && has_http
@@ -259,6 +269,16 @@ fn global_http_words(limit: &GlobalHttpLimit) -> String {
     let descriptors = descriptors_words(&limit.descriptors);
     let asked = asked(&limit.service, &limit.domain, limit.fail_open);
     format!("{asked}, of {descriptors}, else {}", limit.status)
+}
+
+fn global_tcp_words(limit: &GlobalTcpLimit) -> String {
+    let one = |entries: &Vec<(Arc<str>, Arc<str>)>| {
+        let entries = entries.iter().map(|(key, value)| format!("{key}={value}"));
+        format!("({})", entries.collect::<Vec<_>>().join(" "))
+    };
+    let descriptors: Vec<_> = limit.descriptors.iter().map(one).collect();
+    let asked = asked(&limit.service, &limit.domain, limit.fail_open);
+    format!("{asked}, of {}", descriptors.join(", "))
 }
 
 /// Who is asked.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{GlobalHttpLimit, Level, LimitedRoute, LocalHttpLimit, LocalitySetting, Rate};
+use super::{
+    GlobalHttpLimit, GlobalTcpLimit, Level, LimitedRoute, LocalHttpLimit, LocalitySetting, Rate,
+};
 use crate::finding::Spot;
 use crate::name::Name;
 
@@ -32,6 +34,8 @@ pub struct UpstreamTrafficSetting {
     pub local_tcp: Option<Rate>,
     /// `rate_limit.global.http`: of the requests to all sidecars of all services together.
     pub global_http: Option<GlobalHttpLimit>,
+    /// `rate_limit.global.tcp`: of the connections to all sidecars of all services together.
+    pub global_tcp: Option<GlobalTcpLimit>,
     /// `http_routes`, in the order of the file: the first of whose path a request is has it, instead of
     /// what is said of all requests. Never empty.
     pub http_routes: Option<Vec<LimitedRoute>>,
@@ -119,6 +123,7 @@ impl PartialEq for UpstreamTrafficSetting {
             local_http,
             local_tcp,
             global_http,
+            global_tcp,
             http_routes,
             spot: _,
         } = self;
@@ -126,7 +131,7 @@ impl PartialEq for UpstreamTrafficSetting {
             && (tcp, http) == (&other.tcp, &other.http)
             && (outlier_detection, locality) == (&other.outlier_detection, &other.locality)
             && (local_http, local_tcp) == (&other.local_http, &other.local_tcp)
-            && *global_http == other.global_http
+            && (global_http, global_tcp) == (&other.global_http, &other.global_tcp)
             && *http_routes == other.http_routes
     }
 }

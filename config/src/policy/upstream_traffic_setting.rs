@@ -28,7 +28,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let level = level.level(&id, part);
         let setting = || {
             let (tcp, http) = connections?.unwrap_or_default();
-            let rate_limit::Limits { local_http, local_tcp, global_http } =
+            let rate_limit::Limits { local_http, local_tcp, global_http, global_tcp } =
                 rates?.unwrap_or_default();
             says_nothing?;
             Ok(UpstreamTrafficSetting {
@@ -42,6 +42,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 local_http,
                 local_tcp,
                 global_http,
+                global_tcp,
                 http_routes: routes?,
                 spot: id.spot.clone(),
             })

@@ -11,7 +11,7 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
 
 use crate::egress::upstream::Opened;
-use crate::rate_limit::global;
+use crate::rate_limit::{counted, global};
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::Telling;
 use crate::{egress, inbound, ingress, outbound, upstream};
@@ -138,7 +138,8 @@ impl Compiler {
             };
             let served_before = chains.len();
             for (service_port, port) in service.service_ports() {
-                let Some(chain) = self.chain(service, &service_port, port, compiled) else {
+                let chain = self.chain(proxy, service, &service_port, port, compiled);
+                let Some(chain) = chain else {
                     continue;
                 };
                 chains.push(chain);
@@ -189,6 +190,7 @@ impl Compiler {
     /// which only TCP knows.
     fn chain(
         &mut self,
+        proxy: &Proxy,
         service: &Service,
         service_port: &ServicePort,
         port: &Port,
@@ -224,6 +226,14 @@ impl Compiler {
             return None;
         }
         compiled.needs(authorization);
+        if let Some(limit) = self.shared.upstream_settings().global_tcp(service).cloned() {
+            let asked = self.shared.encoder.encode(&global::cluster(&limit.service));
+            compiled.resources.insert(asked);
+            let encoder = &mut self.shared.encoder;
+            compiled.needs(encoder.encode(&counted::cluster(proxy, service_port)));
+            let listener = counted::listener(proxy, service_port, &limit);
+            compiled.needs(encoder.encode_urgent(&listener));
+        }
         let settings = self.shared.upstream_settings();
         Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access, settings, telling))
     }

@@ -140,13 +140,11 @@ fn a_setting_that_does_nothing_is_a_warning() {
 
 #[test]
 fn places_that_mean_nothing_are_told_where_they_are() {
-    let failover = |text: &str| {
-        format!("locality = {{ prefer_local = \"zone\", failover = [{text}] }}")
-    };
+    let failover =
+        |text: &str| format!("locality = {{ prefer_local = \"zone\", failover = [{text}] }}");
     let shares = |text: &str| format!("locality.distribute = [{{ to = [{text}] }}]");
-    let share = |place: &str, weight: u32| {
-        format!("{{ locality = \"{place}\", weight = {weight} }}")
-    };
+    let share =
+        |place: &str, weight: u32| format!("{{ locality = \"{place}\", weight = {weight} }}");
     let two = |one: String, other: String| shares(&format!("{one}, {other}"));
     for (text, told) in [
         ("locality = {}".to_owned(), "error[IM0103]: `locality` is empty"),
@@ -187,6 +185,43 @@ fn places_that_mean_nothing_are_told_where_they_are() {
     // First a part of it, and then the rest.
     let ordered = failover("{ to = [\"us/1\", \"us\"] }, { from = \"eu/1\", to = [\"eu\"] }");
     assert_eq!(findings(&of_the_store(&ordered)), [""; 0]);
+}
+
+#[test]
+fn what_a_rate_limit_service_is_told_of_connections_is_plain() {
+    let asks = |text: &str| {
+        format!(
+            "rate_limit.global.tcp = {{ rate_limit_service = {{ host = \"10.0.0.9\", port = 80 }}, \
+             domain = \"d\"{text} }}"
+        )
+    };
+    let entry = |entry: &str| asks(&format!(", descriptors = [{{ entries = [{entry}] }}]"));
+    for (text, told) in [
+        ("rate_limit.global = {}".to_owned(), "error[IM0103]: `global` is empty"),
+        (asks(""), "error[IM0103]: `rate_limit.global.tcp` needs `descriptors`"),
+        (asks(", descriptors = []"), "error[IM0304]: `descriptors` is empty"),
+        (entry(""), "error[IM0304]: `entries` is empty"),
+        (entry("{ key = \"k\" }"), "error[IM0103]: an entry of connections needs `value`"),
+        (
+            entry("{ key = \"k\", value = \"%X%\" }"),
+            "the value of an entry has no `%` in it: `%X%`",
+        ),
+        (entry("{ generic_key = { value = \"v\" } }"), "has no key `generic_key`"),
+    ] {
+        let found = findings(&of_the_store(&text)).join("\n");
+        assert!(found.contains(told), "{text}: {found}");
+    }
+    let good = entry("{ key = \"k\", value = \"v\" }, { key = \"l\", value = \"w\" }");
+    let specification = specification(&of_the_store(&good));
+    let store = specification.services.values().find(|one| one.name.name.as_str() == "store");
+    let said = UpstreamSettings::of(&specification).said(store.unwrap());
+    let said: Vec<_> = said.iter().map(|one| format!("{} = {}", one.key, one.value)).collect();
+    assert_eq!(
+        said,
+        [
+            "rate_limit.global.tcp = what 10.0.0.9:80 says of `d` (without an answer it passes), of (k=v l=w)"
+        ]
+    );
 }
 
 #[test]

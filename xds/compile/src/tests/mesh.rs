@@ -6,7 +6,7 @@ mod instance;
 mod large;
 mod order;
 mod outward;
-mod settings;
+pub(in crate::tests) mod settings;
 mod telemetry;
 mod treated;
 
@@ -659,7 +659,7 @@ fn proxy_id(n: usize) -> ProxyId {
 }
 
 /// Where a proxy is: nowhere that is known, or in one of the zones of instances.
-fn place(n: usize) -> Locality {
+pub(in crate::tests) fn place(n: usize) -> Locality {
     let zone = ["", "a", "b"].get(n).copied().unwrap_or_default();
     Locality { zone: zone.into(), ..Locality::default() }
 }

@@ -2,6 +2,7 @@
 //! again, and what it costs is counted.
 
 mod large;
+mod places;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,7 +163,9 @@ fn chains_tell_withdrawals(
             let said = |moment: &Snapshot| {
                 let service = moment.service(&port.service).cloned();
                 let settings = UpstreamSettings::of(&moment.specification);
-                let rate = |service: &Service| settings.local_tcp(service);
+                let rate = |service: &Service| {
+                    (settings.local_tcp(service), settings.global_tcp(service).is_some())
+                };
                 service.map(|service| (moment.mode_of(&service), rate(&service), service))
             };
             let tells_the_same = Telemetries::of(&before.specification)
