@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    Application, Finding, JoinRecord, Labels, PolicyPin, PolicyRecord, PolicyRevision, ProxyId,
-    Revocation, ServiceAccount, ServiceName, Spot, Upstream,
+    Application, Finding, JoinRecord, Labels, Locality, PolicyPin, PolicyRecord, PolicyRevision,
+    ProxyId, Revocation, ServiceAccount, ServiceName, Spot, Upstream,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -398,6 +398,9 @@ pub struct BootstrapRequest {
     /// What is said of each.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// Where they are.
+    #[serde(default, skip_serializing_if = "Locality::is_empty")]
+    pub locality: Locality,
     /// By which addresses providers know its machine besides the one at which it is dialled; at most
     /// [`MAX_KNOWN_AS`], and none for several proxies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -25,5 +25,8 @@ pub const PROXY_SUSPECTED: Code = Code(506);
 /// A proxy joined as a service whose providers know of no endpoint where it is.
 pub const PROXY_WITHOUT_ENDPOINT: Code = Code(507);
 
+/// Calls are to go to places where no endpoint is.
+pub const NOWHERE: Code = Code(508);
+
 /// Ways in from outside of the mesh that cannot be told apart.
 pub const INGRESS_COLLISION: Code = Code(633);

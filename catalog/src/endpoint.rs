@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
 
@@ -85,35 +86,6 @@ impl fmt::Display for Health {
             Self::Draining => "draining",
             Self::Unhealthy => "unhealthy",
         })
-    }
-}
-
-/// Where an endpoint is, in the words of Envoy; each part is empty where it is not known.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Locality {
-    /// The region.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
-    pub region: Arc<str>,
-    /// The zone in the region.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
-    pub zone: Arc<str>,
-    /// What is smaller than a zone: a rack, a fault domain.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
-    pub sub_zone: Arc<str>,
-}
-
-impl Locality {
-    /// Whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        [&self.region, &self.zone, &self.sub_zone].iter().all(|part| part.is_empty())
-    }
-}
-
-impl fmt::Display for Locality {
-    /// Writes `region/zone/sub_zone`, without what is unknown at the end.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = format!("{}/{}/{}", self.region, self.zone, self.sub_zone);
-        f.write_str(whole.trim_end_matches('/'))
     }
 }
 

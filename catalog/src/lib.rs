@@ -20,6 +20,7 @@ pub mod http_routes;
 pub mod identity;
 pub mod ingress;
 pub mod ip_range;
+pub mod locality;
 pub mod name;
 pub mod policy;
 pub mod policy_record;
@@ -38,8 +39,8 @@ pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
 pub use difference::Difference;
 pub use endpoint::{
-    Application, Discovered, Endpoint, EndpointPlace, Health, KeptEndpoints, Labels, Locality,
-    MeshEndpoint, Provider, Transport,
+    Application, Discovered, Endpoint, EndpointPlace, Health, KeptEndpoints, Labels, MeshEndpoint,
+    Provider, Transport,
 };
 pub use exits::{Exit, ExitByAddress, Exits};
 pub use finding::{Code, Finding, Severity, Spot};
@@ -47,16 +48,18 @@ pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ingress::{WayIn, WaysIn};
 pub use ip_range::IpRange;
+pub use locality::Locality;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::telemetry::{
     AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,
 };
 pub use policy::{
-    Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Egress, EgressMode,
-    EgressPort, EgressProtocol, Entry, Fault, GlobalHttpLimit, HeaderChanges, HeaderCondition,
-    HttpConnections, HttpMatch, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend,
-    IngressEntry, IngressPort, IngressSource, Level, LimitedRoute, LocalHttpLimit, Method, Mirror,
-    Namespace, OutlierDetection, PathChange, PathRegex, Percent, Rate, RateLimitService, RateUnit,
+    Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Distribution, Egress,
+    EgressMode, EgressPort, EgressProtocol, Entry, Failover, Fault, GlobalHttpLimit,
+    GlobalTcpLimit, HeaderChanges, HeaderCondition, HttpConnections, HttpMatch, HttpRoute,
+    HttpRouteGroup, IdentityBinding, IngressBackend, IngressEntry, IngressPort, IngressSource,
+    Level, LimitedRoute, LocalHttpLimit, LocalitySetting, Method, Mirror, Namespace, Nearness,
+    OutlierDetection, PathChange, PathRegex, Percent, PlaceRank, Rate, RateLimitService, RateUnit,
     Reach, Redirect, Retries, Retry, RetryDestination, RetryLimit, Rewrite, RouteRule,
     SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget,
     UpstreamTrafficSetting, Wanted,

@@ -4,6 +4,7 @@
 mod fault;
 mod http_route;
 mod level;
+mod locality;
 mod message;
 mod mirror;
 mod rate_limit;
@@ -25,11 +26,12 @@ pub use fault::{Abort, AbortWith, Delay, Fault, Percent};
 pub use http_route::{CallSettings, HttpRoute, Reach, Retries, Retry, RetryDestination};
 
 pub use level::Level;
+pub use locality::{Distribution, Failover, LocalitySetting, Nearness, PlaceRank};
 pub use message::{HeaderChanges, PathChange, Redirect, Rewrite};
 pub use mirror::Mirror;
 pub use rate_limit::{
-    Descriptor, Entry, GlobalHttpLimit, HeaderCondition, LimitedRoute, LocalHttpLimit, Rate,
-    RateLimitService, RateUnit, Wanted,
+    Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HeaderCondition, LimitedRoute,
+    LocalHttpLimit, Rate, RateLimitService, RateUnit, Wanted,
 };
 pub use upstream_traffic_setting::{
     HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::endpoint::Labels;
+use crate::locality::Locality;
 use crate::name::ServiceName;
 
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
@@ -75,6 +76,10 @@ pub struct JoinRecord {
     /// What whoever let it in said of it: the version that it runs, say.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// Where it is, in the words of whoever let it in: its own calls follow from that, and it is that of
+    /// its endpoints where no provider knows another.
+    #[serde(default, skip_serializing_if = "Locality::is_empty")]
+    pub locality: Locality,
     /// How far it has come with each service.
     pub participation: Participation,
     /// Whether it was told never to come again.
@@ -259,6 +264,7 @@ mod tests {
             certificate_expires_at: after(1000),
             claimed_at: None,
             labels: Labels::default(),
+            locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
             suspect_since: None,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::endpoint::{Labels, Provider};
 use crate::finding::Spot;
+use crate::locality::Locality;
 use crate::name::{Hostname, Name, ServiceAccount, ServiceName, ServicePort};
 
 /// A logical name with ports. A service has no endpoints of its own; providers find them.
@@ -473,6 +474,8 @@ pub struct StaticEndpoint {
     pub weight: u32,
     /// What is said of it besides.
     pub labels: Labels,
+    /// Where it is; where its proxy is, if that is left out.
+    pub locality: Locality,
     /// Where policy lists it.
     pub spot: Spot,
 }

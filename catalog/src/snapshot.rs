@@ -4,6 +4,7 @@
 mod hosts;
 mod in_front;
 mod judge;
+mod localities;
 mod misplaced;
 mod standing;
 
@@ -22,7 +23,7 @@ use crate::grants::Grants;
 use crate::identity::TrustDomain;
 use crate::ingress::{self, WaysIn};
 use crate::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
-use crate::policy::EgressMode;
+use crate::policy::{EgressMode, Level, UpstreamTrafficSetting};
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::service::{Mode, Port, Service};
 use crate::specification::MeshSpecification;
@@ -102,6 +103,8 @@ pub struct Snapshot {
     pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Vec<Application>>>,
     /// Endpoints that get no traffic, and why.
     findings: OrdMap<ServiceName, Arc<[Finding]>>,
+    /// The objects that say of one service whom callers call first by where both are.
+    localities: OrdMap<ServiceName, Arc<UpstreamTrafficSetting>>,
     discovered: Discovered,
     records: Records,
     revoked: Records,
@@ -131,6 +134,7 @@ impl Snapshot {
             endpoints: OrdMap::new(),
             local_endpoints: OrdMap::new(),
             findings: OrdMap::new(),
+            localities: OrdMap::new(),
             discovered: Discovered::default(),
             records: Records::new(),
             revoked: Records::new(),
@@ -172,6 +176,13 @@ impl Snapshot {
         if !is_same_value {
             changed.extend(self.specification.services.diff(services).map(|item| key(&item)));
         }
+        let settings = &inputs.specification.upstream_traffic_settings;
+        let localities = if settings.ptr_eq(&self.specification.upstream_traffic_settings) {
+            self.localities.clone()
+        } else {
+            localities(settings)
+        };
+        changed.extend(self.localities.diff(&localities).map(|item| key(&item)));
         if self.mode != inputs.mode
             || self.specification.namespaces != inputs.specification.namespaces
         {
@@ -196,6 +207,7 @@ impl Snapshot {
             endpoints: self.endpoints.clone(),
             local_endpoints: self.local_endpoints.clone(),
             findings: self.findings.clone(),
+            localities,
             discovered: inputs.discovered,
             records: inputs.records,
             revoked: inputs.revoked,
@@ -320,7 +332,9 @@ impl Snapshot {
         let Some(service) = self.service(name).cloned() else { return };
         let known = self.discovered.0.get(name).cloned();
         let judge = self.judge(&service);
-        let findings = judge.findings(known.as_ref().map(|known| known.as_slice()));
+        let mut findings = judge.findings(known.as_ref().map(|known| known.as_slice()));
+        let setting = self.localities.get(name).zip(known.as_ref());
+        findings.extend(setting.and_then(|(setting, known)| judge.nowhere(setting, known)));
         if !findings.is_empty() {
             self.findings.insert(name.clone(), findings.into());
         }
@@ -406,7 +420,8 @@ impl Snapshot {
         in_plaintext.in_plaintext().for_each(|host| hosts.insert(host));
         for (id, behind) in behind {
             if !behind.called.is_empty() {
-                hosts.insert(behind.called.together(behind.record.mesh_address));
+                let host = behind.called.together(behind.record.mesh_address);
+                hosts.insert(host.or_in(&behind.record.locality));
             }
             if !judge.service.is_subset() {
                 let applications = Arc::new(behind.all.applications());
@@ -450,6 +465,19 @@ fn key<K: Clone, V>(item: &DiffItem<'_, '_, K, V>) -> K {
         | DiffItem::Remove(key, _)
         | DiffItem::Update { new: (key, _), .. } => (*key).clone(),
     }
+}
+
+/// The settings of one service that are about places.
+fn localities(
+    settings: &OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
+) -> OrdMap<ServiceName, Arc<UpstreamTrafficSetting>> {
+    let of_one = |setting: &Arc<UpstreamTrafficSetting>| match &setting.level {
+        Level::Service(name) if setting.locality.is_some() => {
+            Some((name.clone(), Arc::clone(setting)))
+        }
+        _ => None,
+    };
+    settings.values().filter_map(of_one).collect()
 }
 
 fn join(joined: &mut OrdMap<ServiceName, Records>, record: &Arc<JoinRecord>) {

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::locality::Locality;
 use crate::policy::{
-    Descriptor, Entry, GlobalHttpLimit, HttpConnections, Level, LimitedRoute, LocalHttpLimit,
-    OutlierDetection, Rate, RateLimitService, RetryLimit, TcpConnections, UpstreamTrafficSetting,
+    Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HttpConnections, Level, LimitedRoute,
+    LocalHttpLimit, LocalitySetting, OutlierDetection, Rate, RateLimitService, RetryLimit,
+    TcpConnections, UpstreamTrafficSetting,
 };
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
@@ -73,6 +75,12 @@ impl UpstreamSettings {
         self.decided(service, |object| object.outlier_detection.as_ref()).map(|(one, _)| one)
     }
 
+    /// `locality` of calls of `service`. What is outside of the mesh has no place.
+    pub fn locality(&self, service: &Service) -> Option<&Arc<LocalitySetting>> {
+        let decided = self.decided(service, |object| object.locality.as_ref());
+        decided.filter(|_| service.external.is_none()).map(|(one, _)| one)
+    }
+
     /// `rate_limit.local.http` of requests to `service`.
     pub fn local_http(&self, service: &Service) -> Option<&LocalHttpLimit> {
         self.decided(service, |object| object.local_http.as_ref()).map(|(one, _)| one)
@@ -86,6 +94,11 @@ impl UpstreamSettings {
     /// `rate_limit.global.http` of requests to `service`.
     pub fn global_http(&self, service: &Service) -> Option<&GlobalHttpLimit> {
         self.decided(service, |object| object.global_http.as_ref()).map(|(one, _)| one)
+    }
+
+    /// `rate_limit.global.tcp` of connections to `service`.
+    pub fn global_tcp(&self, service: &Service) -> Option<&GlobalTcpLimit> {
+        self.decided(service, |object| object.global_tcp.as_ref()).map(|(one, _)| one)
     }
 
     /// `http_routes` of requests to `service`.
@@ -107,6 +120,11 @@ impl UpstreamSettings {
         }
         if let Some((one, by)) = self.decided(service, |object| object.outlier_detection.as_ref()) {
             tell(&mut said, by, "outlier_detection", outlier_words(one));
+        }
+        if let Some((one, by)) = self.decided(service, |object| object.locality.as_ref())
+            && service.external.is_none()
+        {
+            tell(&mut said, by, "locality", locality_words(one));
         }
         // What is outside of the mesh has no sidecar that could count.
         if service.external.is_none() {
@@ -133,6 +151,11 @@ impl UpstreamSettings {
             && has_http
         {
             tell(said, by, "rate_limit.global", vec![("http", global_http_words(one))]);
+        }
+        if let Some((one, by)) = self.decided(service, |object| object.global_tcp.as_ref())
+            && !service.ports.iter().all(is_http)
+        {
+            tell(said, by, "rate_limit.global", vec![("tcp", global_tcp_words(one))]);
         }
         if let Some((routes, by)) = self.decided(service, |object| object.http_routes.as_ref())
             && has_http
@@ -217,6 +240,23 @@ fn outlier_words(detection: &OutlierDetection) -> Vec<Words> {
     counts.into_iter().flatten().chain(others).collect()
 }
 
+fn locality_words(setting: &LocalitySetting) -> Vec<Words> {
+    let LocalitySetting { prefer_local, failover, distribute } = setting;
+    let from = |place: &Locality| {
+        if place.is_empty() { String::new() } else { format!("from {place} ") }
+    };
+    let near = prefer_local.map(|near| ("prefer_local", near.to_string()));
+    let order = failover.iter().map(|one| {
+        let to: Vec<_> = one.to.iter().map(Locality::to_string).collect();
+        ("failover", format!("{}to {}", from(&one.from), to.join(", then ")))
+    });
+    let shares = distribute.iter().map(|one| {
+        let to = one.to.iter().map(|(place, percent)| format!("{percent} % to {place}"));
+        ("distribute", format!("{}{}", from(&one.from), to.collect::<Vec<_>>().join(", ")))
+    });
+    near.into_iter().chain(order).chain(shares).collect()
+}
+
 fn local_http_words(limit: &LocalHttpLimit) -> String {
     let LocalHttpLimit { rate, status, headers } = limit;
     let headers: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
@@ -229,6 +269,16 @@ fn global_http_words(limit: &GlobalHttpLimit) -> String {
     let descriptors = descriptors_words(&limit.descriptors);
     let asked = asked(&limit.service, &limit.domain, limit.fail_open);
     format!("{asked}, of {descriptors}, else {}", limit.status)
+}
+
+fn global_tcp_words(limit: &GlobalTcpLimit) -> String {
+    let one = |entries: &Vec<(Arc<str>, Arc<str>)>| {
+        let entries = entries.iter().map(|(key, value)| format!("{key}={value}"));
+        format!("({})", entries.collect::<Vec<_>>().join(" "))
+    };
+    let descriptors: Vec<_> = limit.descriptors.iter().map(one).collect();
+    let asked = asked(&limit.service, &limit.domain, limit.fail_open);
+    format!("{asked}, of {}", descriptors.join(", "))
 }
 
 /// Who is asked.

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{
-    HostUpstream, OutsideAuthority, Provider, ProxyId, ServiceAccount, ServiceName, Upstream,
+    HostUpstream, Locality, OutsideAuthority, Provider, ProxyId, ServiceAccount, ServiceName,
+    Upstream,
 };
 use uuid::Uuid;
 
@@ -385,6 +386,9 @@ pub(crate) struct BootstrapArguments {
     /// Something to say of its endpoints, by which policy may select: the version that they run, say
     #[arg(long = "label", value_name = "NAME=WORD", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
+    /// Where it is, by which calls may go to who is near: `eu/eu-1`, or a part of that
+    #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
+    pub(crate) locality: Option<Locality>,
     /// The folder to write, which must not be there yet
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,

@@ -20,6 +20,7 @@ mod ingress_backend;
 mod labels;
 mod level;
 mod loader;
+mod locality;
 mod namespace;
 mod nothing_to_call;
 mod outside;

@@ -174,6 +174,12 @@ const DURATION: Form =
 /// The number of a port.
 const PORT: Form = Form::Integer(1..=65535);
 
+/// A place.
+const LOCALITY: Form = Form::Text {
+    what: "a place, as in `eu/eu-1/rack-7`",
+    pattern: r"^([^\s*/]{0,128}/){0,2}[^\s*/]{1,128}$",
+};
+
 /// Labels of endpoints.
 const LABELS: Form = Form::Map {
     key: "label",

@@ -199,23 +199,6 @@ impl<'a> Table<'a> {
         Some(self.reader.spot(written.span()))
     }
 
-    /// Refuses keys of Ironmesh's language that this version does not serve.
-    pub(crate) fn not_served(&mut self, keys: &[&'static str], served: &str) -> Result<(), Told> {
-        let mut result = Ok(());
-        for key in keys {
-            let Some((written, _)) = self.entries.get_key_value(*key) else { continue };
-            let message = format!("`{key}` is not served by this version");
-            let spot = self.reader.spot(written.span());
-            let finding = Finding::error(codes::NOT_SERVED, Some(spot), message);
-            result = Err(self.tell(finding.label("not served").help(served)));
-        }
-        // They are not offered as suggestions, and are told once.
-        let refused = self.entries.iter().filter(|(key, _)| keys.contains(&&**key.get_ref()));
-        self.known
-            .extend(refused.filter_map(|(key, _)| keys.iter().find(|k| **k == &**key.get_ref())));
-        result
-    }
-
     /// Tells the keys that nobody asked for.
     pub(crate) fn finish(self) {
         #[cfg(test)]

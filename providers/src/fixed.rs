@@ -8,6 +8,7 @@ pub fn endpoints(list: &[StaticEndpoint]) -> Vec<Endpoint> {
         port: one.port,
         weight: one.weight,
         labels: one.labels.clone(),
+        locality: one.locality.clone(),
         ..Endpoint::new(Provider::Static, one.address)
     };
     list.iter().map(endpoint).collect()

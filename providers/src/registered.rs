@@ -26,8 +26,14 @@ impl Registered {
             };
             // How far a proxy has come does not move its endpoints.
             let is_same_place = |(one, other): (&Arc<JoinRecord>, &Arc<JoinRecord>)| {
-                (&one.services, one.mesh_address.ip(), one.machine, &one.labels)
-                    == (&other.services, other.mesh_address.ip(), other.machine, &other.labels)
+                (&one.services, one.mesh_address.ip(), one.machine, &one.labels, &one.locality)
+                    == (
+                        &other.services,
+                        other.mesh_address.ip(),
+                        other.machine,
+                        &other.labels,
+                        &other.locality,
+                    )
             };
             if before.zip(after).is_some_and(is_same_place) {
                 continue;
@@ -52,14 +58,15 @@ impl Registered {
         changed
     }
 
-    /// One endpoint for each proxy that joined as the service, at the address that it joined with, and
-    /// with the labels.
+    /// One endpoint for each proxy that joined as the service, at the address that it joined with, with
+    /// the labels and in the place.
     pub fn endpoints(&self, service: &ServiceName) -> Vec<Endpoint> {
         let proxies = self.by_service.get(service).into_iter().flatten();
         let endpoint = |record: &Arc<JoinRecord>| Endpoint {
             proxy: Some(record.id),
             machine: record.machine,
             labels: record.labels.clone(),
+            locality: record.locality.clone(),
             ..Endpoint::new(Provider::Registered, record.mesh_address.ip())
         };
         proxies.map(|(_, record)| endpoint(record)).collect()
@@ -68,7 +75,7 @@ impl Registered {
 
 #[cfg(test)]
 mod tests {
-    use ironmesh_catalog::{Labels, Participation};
+    use ironmesh_catalog::{Labels, Locality, Participation};
 
     use super::*;
 
@@ -83,6 +90,7 @@ mod tests {
             certificate_expires_at: "2027-01-01T00:00:00Z".parse().unwrap(),
             claimed_at: None,
             labels: Labels::default(),
+            locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
             suspect_since: None,
@@ -116,6 +124,9 @@ mod tests {
         assert!(registered.follow(&records(std::slice::from_ref(&here))).is_empty());
         assert_eq!(registered.follow(&records(std::slice::from_ref(&there))).len(), 2);
         let service = &there.services[0];
+        let moved = JoinRecord { locality: "eu/1".parse().unwrap(), ..there.clone() };
+        assert_eq!(registered.follow(&records(std::slice::from_ref(&moved))).len(), 2);
+        assert_eq!(registered.endpoints(service)[0].locality, moved.locality);
         assert_eq!(registered.endpoints(service)[0].address, there.mesh_address.ip());
         assert_eq!(registered.follow(&Records::new()).len(), 2);
         assert!(registered.endpoints(service).is_empty());

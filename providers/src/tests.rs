@@ -1,6 +1,6 @@
 //! From what is believed to what is discovered.
 
-use ironmesh_catalog::{External, Labels, Resolution, StaticEndpoint};
+use ironmesh_catalog::{External, Labels, Locality, Resolution, StaticEndpoint};
 
 use super::*;
 use crate::guards::tests::{name, service, set, specification};
@@ -34,6 +34,7 @@ fn what_was_known_stays_until_those_who_are_asked_now_have_told() {
             port: None,
             weight: 1,
             labels: Labels::default(),
+            locality: Locality::default(),
             spot: service(true, false).spot,
         });
         let mut listed = service(true, false);

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, Endpoint, JoinRecord, KeptEndpoints, Labels, Participation, Provider,
-    ProxyId, Secret, ServiceCertificate, TrustDomain,
+    CertificateStore, Domain, Endpoint, JoinRecord, KeptEndpoints, Labels, Locality, Participation,
+    Provider, ProxyId, Secret, ServiceCertificate, TrustDomain,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -77,6 +77,7 @@ fn record(id: u128) -> JoinRecord {
         certificate_expires_at: "2027-11-21T07:00:00Z".parse().unwrap(),
         claimed_at: (id == 1).then_some(Timestamp::UNIX_EPOCH),
         labels: Labels::default(),
+        locality: Locality::default(),
         participation: Participation(
             [(ironmesh_catalog::ServiceName::clone(&service), 14001)].into(),
         ),

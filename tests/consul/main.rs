@@ -16,6 +16,7 @@ mod example;
 mod faults;
 mod joined;
 mod liar;
+mod places;
 mod roll;
 mod shop;
 mod starts;

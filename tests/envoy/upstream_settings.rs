@@ -2,6 +2,7 @@
 
 mod asked;
 mod outliers;
+mod places;
 mod rates;
 
 use ironmesh_tests::{Envoy, Http1Connection, Response, TcpConnection, eventually, get_once};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use fs_err as fs;
 use ironmesh_catalog::{
     Discovered, Domain, EgressMode, Endpoint, Finding, HostUpstream, Inputs, JoinRecord, Labels,
-    Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement, Records, ServiceName, Snapshot,
-    TcpAccesses, TrustDomain, Upstream,
+    Locality, Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement, Records, ServiceName,
+    Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
 use ironmesh_providers::{Believed, discover};
@@ -157,6 +157,7 @@ struct Written {
     hosts: Vec<HostUpstream>,
     #[serde(default)]
     labels: Labels,
+    locality: Option<String>,
     /// Whether it has all ports of its services in force.
     #[serde(default = "yes")]
     participates: bool,
@@ -184,6 +185,7 @@ impl Written {
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,
             labels: self.labels,
+            locality: self.locality.map_or(Locality::default(), |place| place.parse().unwrap()),
             participation,
             services: self.services,
             revoked: None,

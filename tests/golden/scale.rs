@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Domain, EgressMode, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Mode, Participation,
-    Proxy, ProxyStatement, Records, Snapshot, TcpAccesses, TrustDomain,
+    Domain, EgressMode, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Mode,
+    Participation, Proxy, ProxyStatement, Records, Snapshot, TcpAccesses, TrustDomain,
 };
 use ironmesh_config::{Document, Loader};
 use ironmesh_providers::{Believed, discover};
@@ -61,6 +61,7 @@ fn proxy(number: u8, service: &str) -> Proxy {
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,
         labels: Labels::default(),
+        locality: Locality::default(),
         participation: Participation::default(),
         services: vec![service.parse().unwrap()],
         revoked: None,

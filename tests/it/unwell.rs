@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Discovered, Domain, EgressMode, Endpoint, Health, Inputs, JoinRecord, Labels, Mesh, Mode,
-    Participation, Provider, Proxy, ProxyStatement, Records, ServiceCertificate, ServiceName,
+    Discovered, Domain, EgressMode, Endpoint, Health, Inputs, JoinRecord, Labels, Locality, Mesh,
+    Mode, Participation, Provider, Proxy, ProxyStatement, Records, ServiceCertificate, ServiceName,
     Snapshot, TcpAccesses, TrustDomain,
 };
 use ironmesh_config::{Document, load_documents};
@@ -84,6 +84,7 @@ impl Customer {
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,
             labels: Labels::default(),
+            locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
             suspect_since: None,

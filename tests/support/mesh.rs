@@ -185,6 +185,9 @@ impl Mesh {
         for label in &options.labels {
             arguments.extend(["--label", label]);
         }
+        if let Some(locality) = &options.locality {
+            arguments.extend(["--locality", locality]);
+        }
         let output = self.run(&arguments).await;
         assert!(
             output.status.success(),

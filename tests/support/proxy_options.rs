@@ -12,6 +12,7 @@ pub struct ProxyOptions {
     pub(crate) bind: Option<u8>,
     pub(crate) upstreams: Vec<String>,
     pub(crate) labels: Vec<String>,
+    pub(crate) locality: Option<String>,
     pub(crate) app_address: Option<IpAddr>,
     pub(crate) machine: Option<Uuid>,
     pub(crate) drain_seconds: u32,
@@ -29,6 +30,7 @@ impl ProxyOptions {
             bind: None,
             upstreams: Vec::new(),
             labels: Vec::new(),
+            locality: None,
             app_address: None,
             machine: None,
             drain_seconds: 30,
@@ -69,6 +71,13 @@ impl ProxyOptions {
     #[must_use]
     pub fn machine(mut self, vm_id: Uuid) -> Self {
         self.machine = Some(vm_id);
+        self
+    }
+
+    /// Says in which place it is: `eu/1`.
+    #[must_use]
+    pub fn locality(mut self, locality: &str) -> Self {
+        self.locality = Some(locality.to_owned());
         self
     }
 

@@ -186,5 +186,6 @@ fn all(source: &EndpointSource) -> BTreeSet<String> {
 fn listed(one: &StaticEndpoint) -> String {
     let port = one.port.map(|port| format!(", port {port}")).unwrap_or_default();
     let words = format!("endpoint {}{port}, weight {}", one.address, one.weight);
-    if one.labels.is_empty() { words } else { format!("{words}, {}", one.labels) }
+    let words = if one.labels.is_empty() { words } else { format!("{words}, {}", one.labels) };
+    if one.locality.is_empty() { words } else { format!("{words}, in {}", one.locality) }
 }

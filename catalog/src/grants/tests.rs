@@ -11,6 +11,7 @@ use crate::certificate::TrustBundle;
 use crate::endpoint::{Discovered, Endpoint, Labels, Provider};
 use crate::finding::Spot;
 use crate::identity::{SpiffeId, TrustDomain};
+use crate::locality::Locality;
 use crate::name::Domain;
 use crate::policy::{BoundIdentity, EgressMode, IdentityBinding};
 use crate::proxy::{JoinRecord, Participation, ProxyId};
@@ -78,6 +79,7 @@ fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,
         labels: labels(words),
+        locality: Locality::default(),
         participation: Participation::default(),
         revoked: None,
         suspect_since: None,

@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use global::{Descriptor, Entry, GlobalHttpLimit, HeaderCondition, RateLimitService, Wanted};
+pub use global::{
+    Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HeaderCondition, RateLimitService, Wanted,
+};
 
 use super::PathRegex;
 

@@ -1,8 +1,11 @@
 //! OSM's `UpstreamTrafficSetting`: how much is asked of a service at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{GlobalHttpLimit, Level, LimitedRoute, LocalHttpLimit, Rate};
+use super::{
+    GlobalHttpLimit, GlobalTcpLimit, Level, LimitedRoute, LocalHttpLimit, LocalitySetting, Rate,
+};
 use crate::finding::Spot;
 use crate::name::Name;
 
@@ -23,12 +26,16 @@ pub struct UpstreamTrafficSetting {
     pub http: Option<HttpConnections>,
     /// `outlier_detection`.
     pub outlier_detection: Option<OutlierDetection>,
+    /// `locality`.
+    pub locality: Option<Arc<LocalitySetting>>,
     /// `rate_limit.local.http`: of the requests to each sidecar of a service.
     pub local_http: Option<LocalHttpLimit>,
     /// `rate_limit.local.tcp`: of the connections to each sidecar of a service.
     pub local_tcp: Option<Rate>,
     /// `rate_limit.global.http`: of the requests to all sidecars of all services together.
     pub global_http: Option<GlobalHttpLimit>,
+    /// `rate_limit.global.tcp`: of the connections to all sidecars of all services together.
+    pub global_tcp: Option<GlobalTcpLimit>,
     /// `http_routes`, in the order of the file: the first of whose path a request is has it, instead of
     /// what is said of all requests. Never empty.
     pub http_routes: Option<Vec<LimitedRoute>>,
@@ -112,17 +119,19 @@ impl PartialEq for UpstreamTrafficSetting {
             tcp,
             http,
             outlier_detection,
+            locality,
             local_http,
             local_tcp,
             global_http,
+            global_tcp,
             http_routes,
             spot: _,
         } = self;
         (namespace, name, level) == (&other.namespace, &other.name, &other.level)
             && (tcp, http) == (&other.tcp, &other.http)
-            && *outlier_detection == other.outlier_detection
+            && (outlier_detection, locality) == (&other.outlier_detection, &other.locality)
             && (local_http, local_tcp) == (&other.local_http, &other.local_tcp)
-            && *global_http == other.global_http
+            && (global_http, global_tcp) == (&other.global_http, &other.global_tcp)
             && *http_routes == other.http_routes
     }
 }

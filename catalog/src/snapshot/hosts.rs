@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 
 use crate::endpoint::{Application, Endpoint, Health, MeshEndpoint, Transport};
+use crate::locality::Locality;
 
 /// Endpoints, each by what tells it from the others. Of two that are the same one, what the earlier provider
 /// says holds.
@@ -93,6 +94,14 @@ impl Hosts {
     /// All of them, by address.
     pub(super) fn into_sorted(self) -> Vec<MeshEndpoint> {
         self.0.into_values().collect()
+    }
+}
+
+impl MeshEndpoint {
+    /// The same: in `place`, where nobody knows more of it.
+    pub(super) fn or_in(self, place: &Locality) -> Self {
+        let locality = if self.locality.is_empty() { place.clone() } else { self.locality };
+        Self { locality, ..self }
     }
 }
 

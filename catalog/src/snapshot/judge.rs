@@ -114,8 +114,13 @@ impl Judge<'_> {
             Some(why) if self.is_called_in_plaintext(endpoint, front) => State::Plaintext(why),
             Some(why) => State::Out(why),
         };
+        // It is where its proxy is, unless its provider knows better.
+        let mut endpoint = endpoint.clone();
+        if let Some(record) = in_front.filter(|_| endpoint.locality.is_empty()) {
+            endpoint.locality = record.locality.clone();
+        }
         Standing {
-            endpoint: Some(endpoint.clone()),
+            endpoint: Some(endpoint),
             proxy: in_front.map(|record| record.id),
             mesh_address: in_front.map(|record| record.mesh_address),
             state,

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
-use crate::endpoint::{Health, Locality, Transport};
+use crate::endpoint::{Health, Provider, Transport};
 use crate::finding::Spot;
+use crate::locality::Locality;
 use crate::policy::{EgressMode, Namespace};
 use crate::proxy::{Participation, Revocation};
 use crate::service::{
@@ -61,6 +62,7 @@ fn record(id: u128, address: &str, service: &str, participates: bool) -> JoinRec
         certificate_expires_at: Timestamp::UNIX_EPOCH,
         claimed_at: None,
         labels: Labels::default(),
+        locality: Locality::default(),
         participation: Participation(ports),
         revoked: None,
         suspect_since: None,
@@ -274,7 +276,8 @@ fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
     service.ports[0].protocol = Protocol::Tcp;
     let Endpoint { address, port, weight, labels, .. } = endpoint("10.0.0.1", None, 1);
     let spot = service.spot.clone();
-    let listed = StaticEndpoint { address, port, weight, labels, spot };
+    let listed =
+        StaticEndpoint { address, port, weight, labels, locality: Locality::default(), spot };
     service.endpoints = EndpointSource::fixed(vec![listed]);
     let with = |service: &Service| MeshSpecification {
         services: [(service.name.clone(), Arc::new(service.clone()))].into_iter().collect(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Participation, Proxy, ProxyId,
+    Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Participation, Proxy, ProxyId,
     ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
 };
 use ironmesh_config::{Loaded, Settings, load_folder};
@@ -118,6 +118,7 @@ fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRec
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,
         labels: Labels::default(),
+        locality: Locality::default(),
         participation: Participation(ports.map(|(port, _)| (port.service, port.port)).collect()),
         revoked: None,
         suspect_since: None,

@@ -107,6 +107,7 @@ async fn join(
     let request = BootstrapRequest {
         services: arguments.services.clone(),
         labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
+        locality: arguments.locality.clone().unwrap_or_default(),
         known_as: arguments.known_as.clone(),
         machine: arguments.azure_vm_id,
         upstreams: declared(arguments).0,

@@ -50,6 +50,9 @@ fn in_words(detail: &ProxyDetail) -> String {
     if !record.labels.is_empty() {
         line("labels", &record.labels.to_string());
     }
+    if !record.locality.is_empty() {
+        line("locality", &record.locality.to_string());
+    }
     if let Some(account) = &detail.account {
         line("account", &account.to_string());
     }

@@ -185,7 +185,9 @@ impl Audit {
 
     /// Whose call it is of what, if that is an account of the mesh and a port of a service of the proxy.
     fn pair(&self, record: &JoinRecord, cluster: &str, peer: &[String]) -> Option<Pair> {
-        let port: ServicePort = cluster.strip_suffix("|local")?.parse().ok()?;
+        // (Connections that a rate limit service counts have a way in between.)
+        let port = cluster.strip_suffix("|local").or_else(|| cluster.strip_suffix("|counted"))?;
+        let port: ServicePort = port.parse().ok()?;
         if !record.services.contains(&port.service) {
             tracing::debug!(proxy = %record.id, %port, "told of calls of what it does not serve");
             return None;

@@ -198,6 +198,7 @@ impl ControlPlane for RunningControlPlane {
                 certificate_expires_at: certificate.not_after,
                 claimed_at: None,
                 labels: request.labels.clone(),
+                locality: request.locality.clone(),
                 participation: Participation::default(),
                 revoked: None,
                 suspect_since: None,

@@ -11,13 +11,15 @@ use crate::codes;
 /// What an upstream traffic setting may say, and whether it does.
 type Setting = (&'static str, fn(&UpstreamTrafficSetting) -> bool);
 
-const SETTINGS: [Setting; 7] = [
+const SETTINGS: [Setting; 9] = [
     ("connection_settings.tcp", |one| one.tcp.is_some()),
     ("connection_settings.http", |one| one.http.is_some()),
     ("outlier_detection", |one| one.outlier_detection.is_some()),
+    ("locality", |one| one.locality.is_some()),
     ("rate_limit.local.http", |one| one.local_http.is_some()),
     ("rate_limit.local.tcp", |one| one.local_tcp.is_some()),
     ("rate_limit.global.http", |one| one.global_http.is_some()),
+    ("rate_limit.global.tcp", |one| one.global_tcp.is_some()),
     ("http_routes", |one| one.http_routes.is_some()),
 ];
 
@@ -89,7 +91,7 @@ fn idle(setting: &UpstreamTrafficSetting, service: &Service) -> Option<Finding> 
     let limits_requests = setting.local_http.is_some()
         || setting.global_http.is_some()
         || setting.http_routes.is_some();
-    let limits_connections = setting.local_tcp.is_some();
+    let limits_connections = setting.local_tcp.is_some() || setting.global_tcp.is_some();
     let limits_rates = limits_requests || limits_connections;
     let has_tcp = service.ports.iter().any(|port| !port.protocol.is_http());
     let (key, reason, help) = if service.ports.is_empty() {
@@ -97,6 +99,8 @@ fn idle(setting: &UpstreamTrafficSetting, service: &Service) -> Option<Finding> 
     } else if setting.http.is_some() && !has_http {
         let help = "say it of `tcp`, or take it out";
         ("`connection_settings.http`", "it has no HTTP port", help)
+    } else if setting.locality.is_some() && service.external.is_some() {
+        ("`locality`", "it is outside of the mesh, of which no places are known", "take it out")
     } else if limits_rates && service.external.is_some() {
         ("its rate limit", "it is outside of the mesh, where no sidecar counts", "take it out")
     } else if limits_rates && service.is_subset() {

@@ -1,6 +1,7 @@
 //! `[[upstream_traffic_setting]]`: how a service is spared by those who call it.
 
 mod connections;
+mod locality;
 mod outliers;
 mod rate_limit;
 
@@ -17,16 +18,17 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let level = level::read(&mut table);
     let connections = table.optional("connection_settings", connections::read);
     let outliers = table.optional("outlier_detection", outliers::read);
+    let locality = table.optional("locality", locality::read);
     let rates = table.optional("rate_limit", rate_limit::read);
     let routes = table.optional("http_routes", rate_limit::read_routes);
-    let is_empty = matches!((&connections, &outliers), (Ok(None), Ok(None)))
+    let is_empty = matches!((&connections, &outliers, &locality), (Ok(None), Ok(None), Ok(None)))
         && matches!((&rates, &routes), (Ok(None), Ok(None)));
     let says_nothing = if is_empty { says_nothing(&table) } else { Ok(()) };
     if let Ok(id) = id {
         let level = level.level(&id, part);
         let setting = || {
             let (tcp, http) = connections?.unwrap_or_default();
-            let rate_limit::Limits { local_http, local_tcp, global_http } =
+            let rate_limit::Limits { local_http, local_tcp, global_http, global_tcp } =
                 rates?.unwrap_or_default();
             says_nothing?;
             Ok(UpstreamTrafficSetting {
@@ -36,9 +38,11 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 tcp,
                 http,
                 outlier_detection: outliers?,
+                locality: locality?,
                 local_http,
                 local_tcp,
                 global_http,
+                global_tcp,
                 http_routes: routes?,
                 spot: id.spot.clone(),
             })

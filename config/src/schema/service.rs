@@ -4,7 +4,7 @@ use ironmesh_catalog::{
     AddressFamily, EscapedSlashes, Mode, Protocol, Resolution, Service, Visibility,
 };
 
-use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use super::{Form, Key, Kind, LABELS, LOCALITY, LeftOut, NAME, NAMESPACE, PORT, Shape};
 use crate::azure;
 
 pub(super) const KIND: Kind = Kind {
@@ -318,6 +318,12 @@ const ENDPOINT: Shape = Shape {
             about: "words of your own, by which policy may select",
             form: LABELS,
             left_out: LeftOut::Means("none"),
+        },
+        Key {
+            name: "locality",
+            about: "where it is: a region, a zone in it, a part of that",
+            form: LOCALITY,
+            left_out: LeftOut::Means("where its proxy is"),
         },
     ],
 };

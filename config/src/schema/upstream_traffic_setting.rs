@@ -1,5 +1,6 @@
 //! `[[upstream_traffic_setting]]`. It is read in `policy/upstream_traffic_setting.rs`.
 
+mod locality;
 mod rate_limit;
 
 use super::{DURATION, Form, Key, Kind, LeftOut, NAME, NAMESPACE, SCOPE, Shape};
@@ -29,6 +30,12 @@ pub(super) const KIND: Kind = Kind {
                 name: "outlier_detection",
                 about: "when a sidecar of a caller takes an endpoint for broken, by what it answers",
                 form: Form::Table(&OUTLIERS),
+                left_out: LeftOut::RefusedWithTheOthers,
+            },
+            Key {
+                name: "locality",
+                about: "whom callers call first, by where both are",
+                form: Form::Table(&locality::ALL),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {

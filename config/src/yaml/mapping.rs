@@ -9,6 +9,8 @@ mod paths;
 mod retry;
 mod routes;
 mod service;
+mod surroundings;
+mod telemetry;
 mod traffic_split;
 mod traffic_target;
 mod upstream_traffic_setting;
@@ -21,6 +23,7 @@ use ironmesh_catalog::{Finding, Spot};
 use toml::de::DeTable;
 
 use self::made::Made;
+use self::surroundings::{OSM_CONFIG, Surroundings};
 pub(crate) use self::workload::Workload;
 use super::parse::Parsed;
 use super::resource::{Resource, resources};
@@ -82,12 +85,14 @@ pub(crate) struct Difference {
 pub(crate) struct Mapper<'a> {
     origin: Origin,
     workloads: Vec<Workload<'a>>,
+    surroundings: Surroundings<'a>,
 }
 
 /// The mapping of one resource.
 struct Context<'m, 'a> {
     origin: Origin,
     workloads: &'m [Workload<'a>],
+    surroundings: &'m Surroundings<'a>,
     parsed: &'a Parsed<'a>,
     changes: RefCell<Vec<String>>,
     differences: RefCell<Vec<Difference>>,
@@ -111,20 +116,23 @@ impl Context<'_, '_> {
 }
 
 impl<'a> Mapper<'a> {
-    /// Of resources that were enforced by the rules of `origin`. What all of `sources` say of workloads
-    /// counts for the services in each.
+    /// Of resources that were enforced by the rules of `origin`. What all of `sources` say of workloads, and
+    /// of what else others refer to, counts in each.
     pub(crate) fn new(
         origin: Origin,
         sources: impl IntoIterator<Item = (&'a Reader<'a>, &'a Parsed<'a>)>,
     ) -> Self {
-        let mut workloads = Vec::new();
+        let (mut workloads, mut surroundings) = (Vec::new(), Surroundings::default());
         for (reader, parsed) in sources {
             // What is no resource is told when its own source is mapped.
             let told = reader.told();
-            workloads.extend(resources(reader, parsed).iter().flatten().filter_map(workload::read));
+            for resource in resources(reader, parsed).iter().flatten() {
+                workloads.extend(workload::read(resource));
+                surroundings.add(resource);
+            }
             reader.forget_from(told);
         }
-        Self { origin, workloads }
+        Self { origin, workloads, surroundings }
     }
 
     /// The workloads of all sources.
@@ -143,6 +151,7 @@ impl<'a> Mapper<'a> {
         let context = Context {
             origin: self.origin,
             workloads: &self.workloads,
+            surroundings: &self.surroundings,
             parsed,
             changes: RefCell::default(),
             differences: RefCell::default(),
@@ -192,11 +201,9 @@ struct Api {
     read: for<'m, 'a> fn(&mut Made<'a>, &Resource<'a>, bool, &Context<'m, 'a>) -> Result<(), Told>,
 }
 
-/// What the SMI specification has at version 0.6.0, the services that its splits are about, and what
-/// Open Service Mesh added.
 /// What the SMI specification has at version 0.6.0, the services that its splits are about, and what Open
 /// Service Mesh has besides.
-const APIS: [Api; 11] = [
+const APIS: [Api; 12] = [
     Api {
         group: "access.smi-spec.io",
         kind: "TrafficTarget",
@@ -300,6 +307,14 @@ const APIS: [Api; 11] = [
         what: "an IngressBackend",
         read: ingress_backend::read,
     },
+    Api {
+        group: OSM_POLICY,
+        kind: "Telemetry",
+        versions: &[("v1alpha1", true)],
+        table: "telemetry",
+        what: "a Telemetry",
+        read: telemetry::read,
+    },
 ];
 
 const SPECS: &str = "specs.smi-spec.io";
@@ -307,7 +322,7 @@ const SPECS: &str = "specs.smi-spec.io";
 const OSM_POLICY: &str = "policy.openservicemesh.io";
 
 /// Groups of Open Service Mesh.
-const OSM: [&str; 2] = [OSM_POLICY, "config.openservicemesh.io"];
+const OSM: [&str; 2] = [OSM_POLICY, OSM_CONFIG];
 
 fn is_of_mesh(group: &str) -> bool {
     OSM.contains(&group) || APIS.iter().any(|api| api.group == group && !group.is_empty())
@@ -350,6 +365,9 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, Told> {
         let versions: Vec<_> = api.versions.iter().map(|(version, _)| *version).collect();
         let help = format!("the versions of `{group}` are {}", list(&versions));
         return Err(reader.tell(finding.label("unknown version").help(help)));
+    }
+    if surroundings::is_extension_service(group, kind) {
+        return Ok(Meaning::Inert);
     }
     if OSM.contains(&group) {
         let message = format!(

@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Domain, EgressMode, Finding, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Mode,
-    Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceCertificate,
-    Snapshot, Spot, TcpAccesses, TrustBundle, TrustDomain,
+    Domain, EgressMode, Finding, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification,
+    Mode, Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service,
+    ServiceCertificate, Snapshot, Spot, TcpAccesses, TrustBundle, TrustDomain,
 };
 use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
 use ironmesh_providers::{Believed, discover};
@@ -142,6 +142,7 @@ fn proxy((service, number): (&Arc<Service>, u32)) -> Proxy {
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,
         labels: Labels::default(),
+        locality: Locality::default(),
         participation: Participation(ports.collect()),
         services: vec![name.clone()],
         revoked: None,

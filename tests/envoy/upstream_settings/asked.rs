@@ -1,15 +1,17 @@
 //! Global rate limits: a rate limit service counts for all sidecars.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use http::Method;
 use ironmesh_tests::{
-    App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, RateLimits, eventually, get_once,
+    App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, RateLimits, TcpConnection,
+    eventually, get_once,
 };
 
 use super::setting;
 use crate::bookstore::expect;
-use crate::shop::services;
+use crate::shop::{Shop, services};
 
 /// A store that asks a rate limit service, which lets everything pass twice.
 struct Counted {
@@ -132,4 +134,74 @@ async fn without_a_rate_limit_service_calls_pass_or_fail_as_policy_says() {
     // Who is asked is named; what is not asked about passes.
     assert_eq!(store.statuses("/", &[], 1).await, [200]);
     store.server.assert_calm().await;
+}
+
+/// Says of connections to the store that a rate limit service counts them.
+fn counts_connections(service: SocketAddr, more: &str) -> String {
+    let (host, port) = (service.ip(), service.port());
+    setting(&format!(
+        "[upstream_traffic_setting.rate_limit.global.tcp]\n\
+         rate_limit_service = {{ host = \"{host}\", port = {port} }}\ndomain = \"shop\"\n\
+         timeout = \"10s\"\n{more}\n\
+         descriptors = [{{ entries = [{{ key = \"to\", value = \"store\" }}] }}]\n"
+    ))
+}
+
+/// Waits until connections come to the server's port by way of being counted, or do not.
+async fn wait_for_counting(server: &Envoy, is_there: bool) {
+    eventually(&format!("connections to be counted: {is_there}"), async || {
+        let listeners = server.admin_get("/listeners").await.text();
+        let found = listeners.contains("counted|default/store|3306");
+        if found == is_there { Ok(()) } else { Err(listeners) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_limit_service_counts_connections_that_have_shaken_hands() {
+    let Some(shop) = Shop::open("").await else { return };
+    let address = shop.mesh.loopback().socket(99, 8081);
+    let limits = RateLimits::start(address, 2).await;
+    let counted = |what: &str| format!(r"^ratelimit\.counted_inbound_default_store_3306\.{what}$");
+    let connect = async || {
+        let mut connection = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+        connection.line().await.map(|_| connection)
+    };
+    let mut before = connect().await.unwrap();
+    shop.mesh.write_policy("settings.toml", &counts_connections(address, "fail_open = false"));
+    wait_for_counting(&shop.server, true).await;
+    // The server speaks first, and is heard.
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        kept.push(connect().await.unwrap());
+    }
+    connect().await.unwrap_err();
+    // (The buyer's sidecar has reached the store's, and does not try again.)
+    assert_eq!(limits.counts(), BTreeMap::from([("shop: to=store".to_owned(), 3)]));
+    for connection in &mut kept {
+        connection.exchange("still there?").await.unwrap();
+    }
+    // One of before is that of a chain that is no more.
+    eventually("the old connection to end", async || {
+        before.exchange("still there?").await.err().ok_or("it is there")
+    })
+    .await;
+    assert_eq!(shop.server.sum(&counted("total")).await, 3);
+
+    // Where nobody is that could answer, calls fail or pass, as policy says.
+    let nobody = shop.mesh.loopback().socket(99, 8082);
+    shop.mesh.write_policy("settings.toml", &counts_connections(nobody, "fail_open = false"));
+    eventually("connections to fail for want of an answer", async || {
+        let passed = connect().await.is_ok();
+        let errors = shop.server.sum(&counted("error")).await;
+        if !passed && errors > 0 { Ok(()) } else { Err(format!("passed: {passed}, {errors}")) }
+    })
+    .await;
+    shop.mesh.write_policy("settings.toml", &counts_connections(nobody, ""));
+    eventually("connections to pass", async || connect().await.map(|_| ())).await;
+    assert!(shop.server.sum(&counted("failure_mode_allowed")).await > 0);
+    shop.mesh.write_policy("settings.toml", "");
+    wait_for_counting(&shop.server, false).await;
+    connect().await.unwrap();
+    shop.assert_calm().await;
 }

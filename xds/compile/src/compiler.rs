@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Application, Code, Finding, Health, Participation, Port, Proxy, Service, ServiceAccount,
-    ServicePort, Snapshot,
+    Application, Code, Finding, Health, Locality, Participation, Port, Proxy, Service,
+    ServiceAccount, ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::FilterChain;
 use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Version};
 
 use crate::egress::upstream::Opened;
-use crate::rate_limit::global;
+use crate::rate_limit::{counted, global};
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::Telling;
 use crate::{egress, inbound, ingress, outbound, upstream};
@@ -59,9 +59,9 @@ impl Compiler {
         self.shared.update(snapshot)
     }
 
-    /// The endpoints that all proxies of an account have, where one was compiled.
-    pub fn endpoints_of(&self, account: &ServiceAccount) -> Option<&ResourceMap> {
-        self.shared.endpoints_of(account)
+    /// The endpoints that all proxies of an account in a place have, where one was compiled.
+    pub fn endpoints_of(&self, account: &ServiceAccount, place: &Locality) -> Option<&ResourceMap> {
+        self.shared.endpoints_of(account, place)
     }
 
     /// How many resources have been encoded since the beginning.
@@ -102,6 +102,10 @@ impl Compiler {
             let account = &first.account;
             let scope = self.shared.scope(account);
             compiled.resources = scope.resources.clone();
+            let place = &proxy.record.locality;
+            if let Some(endpoints) = self.shared.placed_endpoints(account, place) {
+                compiled.resources.replace(ResourceType::Endpoint, endpoints);
+            }
             let telemetries = self.shared.telemetries();
             let telling = Telling::of(&telemetries, &first.name);
             let listener = outbound::by_host_listener(proxy, scope.by_host, telling);
@@ -134,7 +138,8 @@ impl Compiler {
             };
             let served_before = chains.len();
             for (service_port, port) in service.service_ports() {
-                let Some(chain) = self.chain(service, &service_port, port, compiled) else {
+                let chain = self.chain(proxy, service, &service_port, port, compiled);
+                let Some(chain) = chain else {
                     continue;
                 };
                 chains.push(chain);
@@ -185,6 +190,7 @@ impl Compiler {
     /// which only TCP knows.
     fn chain(
         &mut self,
+        proxy: &Proxy,
         service: &Service,
         service_port: &ServicePort,
         port: &Port,
@@ -220,6 +226,14 @@ impl Compiler {
             return None;
         }
         compiled.needs(authorization);
+        if let Some(limit) = self.shared.upstream_settings().global_tcp(service).cloned() {
+            let asked = self.shared.encoder.encode(&global::cluster(&limit.service));
+            compiled.resources.insert(asked);
+            let encoder = &mut self.shared.encoder;
+            compiled.needs(encoder.encode(&counted::cluster(proxy, service_port)));
+            let listener = counted::listener(proxy, service_port, &limit);
+            compiled.needs(encoder.encode_urgent(&listener));
+        }
         let settings = self.shared.upstream_settings();
         Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access, settings, telling))
     }

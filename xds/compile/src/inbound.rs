@@ -29,6 +29,7 @@ use ironmesh_xds_wire::pb::google::protobuf::Duration;
 use crate::http::{Side, connection_manager, every_request, forward, grpc_web, protocol_options};
 use crate::index::PolicyIndex;
 use crate::limits::unlimited;
+use crate::rate_limit::counted;
 use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
 use crate::telemetry::Telling;
@@ -122,8 +123,10 @@ pub(crate) fn tcp_filter_chain(
     let is_audited = snapshot.mode_of(service) == Mode::Audit;
     let local = settings.local_tcp(service);
     let local = local.map(|rate| rate_limit::local_tcp(rate, stat_prefix(port)));
-    let proxy =
-        tcp::to_application(stat_prefix(port), local_cluster_name(port), is_audited, telling);
+    // Where a rate limit service counts, it is asked on the way.
+    let is_counted = settings.global_tcp(service).is_some();
+    let cluster = if is_counted { counted::cluster_name(port) } else { local_cluster_name(port) };
+    let proxy = tcp::to_application(stat_prefix(port), cluster, is_audited, telling);
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),
@@ -146,7 +149,7 @@ fn chain(snapshot: &Snapshot, port: &ServicePort) -> FilterChain {
     }
 }
 
-fn stat_prefix(port: &ServicePort) -> String {
+pub(crate) fn stat_prefix(port: &ServicePort) -> String {
     let ServicePort { service, port } = port;
     format!("inbound_{}_{}_{port}", service.namespace, service.name)
 }
@@ -224,7 +227,7 @@ pub(crate) fn local_cluster(
     }
 }
 
-fn local_cluster_name(port: &ServicePort) -> String {
+pub(crate) fn local_cluster_name(port: &ServicePort) -> String {
     format!("{port}|local")
 }
 

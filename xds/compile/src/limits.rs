@@ -4,17 +4,21 @@
 #![expect(clippy::unnecessary_wraps, reason = "message fields are options")]
 
 use ironmesh_catalog::{
-    HttpConnections, OutlierDetection as Detection, RetryLimit, Service, TcpConnections,
-    UpstreamSettings,
+    HttpConnections, LocalitySetting, OutlierDetection as Detection, RetryLimit, Service,
+    TcpConnections, UpstreamSettings,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::circuit_breakers::thresholds::RetryBudget;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
+use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::common_lb_config::{
+    LocalityConfigSpecifier, LocalityWeightedLbConfig,
+};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{CircuitBreakers, OutlierDetection};
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{HttpProtocolOptions, RoutingPriority};
 use ironmesh_xds_wire::pb::envoy::r#type::v3::Percent;
 use ironmesh_xds_wire::pb::google::protobuf::Duration;
 
-use crate::shape::{CONNECT_TIMEOUT, number};
+use crate::shape::{CONNECT_TIMEOUT, never_panic, number};
 
 /// How many retries may run at once, in percent of the requests that run.
 const RETRY_BUDGET: u32 = 20;
@@ -25,6 +29,7 @@ pub(crate) struct Limits<'a> {
     tcp: Option<&'a TcpConnections>,
     http: Option<&'a HttpConnections>,
     outliers: Option<&'a Detection>,
+    locality: Option<&'a LocalitySetting>,
 }
 
 impl<'a> Limits<'a> {
@@ -33,6 +38,7 @@ impl<'a> Limits<'a> {
             tcp: settings.tcp(service),
             http: settings.http(service),
             outliers: settings.outlier_detection(service),
+            locality: settings.locality(service).map(|one| &**one),
         }
     }
 
@@ -108,6 +114,19 @@ impl<'a> Limits<'a> {
             base_ejection_time: Some(duration(*base_ejection_time)),
             max_ejection_percent: number(*max_ejection_percent),
             ..OutlierDetection::default()
+        })
+    }
+
+    /// How endpoints are chosen: never who is not healthy, and by the shares of places only where policy gives
+    /// these shares. (What priorities endpoints have is said with them.)
+    pub(crate) fn choice(self) -> Option<CommonLbConfig> {
+        let has_shares = self.locality.is_some_and(|locality| !locality.distribute.is_empty());
+        let by_shares =
+            LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {});
+        let choice = never_panic()?;
+        Some(CommonLbConfig {
+            locality_config_specifier: has_shares.then_some(by_shares),
+            ..choice
         })
     }
 

@@ -42,7 +42,7 @@ pub fn origins(
     words: &str,
 ) -> Vec<Origin> {
     let mut trace = Trace { snapshot, words, quoted: Vec::new(), others: Vec::new() };
-    let prefixes = ["inbound|", "upstream|", "ingress|"];
+    let prefixes = ["inbound|", "upstream|", "ingress|", "counted|"];
     let rest = prefixes.into_iter().find_map(|prefix| name.strip_prefix(prefix));
     let rest = rest.or_else(|| name.strip_prefix("authz:")).unwrap_or(name);
     if let Some(account) = name.strip_prefix("service-cert:") {
@@ -67,7 +67,8 @@ pub fn origins(
         if resource_type == ResourceType::Route && !is_authorization {
             trace.treated(service);
         }
-        let has_settings = [ResourceType::Cluster, ResourceType::Route].contains(&resource_type);
+        let has_settings = [ResourceType::Cluster, ResourceType::Route].contains(&resource_type)
+            || name.starts_with("counted|");
         if has_settings {
             trace.upstream_settings(service);
         }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    EscapedSlashes, Locality, MeshEndpoint, Port, Protocol, Proxy, Service, ServiceAccount,
-    ServicePort, Snapshot, Transport, hosts,
+    EscapedSlashes, Locality, LocalitySetting, MeshEndpoint, Port, Protocol, Proxy, Service,
+    ServiceAccount, ServicePort, Snapshot, Transport, hosts,
 };
 use ironmesh_xds_wire::pb;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
@@ -25,7 +25,7 @@ use crate::egress::Outward;
 use crate::http::{Side, connection_manager, protocol_options, reject_escaped_slashes};
 use crate::limits::Limits;
 use crate::mirrors::Mirrors;
-use crate::shape::{ads, health_status, lb_endpoint, listener, never_panic, number};
+use crate::shape::{ads, health_status, lb_endpoint, listener, number};
 use crate::telemetry::Telling;
 use crate::{egress, external, plaintext, tls};
 
@@ -67,7 +67,7 @@ pub(crate) fn cluster(
         connect_timeout: limits.connect_timeout(),
         circuit_breakers: limits.circuit_breakers(),
         outlier_detection: limits.outlier_detection(),
-        common_lb_config: never_panic(),
+        common_lb_config: limits.choice(),
         typed_extension_protocol_options: protocol_options(protocol, limits.per_connection()),
         transport_socket: tls::upstream(caller, &server, server_name),
         transport_socket_matches: may_be_plaintext
@@ -101,15 +101,33 @@ pub(crate) fn keepalive() -> UpstreamConnectionOptions {
 
 /// Where a service port is dialled. An answer without endpoints is an answer too: leaving it out
 /// would leave the old endpoints in use.
-pub(crate) fn endpoints(port: &ServicePort, endpoints: &[MeshEndpoint]) -> ClusterLoadAssignment {
-    let mut by_locality: BTreeMap<_, Vec<LbEndpoint>> = BTreeMap::new();
+///
+/// Where `order` is given, places have the priorities and shares that it gives them for callers in that
+/// place. In one priority they stand by what they are called, so that the same is said in the same bytes.
+pub(crate) fn endpoints(
+    port: &ServicePort,
+    endpoints: &[MeshEndpoint],
+    order: Option<(&LocalitySetting, &Locality)>,
+) -> ClusterLoadAssignment {
+    let mut by_locality: BTreeMap<_, (u64, Vec<LbEndpoint>)> = BTreeMap::new();
     for endpoint in endpoints {
-        by_locality.entry(&endpoint.locality).or_default().push(mesh_endpoint(endpoint));
+        let (weight, all) = by_locality.entry(&endpoint.locality).or_default();
+        *weight = weight.saturating_add(endpoint.weight.into());
+        all.push(mesh_endpoint(endpoint));
     }
-    let of_one = |(place, lb_endpoints): (&Locality, _)| LocalityLbEndpoints {
-        locality: (!place.is_empty()).then(|| locality(place)),
-        lb_endpoints,
-        ..LocalityLbEndpoints::default()
+    let places: Vec<_> = by_locality.iter().map(|(place, (weight, _))| (*place, *weight)).collect();
+    let ranks = order.map(|(setting, caller)| setting.rank(caller, &places));
+    let mut ranks = ranks.unwrap_or_default().into_iter();
+    let has_shares = order.is_some_and(|(setting, _)| !setting.distribute.is_empty());
+    let of_one = |(place, (_, lb_endpoints)): (&Locality, _)| {
+        let rank = ranks.next();
+        LocalityLbEndpoints {
+            locality: (!place.is_empty()).then(|| locality(place)),
+            lb_endpoints,
+            priority: rank.map_or(0, |rank| rank.priority),
+            load_balancing_weight: rank.filter(|_| has_shares).and_then(|rank| number(rank.share)),
+            ..LocalityLbEndpoints::default()
+        }
     };
     ClusterLoadAssignment {
         cluster_name: port.to_string(),

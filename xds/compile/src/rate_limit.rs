@@ -5,6 +5,7 @@
 //! routes, as authorization does, so that its edit touches no connection. It stands behind authorization:
 //! who may not call uses nothing up.
 
+pub(crate) mod counted;
 pub(crate) mod global;
 
 use std::collections::HashMap;

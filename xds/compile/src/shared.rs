@@ -3,6 +3,7 @@
 //! From one moment of the mesh to the next only what may have changed is compiled again, and what comes
 //! out the same stays the same value: so the sets of all proxies go on sharing it.
 
+mod places;
 mod touched;
 mod update;
 
@@ -11,10 +12,10 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Collector, Egress, EndpointSource, Service, ServiceAccount, ServicePort, Snapshot, TcpAccess,
-    UpstreamSettings,
+    Collector, Egress, EndpointSource, Locality, LocalitySetting, Service, ServiceAccount,
+    ServicePort, Snapshot, TcpAccess, UpstreamSettings,
 };
-use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet, ResourceType};
+use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet};
 
 use crate::destination::{Destination, Host};
 use crate::egress::Outward;
@@ -23,6 +24,7 @@ use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::outbound::ByHost;
 use crate::{external, inbound, outbound, secret, telemetry, upstream};
+use places::Views;
 
 pub use update::Changes;
 
@@ -35,7 +37,9 @@ pub(crate) struct Shared {
     scopes: BTreeMap<ServiceAccount, Arc<Scope>>,
     /// Whose scope has the endpoints of a service port.
     told: BTreeMap<ServicePort, BTreeSet<ServiceAccount>>,
-    endpoints: BTreeMap<ServicePort, Arc<Resource>>,
+    endpoints: BTreeMap<ServicePort, Views>,
+    /// The endpoints of an account's scope as callers in a place have them, where that differs.
+    placed: BTreeMap<ServiceAccount, BTreeMap<Locality, ResourceMap>>,
     inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
     tcp_authorizations: BTreeMap<ServicePort, Arc<Resource>>,
     upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
@@ -56,6 +60,8 @@ pub(crate) struct Scope {
     /// What lets it call the outside: what declared upstreams come to follows from it.
     pub(crate) egresses: Vec<Arc<Egress>>,
     pub(crate) passes_through: bool,
+    /// The service ports of whose endpoints a caller has those that are for its own place.
+    pub(crate) by_place: BTreeMap<ServicePort, Arc<LocalitySetting>>,
 }
 
 /// Encodes resources, and counts them.
@@ -87,6 +93,7 @@ impl Shared {
             scopes: BTreeMap::new(),
             told: BTreeMap::new(),
             endpoints: BTreeMap::new(),
+            placed: BTreeMap::new(),
             inbound_routes: BTreeMap::new(),
             tcp_authorizations: BTreeMap::new(),
             upstream_routes: BTreeMap::new(),
@@ -106,10 +113,6 @@ impl Shared {
         let scope = Arc::new(self.compile_scope(account, |_| None));
         self.scopes.insert(account.clone(), Arc::clone(&scope));
         scope
-    }
-
-    pub(crate) fn endpoints_of(&self, account: &ServiceAccount) -> Option<&ResourceMap> {
-        self.scopes.get(account).map(|scope| scope.resources.of(ResourceType::Endpoint))
     }
 
     /// `known` are the clusters that are as they were.
@@ -136,6 +139,7 @@ impl Shared {
                 (port, destination)
             })
             .collect();
+        let mut by_place = BTreeMap::new();
         let clusters: BTreeSet<_> =
             callable.values().flat_map(|destination| destination.service_ports()).collect();
         for service_port in clusters {
@@ -156,7 +160,11 @@ impl Shared {
             resources.insert(cluster);
             // Of what proxies look up themselves there are no endpoints to tell.
             if service.endpoints != EndpointSource::Hostname {
-                resources.insert(self.endpoints(service_port));
+                resources.insert(self.endpoints(service_port, &Locality::default()));
+                let locality = self.index.upstream_settings().locality(service);
+                if let Some(locality) = locality.filter(|locality| locality.depth() > 0) {
+                    by_place.insert(service_port.clone(), Arc::clone(locality));
+                }
                 self.told.entry(service_port.clone()).or_default().insert(account.clone());
             }
         }
@@ -174,7 +182,7 @@ impl Shared {
         }
         resources.insert(self.trust_bundle());
         let egresses = self.index.egresses(account).to_vec();
-        Scope { resources, callable, by_host, egresses, passes_through }
+        Scope { resources, callable, by_host, egresses, passes_through, by_place }
     }
 
     /// What `account` may call outside of the mesh.
@@ -188,17 +196,6 @@ impl Shared {
 
     pub(crate) fn trust_bundle(&self) -> Arc<Resource> {
         Arc::clone(&self.trust_bundle)
-    }
-
-    fn endpoints(&mut self, port: &ServicePort) -> Arc<Resource> {
-        if let Some(resource) = self.endpoints.get(port) {
-            return Arc::clone(resource);
-        }
-        let known = self.snapshot.endpoints.get(port);
-        let endpoints = outbound::endpoints(port, known.map_or(&[], |endpoints| endpoints));
-        let resource = self.encoder.encode(&endpoints);
-        self.endpoints.insert(port.clone(), Arc::clone(&resource));
-        resource
     }
 
     pub(crate) fn inbound_routes(

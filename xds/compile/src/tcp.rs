@@ -49,6 +49,12 @@ pub(crate) fn to_application(
     )
 }
 
+/// Sends what has been let through to the application behind `cluster`: there is no handshake to wait for.
+pub(crate) fn to_counted_application(stat_prefix: String, cluster: String) -> Filter {
+    let proxy = proxy(stat_prefix, ClusterSpecifier::Cluster(cluster));
+    network_filter(TCP_PROXY, any(&proxy))
+}
+
 /// Sends what comes to `destination`; none if that is nowhere.
 pub(crate) fn to_destination(
     stat_prefix: String,

@@ -88,6 +88,11 @@ fn all_that_know(service: &Service) -> String {
     }
 }
 
+/// Whether it leads to what the proxy has of its own: its applications, at once or by way of being counted.
+fn is_own_cluster(name: &str) -> bool {
+    name.ends_with("|local") || name.ends_with("|counted")
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -133,8 +138,11 @@ proptest! {
                 });
                 // Of listeners and clusters it asks for all.
                 let is_own = match kind {
-                    ResourceType::Listener => &**name == "inbound" || name.starts_with("ingress|"),
-                    ResourceType::Cluster => name.ends_with("|local"),
+                    ResourceType::Listener => {
+                        let prefixes = ["ingress|", "counted|"];
+                        &**name == "inbound" || prefixes.iter().any(|one| name.starts_with(one))
+                    }
+                    ResourceType::Cluster => is_own_cluster(name),
                     _ => false,
                 };
                 prop_assert!(is_named || is_own, "{}: {kind} {name}", proxy.record.id);
@@ -309,7 +317,7 @@ proptest! {
             };
             for name in clusters.chain(endpoints).filter(|name| !is_other(name)) {
                 let service = name.split('|').next().unwrap().parse().unwrap();
-                if name.ends_with("|local") {
+                if is_own_cluster(name) {
                     prop_assert!(proxy.record.services.contains(&service), "{name} is not its own");
                 } else {
                     prop_assert!(scope.contains(&service), "{} is told of {name}", proxy.record.id);

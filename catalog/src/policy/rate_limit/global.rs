@@ -45,6 +45,21 @@ pub struct GlobalHttpLimit {
     pub status: u16,
 }
 
+/// `rate_limit.global.tcp`: what a rate limit service is asked of each connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GlobalTcpLimit {
+    /// Who is asked.
+    pub service: RateLimitService,
+    /// The limits of the service that are meant.
+    pub domain: Arc<str>,
+    /// What it is told of every connection: keys with values. Neither list is empty.
+    pub descriptors: Vec<Vec<(Arc<str>, Arc<str>)>>,
+    /// How long a connection waits for the answer.
+    pub timeout: Duration,
+    /// Whether a connection passes where there is no answer.
+    pub fail_open: bool,
+}
+
 /// What is counted together: the requests of which all entries are the same. One of which some entry cannot
 /// be said is not counted. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]

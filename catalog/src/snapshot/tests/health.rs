@@ -50,6 +50,14 @@ fn where_it_is_is_what_the_first_says_that_knows() {
     assert_eq!(of(vec![at(3, "c"), at(1, ""), at(2, "b")]), place("b"));
     assert_eq!(of(vec![at(1, "")]), Locality::default());
 
+    // Where nobody tells, it is where its proxy is; and so it is listed.
+    let placed = [JoinRecord { locality: place("p"), ..records[0].clone() }];
+    let snapshot = assemble(vec![at(1, "")], &placed);
+    assert_eq!(of_mesh(&snapshot, "store")[0].locality, place("p"));
+    let listed = &standings::standings(&snapshot, &[])[0].endpoint;
+    assert_eq!(listed.as_ref().unwrap().locality, place("p"));
+    assert_eq!(of_mesh(&assemble(vec![at(1, "z")], &placed), "store")[0].locality, place("z"));
+
     // One that joined again is one address: what is known of either holds.
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
     let both =

@@ -5,7 +5,7 @@ use crate::snapshot::{Absence, Standing, State};
 
 const AT: Timestamp = Timestamp::UNIX_EPOCH;
 
-fn standings(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<Standing> {
+pub(super) fn standings(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<Standing> {
     let past = past.iter().map(|record| (record.id, Arc::new(record.clone()))).collect();
     snapshot.standings(&"store".parse().unwrap(), &past)
 }

@@ -12,6 +12,7 @@ use crate::certificate::TrustBundle;
 use crate::endpoint::{Discovered, Endpoint, Labels, Provider};
 use crate::finding::Spot;
 use crate::identity::TrustDomain;
+use crate::locality::Locality;
 use crate::name::{Domain, Name, ServicePort};
 use crate::policy::{EgressMode, IngressBackend, IngressEntry, IngressPort, IngressSource};
 use crate::proxy::{JoinRecord, Participation, ProxyId};
@@ -76,6 +77,7 @@ fn inputs(
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,
             labels: Labels::default(),
+            locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
             suspect_since: None,

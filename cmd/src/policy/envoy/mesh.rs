@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Participation, Proxy,
-    ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount, ServiceCertificate,
+    CertificateStore, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Participation,
+    Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount, ServiceCertificate,
     ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_cert::Authority;
@@ -85,6 +85,7 @@ fn joined(service: &Service, number: u32) -> JoinRecord {
         certificate_expires_at: Timestamp::MAX,
         claimed_at: None,
         labels: Labels::default(),
+        locality: Locality::default(),
         participation: Participation(ports.collect()),
         services: vec![service.name.clone()],
         revoked: None,

@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{
-    Discovered, Domain, EgressMode, Inputs, Labels, Mesh, Mode, Participation, ProxyId, Records,
-    ServiceCertificate, TcpAccesses, TrustBundle,
+    Discovered, Domain, EgressMode, Inputs, Labels, Locality, Mesh, Mode, Participation, ProxyId,
+    Records, ServiceCertificate, TcpAccesses, TrustBundle,
 };
 use ironmesh_config::{Document, load_documents};
 use ironmesh_xds_wire::LoggedRequest;
@@ -48,6 +48,7 @@ impl Place {
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,
             labels: Labels::default(),
+            locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
             suspect_since: None,

@@ -128,7 +128,7 @@ impl Clients {
     }
 
     /// Puts new endpoints into what clients were given that are not compiled again; returns which. What all
-    /// proxies of an account have in common stays one value.
+    /// proxies of an account in one place have in common stays one value.
     pub(super) fn put_endpoints(
         &mut self,
         changes: &Changes,
@@ -138,10 +138,11 @@ impl Clients {
         let mut reached = BTreeSet::new();
         let accounts: BTreeSet<_> = changes.endpoints.iter().flat_map(|(_, told)| told).collect();
         for account in accounts {
-            let Some(endpoints) = compiler.endpoints_of(account) else { continue };
             for client in self.by_account.get(account).into_iter().flatten() {
                 if let Some(given) = self.given.get_mut(client)
                     && !compiled_again.contains(client)
+                    && let Some(endpoints) =
+                        compiler.endpoints_of(account, &given.proxy.record.locality)
                 {
                     let resources = &mut given.compiled.resources;
                     resources.replace(ResourceType::Endpoint, endpoints.clone());

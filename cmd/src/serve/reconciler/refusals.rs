@@ -330,8 +330,9 @@ fn log(client: &str, (resource_type, name): &Name, refused: &Refused) {
     );
 }
 
-/// Whether clients share a resource of this name. Listeners, and the clusters of a proxy's own
+/// Whether clients share a resource of this name. Listeners, and the clusters that lead to a proxy's own
 /// applications, are different things for each.
 fn is_shared(resource_type: ResourceType, name: &str) -> bool {
-    resource_type != ResourceType::Listener && !name.ends_with("|local")
+    let is_own = ["|local", "|counted"].iter().any(|suffix| name.ends_with(suffix));
+    resource_type != ResourceType::Listener && !is_own
 }

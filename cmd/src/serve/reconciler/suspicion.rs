@@ -127,7 +127,7 @@ impl Reconciler {
 mod tests {
     use std::sync::Arc;
 
-    use ironmesh_catalog::{JoinRecord, Labels, Participation};
+    use ironmesh_catalog::{JoinRecord, Labels, Locality, Participation};
     use jiff::Timestamp;
     use uuid::Uuid;
 
@@ -149,6 +149,7 @@ mod tests {
                 certificate_expires_at: Timestamp::MAX,
                 claimed_at: Some(Timestamp::UNIX_EPOCH),
                 labels: Labels::default(),
+                locality: Locality::default(),
                 participation: Participation::default(),
                 revoked: None,
                 suspect_since: None,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironmesh_catalog::Labels;
+use ironmesh_catalog::{Labels, Locality};
 use ironmesh_store::KeyEncryptionKey;
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -29,6 +29,7 @@ fn record(number: u8, joined: Timestamp) -> JoinRecord {
         certificate_expires_at: joined + SignedDuration::from_hours(24 * 365),
         claimed_at: Some(joined),
         labels: Labels::default(),
+        locality: Locality::default(),
         participation: Participation([("store".parse().unwrap(), 80)].into()),
         revoked: None,
         suspect_since: None,

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ironmesh_catalog::{Finding, Port, Spot, StaticEndpoint};
 
 use crate::codes;
-use crate::policy::labels;
+use crate::policy::{labels, locality};
 use crate::table::{Told, Value};
 
 /// Reads the list of a service with `ports`, which are `None` if they are not known.
@@ -30,6 +30,7 @@ fn read_endpoint(
     let weight = table.optional("weight", |value| value.integer(codes::WEIGHTS, 1..=u32::MAX));
     let labels = table
         .optional("labels", |value| labels::read(value, "leave `labels` out where there are none"));
+    let locality = table.optional("locality", locality::read);
     table.finish();
 
     let (address, spot) = address?;
@@ -44,7 +45,8 @@ fn read_endpoint(
         return Err(item.tell(finding.label("given again").related(first, "first given here")));
     }
     let (weight, labels) = (weight?.unwrap_or(1), labels?.unwrap_or_default());
-    Ok(StaticEndpoint { address, port, weight, labels, spot })
+    let locality = locality?.unwrap_or_default();
+    Ok(StaticEndpoint { address, port, weight, labels, locality, spot })
 }
 
 fn read_address(value: Value<'_>) -> Result<IpAddr, Told> {

@@ -132,8 +132,117 @@ fn a_setting_that_does_nothing_is_a_warning() {
     assert!(told.contains("`connection_settings.http` does nothing of service `sql`"), "{told}");
     let told = of("web", "outlier_detection.consecutive_5xx = 1");
     assert!(told.contains("`outlier_detection` does nothing of service `web`"), "{told}");
+    let told = of("web", "locality.prefer_local = \"zone\"");
+    assert!(told.contains("`locality` does nothing of service `web`: it is outside"), "{told}");
     let told = of("stroe", "outlier_detection.consecutive_5xx = 1");
     assert!(told.contains("error[IM0201]: there is no service `stroe`"), "{told}");
+}
+
+#[test]
+fn places_that_mean_nothing_are_told_where_they_are() {
+    let failover =
+        |text: &str| format!("locality = {{ prefer_local = \"zone\", failover = [{text}] }}");
+    let shares = |text: &str| format!("locality.distribute = [{{ to = [{text}] }}]");
+    let share =
+        |place: &str, weight: u32| format!("{{ locality = \"{place}\", weight = {weight} }}");
+    let two = |one: String, other: String| shares(&format!("{one}, {other}"));
+    for (text, told) in [
+        ("locality = {}".to_owned(), "error[IM0103]: `locality` is empty"),
+        ("locality.prefer_local = \"rack\"".to_owned(), "there is no nearness `rack`"),
+        (
+            "locality.failover = [{ to = [\"eu\"] }]".to_owned(),
+            "error[IM0103]: `failover` goes on from nowhere",
+        ),
+        (failover(""), "error[IM0304]: `failover` is empty"),
+        (failover("{ to = [] }"), "error[IM0304]: `to` is empty"),
+        (failover("{ from = \"eu\" }"), "error[IM0103]: a failover needs `to`"),
+        (
+            failover("{ from = \"eu\", to = [\"us\", \"eu\"] }"),
+            "error[IM0105]: `eu` fails over to itself",
+        ),
+        (failover("{ to = [\"us\", \"us\"] }"), "error[IM0202]: `us` is named twice"),
+        (failover("{ to = [\"us\", \"us/1\"] }"), "`us/1` is in `us`, which comes before"),
+        (failover("{ to = [\"eu/*\"] }"), "error[IM0105]: `to` may have no spaces, no `*`"),
+        (failover("{ to = [\"eu/\"] }"), "`to` has nothing behind its last `/`: `eu/`"),
+        (failover("{ from = \"a/b/c/d\", to = [\"eu\"] }"), "`from` has more than a region"),
+        (
+            failover("{ from = \"eu\", to = [\"us\"] }, { from = \"eu\", to = [\"ap\"] }"),
+            "error[IM0202]: what `failover` says of `eu` is said twice",
+        ),
+        (
+            failover("{ to = [\"us\"] }, { to = [\"ap\"] }"),
+            "what `failover` says of all others is said twice",
+        ),
+        (shares(&share("eu", 99)), "error[IM0301]: the weights of a distribution are 99 together"),
+        (two(share("eu", 50), share("eu", 50)), "error[IM0202]: `eu` is named twice"),
+        (two(share("eu/1", 50), share("eu", 50)), "`eu` and `eu/1` have places in common"),
+        (shares(&share("eu", 101)), "`weight` must be from 1 to 100: `101`"),
+        (shares(&share("", 100)), "`locality` has nothing behind its last `/`: ``"),
+    ] {
+        let found = finding(&of_the_store(&text));
+        assert!(found.contains(told), "{text}: {found}");
+    }
+    // First a part of it, and then the rest.
+    let ordered = failover("{ to = [\"us/1\", \"us\"] }, { from = \"eu/1\", to = [\"eu\"] }");
+    assert_eq!(findings(&of_the_store(&ordered)), [""; 0]);
+}
+
+#[test]
+fn what_a_rate_limit_service_is_told_of_connections_is_plain() {
+    let asks = |text: &str| {
+        format!(
+            "rate_limit.global.tcp = {{ rate_limit_service = {{ host = \"10.0.0.9\", port = 80 }}, \
+             domain = \"d\"{text} }}"
+        )
+    };
+    let entry = |entry: &str| asks(&format!(", descriptors = [{{ entries = [{entry}] }}]"));
+    for (text, told) in [
+        ("rate_limit.global = {}".to_owned(), "error[IM0103]: `global` is empty"),
+        (asks(""), "error[IM0103]: `rate_limit.global.tcp` needs `descriptors`"),
+        (asks(", descriptors = []"), "error[IM0304]: `descriptors` is empty"),
+        (entry(""), "error[IM0304]: `entries` is empty"),
+        (entry("{ key = \"k\" }"), "error[IM0103]: an entry of connections needs `value`"),
+        (
+            entry("{ key = \"k\", value = \"%X%\" }"),
+            "the value of an entry has no `%` in it: `%X%`",
+        ),
+        (entry("{ generic_key = { value = \"v\" } }"), "has no key `generic_key`"),
+    ] {
+        let found = findings(&of_the_store(&text)).join("\n");
+        assert!(found.contains(told), "{text}: {found}");
+    }
+    let good = entry("{ key = \"k\", value = \"v\" }, { key = \"l\", value = \"w\" }");
+    let specification = specification(&of_the_store(&good));
+    let store = specification.services.values().find(|one| one.name.name.as_str() == "store");
+    let said = UpstreamSettings::of(&specification).said(store.unwrap());
+    let said: Vec<_> = said.iter().map(|one| format!("{} = {}", one.key, one.value)).collect();
+    assert_eq!(
+        said,
+        [
+            "rate_limit.global.tcp = what 10.0.0.9:80 says of `d` (without an answer it passes), of (k=v l=w)"
+        ]
+    );
+}
+
+#[test]
+fn what_is_said_of_places_is_told_in_words() {
+    let specification = specification(&of_the_store(
+        "[upstream_traffic_setting.locality]\nprefer_local = \"sub_zone\"\n\
+         failover = [{ from = \"eu\", to = [\"us\", \"ap/1\"] }, { to = [\"eu\"] }]\n\
+         distribute = [{ to = [{ locality = \"eu\", weight = 90 }, { locality = \"us\", weight = 10 }] }]",
+    ));
+    let store = specification.services.values().find(|one| one.name.name.as_str() == "store");
+    let said = UpstreamSettings::of(&specification).said(store.unwrap());
+    let said: Vec<_> = said.iter().map(|one| format!("{} = {}", one.key, one.value)).collect();
+    assert_eq!(
+        said,
+        [
+            "locality.prefer_local = sub_zone",
+            "locality.failover = from eu to us, then ap/1",
+            "locality.failover = to eu",
+            "locality.distribute = 90 % to eu, 10 % to us",
+        ]
+    );
 }
 
 #[test]

@@ -5,7 +5,9 @@ mod global;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ironmesh_catalog::{GlobalHttpLimit, LimitedRoute, LocalHttpLimit, Rate, RateUnit};
+use ironmesh_catalog::{
+    GlobalHttpLimit, GlobalTcpLimit, LimitedRoute, LocalHttpLimit, Rate, RateUnit,
+};
 
 use super::needs_one;
 use crate::codes;
@@ -25,6 +27,7 @@ pub(super) struct Limits {
     pub(super) local_http: Option<LocalHttpLimit>,
     pub(super) local_tcp: Option<Rate>,
     pub(super) global_http: Option<GlobalHttpLimit>,
+    pub(super) global_tcp: Option<GlobalTcpLimit>,
 }
 
 pub(super) fn read(value: Value<'_>) -> Result<Limits, Told> {
@@ -48,9 +51,10 @@ pub(super) fn read(value: Value<'_>) -> Result<Limits, Told> {
     table.finish();
     match (local?, global?) {
         (None, None) => Err(needs_one(value, &["local", "global"])),
-        (local, global_http) => {
+        (local, global) => {
             let (local_http, local_tcp) = local.unwrap_or_default();
-            Ok(Limits { local_http, local_tcp, global_http })
+            let (global_http, global_tcp) = global.unwrap_or_default();
+            Ok(Limits { local_http, local_tcp, global_http, global_tcp })
         }
     }
 }

@@ -22,7 +22,7 @@ macro_rules! concat_condition {
 }
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 71] = [
+const LOADER_ALONE: [(&str, &str); 72] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
@@ -64,6 +64,7 @@ const LOADER_ALONE: [(&str, &str); 71] = [
     ("upstream_traffic_setting.http_routes[].rate_limit.local.http.burst", "not too many"),
     ("upstream_traffic_setting.http_routes[].path_regex", "what RE2 refuses"),
     ("upstream_traffic_setting.rate_limit.global.http.rate_limit_service.host", "what is no host"),
+    ("upstream_traffic_setting.rate_limit.global.tcp.rate_limit_service.host", "what is no host"),
     (
         "upstream_traffic_setting.http_routes[].rate_limit.global.descriptors[].entries[].remote_address",
         "one of four",

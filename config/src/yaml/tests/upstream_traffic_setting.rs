@@ -79,4 +79,14 @@ fn what_open_service_mesh_asks_a_rate_limit_service_is_asked_here() {
     );
     assert_eq!(global.descriptors[0].0.len(), 4);
     assert!(one.http_routes.as_ref().unwrap()[0].descriptors.is_some());
+
+    let rates = "  rateLimit:\n    global:\n      tcp:\n        rateLimitService: { host: limits.example.com, port: 80 }\n        \
+                 domain: d\n        timeout: 1s\n        descriptors:\n        - entries:\n          - { key: k, value: v }\n";
+    let text = format!("{SERVICES}{}", setting("store.default.svc.cluster.local", rates));
+    // (That the service has no port for connections is a warning.)
+    let specification = load(&text).specification.unwrap();
+    let one = specification.upstream_traffic_settings.values().next().unwrap();
+    let global = one.global_tcp.as_ref().unwrap();
+    assert_eq!((global.timeout.as_secs(), global.fail_open), (1, true));
+    assert_eq!(global.descriptors, [[("k".into(), "v".into())]]);
 }

@@ -95,7 +95,7 @@ fn cluster_name(service: &RateLimitService) -> String {
     format!("rate-limit|{}|{}", service.host, service.port)
 }
 
-fn asked(service: &RateLimitService) -> RateLimitServiceConfig {
+pub(super) fn asked(service: &RateLimitService) -> RateLimitServiceConfig {
     let grpc = EnvoyGrpc {
         cluster_name: cluster_name(service),
         // By itself it would be the cluster's name, which servers refuse as no host.

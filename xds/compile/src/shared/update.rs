@@ -27,8 +27,9 @@ pub struct Changes {
     pub services: BTreeSet<ServiceName>,
     /// Those by themselves: where their applications listen.
     pub proxies: BTreeSet<ProxyId>,
-    /// New endpoints, and the accounts whose proxies have them ([`Compiler::endpoints_of`]). Unless they are
-    /// affected otherwise, this resource is all that differs for them.
+    /// New endpoints of a service port, as those in one place have them, and the accounts whose proxies have
+    /// them in some place ([`Compiler::endpoints_of`]). Unless they are affected otherwise, the endpoints of
+    /// this port are all that differs for them.
     ///
     /// [`Compiler::endpoints_of`]: crate::Compiler::endpoints_of
     pub endpoints: Vec<(Arc<Resource>, BTreeSet<ServiceAccount>)>,
@@ -57,6 +58,7 @@ impl Shared {
             self.certificates.remove(account);
             changes.services.extend(self.index.services_of(account).cloned());
         }
+        self.forget_other_orders(&touched.services);
         self.update_endpoints(&old, &mut changes);
         self.update_inbound_routes(&touched, &mut changes);
         let is_stale = |account: &&ServiceAccount| {
@@ -105,22 +107,7 @@ impl Shared {
     fn update_endpoints(&mut self, old: &Snapshot, changes: &mut Changes) {
         let new = Arc::clone(&self.snapshot);
         for port in keys(&old.endpoints, &new.endpoints) {
-            let Some(known) = self.endpoints.remove(&port) else { continue };
-            if !new.endpoints.contains_key(&port) {
-                continue;
-            }
-            let resource = self.endpoints(&port);
-            if resource.version() == known.version() {
-                self.endpoints.insert(port, known);
-                continue;
-            }
-            let told = self.told.get(&port).cloned().unwrap_or_default();
-            for account in &told {
-                if let Some(scope) = self.scopes.get_mut(account) {
-                    Arc::make_mut(scope).resources.insert(Arc::clone(&resource));
-                }
-            }
-            changes.endpoints.push((resource, told));
+            changes.endpoints.extend(self.renew_endpoints(&port));
         }
     }
 
@@ -159,6 +146,7 @@ impl Shared {
             }
             if self.index.services_of(&account).next().is_none() {
                 // Nobody runs as this account any more: who did is affected by the service's going.
+                self.placed.remove(&account);
                 continue;
             }
             let clusters = known.resources.of(ResourceType::Cluster);
@@ -170,11 +158,13 @@ impl Shared {
                 && compiled.callable == known.callable
                 && compiled.by_host == known.by_host
                 && compiled.egresses == known.egresses
-                && compiled.passes_through == known.passes_through;
+                && compiled.passes_through == known.passes_through
+                && compiled.by_place == known.by_place;
             let scope = if is_same {
                 known
             } else {
                 let resources = compiled.resources.sharing_with(&known.resources);
+                self.placed.remove(&account);
                 changes.accounts.insert(account.clone());
                 Arc::new(Scope { resources, ..compiled })
             };

@@ -22,7 +22,7 @@ fn endpoints_are_told_by_place_and_a_healthy_one_by_saying_nothing() {
         health,
         locality: Locality { zone: zone.into(), ..Locality::default() },
     };
-    let told = |hosts: &[MeshEndpoint]| json(&outbound::endpoints(&port(), hosts));
+    let told = |hosts: &[MeshEndpoint]| json(&outbound::endpoints(&port(), hosts, None));
     let all = told(&[
         host(1, Health::Unhealthy, "b"),
         host(2, Health::Healthy, ""),
@@ -88,7 +88,7 @@ proptest! {
                 if name.starts_with("telemetry|") || name.starts_with("rate-limit|") {
                     continue;
                 }
-                let local = name.ends_with("|local");
+                let local = is_own_cluster(&name);
                 let port: Result<ServiceName, _> = name.split('|').next().unwrap().parse();
                 let is_outside = port.is_ok_and(|name| {
                     snapshot.service(&name).is_some_and(|one| one.external.is_some())

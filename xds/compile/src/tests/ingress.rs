@@ -64,7 +64,7 @@ proptest! {
             let listeners = content(&compiled, ResourceType::Listener);
             let mut places = BTreeSet::new();
             for (name, listener) in &listeners {
-                let address = &listener["address"]["socketAddress"];
+                let address = &listener["address"];
                 prop_assert!(places.insert(address.to_string()), "{name} of {}", proxy.record.id);
                 let mut matches = BTreeSet::new();
                 for chain in listener["filterChains"].as_array().into_iter().flatten() {

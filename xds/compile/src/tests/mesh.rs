@@ -6,7 +6,7 @@ mod instance;
 mod large;
 mod order;
 mod outward;
-mod settings;
+pub(in crate::tests) mod settings;
 mod telemetry;
 mod treated;
 
@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, External, Hostname, HttpMatch,
-    HttpRouteGroup, Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method, Mode, Name,
-    Namespace, Participation, PathRegex, PolicyRevision, Port, Protocol, Provider, Proxy, ProxyId,
-    ProxyStatement, Records, Resolution, RouteRule, Secret, Service, ServiceAccount,
+    HttpRouteGroup, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Method, Mode,
+    Name, Namespace, Participation, PathRegex, PolicyRevision, Port, Protocol, Provider, Proxy,
+    ProxyId, ProxyStatement, Records, Resolution, RouteRule, Secret, Service, ServiceAccount,
     ServiceCertificate, ServiceName, Snapshot, SplitBackend, SplitMatch, Spot, Subject,
     TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream,
     Visibility,
@@ -625,6 +625,7 @@ impl Shape {
                 certificate_expires_at: Timestamp::MAX,
                 claimed_at: None,
                 labels: Labels::default(),
+                locality: place(n % 3),
                 participation,
                 revoked: None,
                 suspect_since: shape.is_suspect.then_some(Timestamp::UNIX_EPOCH),
@@ -656,6 +657,12 @@ impl TargetShape {
 
 fn proxy_id(n: usize) -> ProxyId {
     ProxyId(Uuid::from_u128(n as u128))
+}
+
+/// Where a proxy is: nowhere that is known, or in one of the zones of instances.
+pub(in crate::tests) fn place(n: usize) -> Locality {
+    let zone = ["", "a", "b"].get(n).copied().unwrap_or_default();
+    Locality { zone: zone.into(), ..Locality::default() }
 }
 
 /// The name of the part of a service.

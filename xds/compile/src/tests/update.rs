@@ -2,6 +2,7 @@
 //! again, and what it costs is counted.
 
 mod large;
+mod places;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ fn follow(
         let known = before.get(&proxy.record.id).filter(|(known, _)| {
             known.record.services == proxy.record.services
                 && known.record.mesh_address == proxy.record.mesh_address
+                && known.record.locality == proxy.record.locality
                 && known.statement == proxy.statement
         });
         let upstreams = proxy.statement.upstreams.iter().map(|upstream| &upstream.service);
@@ -49,8 +51,9 @@ fn follow(
                 let is_told = |account: &&ServiceAccount| {
                     changes.endpoints.iter().any(|(_, accounts)| accounts.contains(account))
                 };
-                if let Some(endpoints) =
-                    account.filter(is_told).and_then(|account| compiler.endpoints_of(account))
+                if let Some(endpoints) = account
+                    .filter(is_told)
+                    .and_then(|account| compiler.endpoints_of(account, &proxy.record.locality))
                 {
                     compiled.resources.replace(ResourceType::Endpoint, endpoints.clone());
                 }
@@ -160,7 +163,9 @@ fn chains_tell_withdrawals(
             let said = |moment: &Snapshot| {
                 let service = moment.service(&port.service).cloned();
                 let settings = UpstreamSettings::of(&moment.specification);
-                let rate = |service: &Service| settings.local_tcp(service);
+                let rate = |service: &Service| {
+                    (settings.local_tcp(service), settings.global_tcp(service).is_some())
+                };
                 service.map(|service| (moment.mode_of(&service), rate(&service), service))
             };
             let tells_the_same = Telemetries::of(&before.specification)

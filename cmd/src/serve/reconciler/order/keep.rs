@@ -57,6 +57,8 @@ pub(super) fn keep_serving(
     for port in &kept.ports {
         keep(ResourceType::Cluster, &format!("{port}|local"));
         keep(ResourceType::Route, &format!("inbound|{port}"));
+        keep(ResourceType::Cluster, &format!("{port}|counted"));
+        keep(ResourceType::Listener, &format!("counted|{port}"));
     }
     given.insert(Arc::clone(&kept.listener));
     for (name, resource) in before.of(ResourceType::Secret) {
@@ -105,7 +107,8 @@ pub(super) fn keep_calling(to_come: &[String], given: &mut ResourceSet, before: 
         for name in wanted.changed_since(before, resource_type) {
             let new = wanted.of(resource_type).get(&name);
             let leads_there = new.is_some_and(|new| to_come.iter().any(|port| new.mentions(port)));
-            if !leads_there || name.starts_with("inbound") {
+            let is_inbound = ["inbound", "counted|"].iter().any(|one| name.starts_with(one));
+            if !leads_there || is_inbound {
                 continue;
             }
             match before.of(resource_type).get(&name) {
@@ -117,7 +120,7 @@ pub(super) fn keep_calling(to_come: &[String], given: &mut ResourceSet, before: 
     // What the old ways lead to must stay as well.
     for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
         for name in wanted.changed_since(before, resource_type) {
-            let is_outbound = !name.ends_with("|local");
+            let is_outbound = !name.ends_with("|local") && !name.ends_with("|counted");
             if let (true, false, Some(old)) = (
                 is_outbound,
                 wanted.contains(resource_type, &name),

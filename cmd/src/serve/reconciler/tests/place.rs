@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, JoinRecord, Labels, Mesh, Participation, ProxyId, TrustDomain,
+    CertificateStore, Domain, JoinRecord, Labels, Locality, Mesh, Participation, ProxyId,
+    TrustDomain,
 };
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::{Document, Settings, load_documents};
@@ -89,6 +90,7 @@ impl Place {
             certificate_expires_at: self.now + SignedDuration::from_hours(24 * 365),
             claimed_at: Some(self.now),
             labels: Labels::default(),
+            locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
             suspect_since: None,

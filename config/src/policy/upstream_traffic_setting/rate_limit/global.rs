@@ -6,8 +6,11 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ironmesh_catalog::{GlobalHttpLimit, Hostname, LocalHttpLimit, RateLimitService};
+use ironmesh_catalog::{
+    GlobalHttpLimit, GlobalTcpLimit, Hostname, LocalHttpLimit, RateLimitService,
+};
 
+use super::needs_one;
 use super::read_status;
 use crate::codes;
 use crate::duration;
@@ -21,17 +24,35 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 /// How many characters a domain may have.
 const DOMAIN: usize = 256;
 
-pub(super) fn read(value: Value<'_>) -> Result<GlobalHttpLimit, Told> {
+/// What is asked of requests, and of connections.
+type Both = (Option<GlobalHttpLimit>, Option<GlobalTcpLimit>);
+
+pub(super) fn read(value: Value<'_>) -> Result<Both, Told> {
     let mut table = value.table("`rate_limit.global`")?;
-    // Envoy's filter for connections holds them back while it asks, and its proxy for TCP, which waits for
-    // the handshake here, then finds no route.
-    let later = table.not_served(
-        &["tcp"],
-        "this version asks a rate limit service about requests; of connections say `local.tcp`",
-    );
-    let http = table.required("http", read_http);
+    let http = table.optional("http", read_http);
+    let tcp = table.optional("tcp", read_tcp);
     table.finish();
-    later.and(http)
+    match (http?, tcp?) {
+        (None, None) => Err(needs_one(value, &["http", "tcp"])),
+        both => Ok(both),
+    }
+}
+
+fn read_tcp(value: Value<'_>) -> Result<GlobalTcpLimit, Told> {
+    let mut table = value.table("`rate_limit.global.tcp`")?;
+    let service = table.required("rate_limit_service", read_service);
+    let domain = table.required("domain", |value| value.text(DOMAIN));
+    let timeout = table.optional("timeout", |value| duration::read(value, &TIMEOUT));
+    let fail_open = table.optional("fail_open", Value::boolean);
+    let descriptors = table.required("descriptors", descriptors::read_of_connections);
+    table.finish();
+    Ok(GlobalTcpLimit {
+        service: service?,
+        domain: domain?.into(),
+        descriptors: descriptors?,
+        timeout: timeout?.unwrap_or(RateLimitService::TIMEOUT),
+        fail_open: fail_open?.unwrap_or(true),
+    })
 }
 
 fn read_service(value: Value<'_>) -> Result<RateLimitService, Told> {

@@ -14,12 +14,82 @@ const HEADER: Form = Form::Text {
 
 pub(super) const GLOBAL: Shape = Shape {
     what: "`rate_limit.global`",
+    keys: &[
+        Key {
+            name: "http",
+            about: "of requests",
+            form: Form::Table(&HTTP),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "tcp",
+            about: "of connections, to ports that are not HTTP",
+            form: Form::Table(&TCP),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+    ],
+};
+
+const TCP: Shape = Shape {
+    what: "`rate_limit.global.tcp`",
+    keys: &[
+        Key {
+            name: "rate_limit_service",
+            about: "who is asked: `envoy.service.ratelimit.v3`, by HTTP/2 in plaintext",
+            form: Form::Table(&SERVICE),
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "domain",
+            about: "which limits of the service are meant",
+            form: TEXT,
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "descriptors",
+            about: "what it is told of each connection; at most 32",
+            form: Form::AtLeastOne(&Form::Table(&OF_CONNECTIONS)),
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "timeout",
+            about: "how long is waited for the answer, from 1ms to 60s",
+            form: DURATION,
+            left_out: LeftOut::Text("20ms"),
+        },
+        Key {
+            name: "fail_open",
+            about: "what becomes of it without an answer: `true` lets it pass",
+            form: Form::Boolean,
+            left_out: LeftOut::Text("true"),
+        },
+    ],
+};
+
+const OF_CONNECTIONS: Shape = Shape {
+    what: "a descriptor of connections",
     keys: &[Key {
-        name: "http",
-        about: "of requests",
-        form: Form::Table(&HTTP),
+        name: "entries",
+        about: "what is counted together is alike in all of these; at most 32",
+        form: Form::AtLeastOne(&Form::Table(&PAIR)),
         left_out: LeftOut::Refused,
     }],
+};
+
+const PAIR: Shape = Shape {
+    what: "an entry of connections",
+    keys: &[
+        Key { name: "key", about: "its key", form: TEXT, left_out: LeftOut::Refused },
+        Key {
+            name: "value",
+            about: "what is said, the same of all connections",
+            form: Form::Text {
+                what: "1 to 256 characters",
+                pattern: r"^[^\x00-\x1F\x7F-\x9F%]{1,256}$",
+            },
+            left_out: LeftOut::Refused,
+        },
+    ],
 };
 
 const HTTP: Shape = Shape {

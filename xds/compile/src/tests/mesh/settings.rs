@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    Descriptor, Entry, GlobalHttpLimit, HttpConnections, Level, LimitedRoute, LocalHttpLimit, Name,
+    Descriptor, Distribution, Entry, Failover, GlobalHttpLimit, GlobalTcpLimit, HttpConnections,
+    Level, LimitedRoute, LocalHttpLimit, Locality, LocalitySetting, Name, Nearness,
     OutlierDetection, PathRegex, Rate, RateLimitService, RateUnit, RetryLimit, TcpConnections,
     UpstreamTrafficSetting,
 };
 use proptest::prelude::*;
 
-use super::{NAMESPACES, SERVICES, Shape, name, spot};
+use super::{NAMESPACES, SERVICES, Shape, name, place, spot};
 
 /// What is said of which services.
 #[derive(Debug, Clone)]
@@ -34,6 +35,37 @@ pub(super) fn setting() -> impl Strategy<Value = SettingShape> {
         Just(About::Mesh),
     ];
     (about, (0..4_usize, 1..3_u32)).prop_map(|(about, much)| SettingShape { about, much })
+}
+
+impl Shape {
+    /// The same, with calls that stay near in all of the mesh.
+    pub(in crate::tests) fn with_places(mut self) -> Self {
+        self.settings.push(SettingShape { about: About::Mesh, much: (0, 1) });
+        self
+    }
+}
+
+/// Of the whole mesh: so many percent of the calls from one zone stay there. It says nothing else.
+pub(in crate::tests) fn shares_of_a_zone(percent: u32) -> UpstreamTrafficSetting {
+    let to = vec![(place(1), percent), (place(2), 100 - percent)];
+    UpstreamTrafficSetting {
+        namespace: name("n", 0),
+        name: name("u", 0),
+        level: Level::Mesh,
+        tcp: None,
+        http: None,
+        outlier_detection: None,
+        locality: Some(Arc::new(LocalitySetting {
+            distribute: vec![Distribution { from: place(1), to }],
+            ..LocalitySetting::default()
+        })),
+        local_http: None,
+        local_tcp: None,
+        global_http: None,
+        global_tcp: None,
+        http_routes: None,
+        spot: spot(),
+    }
 }
 
 type Built = ((Name, Name), Arc<UpstreamTrafficSetting>);
@@ -86,6 +118,7 @@ impl Shape {
             tcp: (what != 0).then_some(tcp),
             http: (what != 1).then_some(http),
             outlier_detection: (what != 2).then_some(detection),
+            locality: (what != 3).then(|| Arc::new(locality(what, much))),
             local_http: (what != 1).then(|| limit(much)),
             global_http: (what == 3).then(|| GlobalHttpLimit {
                 service: RateLimitService { host: "10.0.0.9".into(), port: 8081 },
@@ -95,6 +128,13 @@ impl Shape {
                 fail_open: true,
                 enable_x_rate_limit_headers: false,
                 status: LocalHttpLimit::STATUS,
+            }),
+            global_tcp: (what == 0).then(|| GlobalTcpLimit {
+                service: RateLimitService { host: "10.0.0.9".into(), port: 8081 },
+                domain: "d".into(),
+                descriptors: vec![vec![("much".into(), much.to_string().into())]],
+                timeout: RateLimitService::TIMEOUT,
+                fail_open: true,
             }),
             local_tcp: (what != 0).then(|| limit(much).rate),
             http_routes: (what != 2).then(|| {
@@ -107,6 +147,24 @@ impl Shape {
             }),
             spot: spot(),
         }
+    }
+}
+
+/// An order of places: by nearness, with a failover, or by shares.
+fn locality(what: usize, much: u32) -> LocalitySetting {
+    let (here, there) = (place(1), place(2));
+    let failover = Failover { from: Locality::default(), to: vec![there.clone()] };
+    let shares = vec![(here.clone(), 50 + much), (there, 50 - much)];
+    LocalitySetting {
+        prefer_local: (what != 1).then_some(Nearness::Zone),
+        failover: (what == 2).then_some(failover).into_iter().collect(),
+        distribute: (what != 0)
+            .then(|| Distribution {
+                from: if much == 1 { here } else { Locality::default() },
+                to: shares,
+            })
+            .into_iter()
+            .collect(),
     }
 }
 

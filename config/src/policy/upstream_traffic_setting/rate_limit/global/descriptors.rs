@@ -27,6 +27,35 @@ pub(crate) fn read(value: Value<'_>) -> Result<Vec<Descriptor>, Told> {
     })
 }
 
+/// The keys and values of one descriptor.
+type Pairs = Vec<(Arc<str>, Arc<str>)>;
+
+/// Those of connections, of which nothing is known but what policy says of all.
+pub(super) fn read_of_connections(value: Value<'_>) -> Result<Vec<Pairs>, Told> {
+    few(value)?.at_least_one(MEANING, |item| {
+        let mut table = item.table("a descriptor of connections")?;
+        let entries = table.required("entries", |value| few(value)?.at_least_one(MEANING, pair));
+        table.finish();
+        entries
+    })
+}
+
+fn pair(item: Value<'_>) -> Result<(Arc<str>, Arc<str>), Told> {
+    let mut table = item.table("an entry of connections")?;
+    let key = table.required("key", text);
+    let value = table.required("value", |value| {
+        let said = text(value)?;
+        if said.contains('%') {
+            let message = format!("the value of an entry has no `%` in it: `{said}`");
+            let finding = value.error(codes::INVALID_VALUE, message).label("not plain");
+            return Err(value.tell(finding.help("it is the same of all connections")));
+        }
+        Ok(said)
+    });
+    table.finish();
+    Ok((key?, value?))
+}
+
 fn few(value: Value<'_>) -> Result<Value<'_>, Told> {
     if value.items()?.len() > MOST {
         let message = format!("`{}` has at most {MOST} items", value.key());

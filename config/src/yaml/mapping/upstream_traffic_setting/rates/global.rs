@@ -10,7 +10,7 @@ use crate::table::{Table, Value};
 pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, Told> {
     let mut made = Made::default();
     let mut table = value.table("`global`")?;
-    let tcp = table.not_served(&["tcp"], "this version asks about requests alone");
+    let tcp = table.optional("tcp", |value| made.put_table("tcp", value, tcp));
     let http = table.optional("http", |value| made.put_table("http", value, http));
     table.finish();
     tcp.and(http).map(|_| made)
@@ -23,6 +23,16 @@ pub(super) fn of_route(value: Value<'_>) -> Result<Made<'_>, Told> {
     let descriptors = descriptors(&mut made, &mut table);
     table.finish();
     descriptors.map(|()| made)
+}
+
+fn tcp(value: Value<'_>) -> Result<Made<'_>, Told> {
+    let mut made = Made::default();
+    let mut table = value.table("`tcp`")?;
+    asked(&mut made, &mut table);
+    // Their entries are called alike here.
+    made.copy(&mut table, "descriptors", "descriptors");
+    table.finish();
+    Ok(made)
 }
 
 fn http(value: Value<'_>) -> Result<Made<'_>, Told> {

@@ -1,0 +1,142 @@
+//! Localities: where an endpoint or a caller is.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::InvalidName;
+
+/// Where an endpoint or a caller is, in the words of Envoy; each part is empty where it is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Locality {
+    /// The region.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub region: Arc<str>,
+    /// The zone in the region.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub zone: Arc<str>,
+    /// What is smaller than a zone: a rack, a fault domain.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub sub_zone: Arc<str>,
+}
+
+impl Locality {
+    /// The longest part, in bytes: names of regions and zones are shorter everywhere.
+    const LONGEST: usize = 128;
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.parts().iter().all(|part| part.is_empty())
+    }
+
+    /// How far it is said: 1 is a region, 2 a zone in it, 3 a part of that; 0 where nothing is known.
+    pub fn depth(&self) -> usize {
+        self.parts().iter().rposition(|part| !part.is_empty()).map_or(0, |last| last + 1)
+    }
+
+    /// The same, said no further than to `depth`.
+    #[must_use]
+    pub fn up_to(&self, depth: usize) -> Self {
+        let [region, zone, sub_zone] = self.parts().map(Arc::clone);
+        Self {
+            region: if depth > 0 { region } else { Arc::default() },
+            zone: if depth > 1 { zone } else { Arc::default() },
+            sub_zone: if depth > 2 { sub_zone } else { Arc::default() },
+        }
+    }
+
+    /// Whether `other` is this place or in it. Everything is in a place of which nothing is known.
+    pub fn includes(&self, other: &Self) -> bool {
+        let both = self.parts().into_iter().zip(other.parts());
+        both.take(self.depth()).all(|(one, other)| one == other)
+    }
+
+    /// Whether `other` is known to be in the same region (1), zone (2) or sub-zone (3) as this.
+    pub fn shares(&self, other: &Self, depth: usize) -> bool {
+        let is_known = |part: &&Arc<str>| !part.is_empty();
+        self.parts().get(depth.saturating_sub(1)).is_some_and(is_known)
+            && self.up_to(depth) == other.up_to(depth)
+    }
+
+    fn parts(&self) -> [&Arc<str>; 3] {
+        [&self.region, &self.zone, &self.sub_zone]
+    }
+}
+
+impl fmt::Display for Locality {
+    /// Writes `region/zone/sub_zone`, without what is unknown at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = format!("{}/{}/{}", self.region, self.zone, self.sub_zone);
+        f.write_str(whole.trim_end_matches('/'))
+    }
+}
+
+impl FromStr for Locality {
+    type Err = InvalidName;
+
+    /// Reads `region/zone/sub_zone`, or the beginning of that. A part that is not known is empty.
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let invalid = |problem| Err(InvalidName { text: text.to_owned(), problem });
+        let mut parts = text.split('/');
+        let mut part = || Arc::<str>::from(parts.next().unwrap_or_default());
+        let locality = Self { region: part(), zone: part(), sub_zone: part() };
+        if parts.next().is_some() {
+            return invalid("has more than a region, a zone and a sub-zone");
+        }
+        if locality.to_string() != text || locality.is_empty() {
+            return invalid("has nothing behind its last `/`");
+        }
+        if locality.parts().iter().any(|part| part.len() > Self::LONGEST) {
+            return invalid("has a part of more than 128 bytes");
+        }
+        if text.contains(|c: char| c.is_control() || c.is_whitespace() || c == '*') {
+            return invalid("may have no spaces, no `*` and no control characters");
+        }
+        Ok(locality)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> Locality {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_place_is_read_as_it_is_written() {
+        for text in ["eu", "eu/1", "eu/1/rack-7", "/1", "//rack-7", "eu//rack-7"] {
+            assert_eq!(place(text).to_string(), text);
+        }
+        let long = "a".repeat(129);
+        for bad in ["", "/", "eu/", "eu/1/", "a/b/c/d", "e u", "eu/*", "eu/\u{7}", &long] {
+            assert!(bad.parse::<Locality>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_in_another_as_far_as_that_is_said() {
+        let rack = place("eu/1/7");
+        for (other, is_in) in [("eu", true), ("eu/1", true), ("eu/2", false), ("us", false)] {
+            assert_eq!(place(other).includes(&rack), is_in, "{other}");
+            assert!(!rack.includes(&place(other)));
+        }
+        assert!(Locality::default().includes(&rack) && !place("/1").includes(&rack));
+        assert_eq!([0, 1, 2, 3].map(|n| rack.up_to(n).to_string()), ["", "eu", "eu/1", "eu/1/7"]);
+        assert_eq!([0, 1, 2, 3].map(|n| rack.up_to(n).depth()), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn two_share_what_both_are_known_to_be_in() {
+        let shares =
+            |one: &str, other: &str| [1, 2, 3].map(|depth| place(one).shares(&place(other), depth));
+        assert_eq!(shares("eu/1/7", "eu/1/8"), [true, true, false]);
+        assert_eq!(shares("eu/1", "us/1"), [false, false, false]);
+        // Of a caller whose zone is not known nothing is in the same one.
+        assert_eq!(shares("eu", "eu"), [true, false, false]);
+        assert_eq!(shares("/1", "/1"), [false, true, false]);
+    }
+}

@@ -1,0 +1,275 @@
+//! `locality` of an upstream traffic setting: whom callers call first, by where both are
+//! (docs/decisions/0036).
+
+use std::fmt;
+
+use crate::locality::Locality;
+
+/// Whom callers call first, by where both are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LocalitySetting {
+    /// `prefer_local`: how near is near. What is in the same place comes first, and then by steps what is
+    /// in what that is a part of.
+    pub prefer_local: Option<Nearness>,
+    /// `failover`: of what is equally far from a caller, what comes first. Of one `from` there is one.
+    pub failover: Vec<Failover>,
+    /// `distribute`: shares that are given before anything else. Of one `from` there is one.
+    pub distribute: Vec<Distribution>,
+}
+
+/// How much of their places two must share to be near each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Nearness {
+    /// The region.
+    Region,
+    /// The region and the zone.
+    Zone,
+    /// All of it.
+    SubZone,
+}
+
+impl Nearness {
+    /// All of them, as policy writes them.
+    pub const ALL: [(&str, Self); 3] =
+        [("region", Self::Region), ("zone", Self::Zone), ("sub_zone", Self::SubZone)];
+
+    /// Of how many parts of a place it is about.
+    pub fn depth(self) -> usize {
+        match self {
+            Self::Region => 1,
+            Self::Zone => 2,
+            Self::SubZone => 3,
+        }
+    }
+}
+
+impl fmt::Display for Nearness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Self::ALL.iter().find(|(_, one)| one == self).map_or("", |(word, _)| word);
+        f.write_str(word)
+    }
+}
+
+/// What comes first where callers in a place must go elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failover {
+    /// Where the callers are; of no other rule, where nothing is said.
+    pub from: Locality,
+    /// The places, in order. Never empty.
+    pub to: Vec<Locality>,
+}
+
+/// Where calls from a place go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Distribution {
+    /// Where the callers are; of no other rule, where nothing is said.
+    pub from: Locality,
+    /// The places, none of which is in another, with their shares in percent: from 1 to 100, and 100
+    /// together. Never empty.
+    pub to: Vec<(Locality, u32)>,
+}
+
+/// Of a place with endpoints: how it stands among the others for a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaceRank {
+    /// Who is called first: 0, and then one after the other without a gap.
+    pub priority: u32,
+    /// Its share of what its priority gets, relative to the others there.
+    pub share: u32,
+}
+
+/// What the shares of one priority are together, roughly: they are rounded.
+const WHOLE: u64 = 1_000_000;
+
+impl LocalitySetting {
+    /// How many parts of a caller's place matter: of callers that are alike so far the order is the same.
+    pub fn depth(&self) -> usize {
+        let froms = self.failover.iter().map(|one| &one.from);
+        let froms = froms.chain(self.distribute.iter().map(|one| &one.from));
+        let near = self.prefer_local.map_or(0, Nearness::depth);
+        froms.map(Locality::depth).fold(near, usize::max)
+    }
+
+    /// The order in which `caller` calls the places with endpoints, each of which is given once and with
+    /// the weight of all that is there. What comes out stands in the order of what is given.
+    pub fn rank(&self, caller: &Locality, places: &[(&Locality, u64)]) -> Vec<PlaceRank> {
+        let distribution = nearest(&self.distribute, |one| &one.from, caller);
+        let failover = nearest(&self.failover, |one| &one.from, caller);
+        let shared = |place: &Locality| {
+            let to = distribution.iter().flat_map(|one| &one.to);
+            to.enumerate().find(|(_, (to, _))| to.includes(place))
+        };
+        // Of a caller that may be anywhere nothing is near or far.
+        let has_order =
+            distribution.is_some() || (self.prefer_local.is_some() && !caller.is_empty());
+        let key = |place: &Locality| {
+            if !has_order || shared(place).is_some() {
+                return (0, 0);
+            }
+            let depth = self.prefer_local.map_or(0, Nearness::depth);
+            let near = (1..=depth).rev().find(|near| caller.shares(place, *near));
+            let steps = near.map_or(depth, |near| depth - near);
+            let to = failover.iter().flat_map(|one| &one.to);
+            let named = to.enumerate().find(|(_, to)| to.includes(place));
+            let is_here = near == Some(depth);
+            (steps + 1, if is_here { 0 } else { named.map_or(usize::MAX, |(n, _)| n) })
+        };
+        let mut order: Vec<_> = places.iter().map(|(place, _)| key(place)).collect();
+        let keys = order.clone();
+        order.sort_unstable();
+        order.dedup();
+        let rank = |(n, (place, weight)): (usize, &(&Locality, u64))| {
+            let own = keys.get(n);
+            let shared = shared(place);
+            // Who shares with it: all in its priority, or those in the same place of a distribution.
+            let with = |(other, (place, _)): &(usize, &(&Locality, u64))| match shared {
+                Some((_, (to, _))) => to.includes(place),
+                None => keys.get(*other) == own,
+            };
+            let all = places.iter().enumerate().filter(with).map(|(_, (_, weight))| weight);
+            let whole = shared.map_or(WHOLE, |(_, (_, percent))| WHOLE / 100 * u64::from(*percent));
+            let share = part(whole, *weight, all.sum());
+            let priority = order.iter().position(|one| Some(one) == own).unwrap_or_default();
+            PlaceRank { priority: u32::try_from(priority).unwrap_or(u32::MAX), share }
+        };
+        places.iter().enumerate().map(rank).collect()
+    }
+}
+
+/// The part of `whole` that `weight` has among `all`, at least 1.
+fn part(whole: u64, weight: u64, all: u64) -> u32 {
+    let part = u128::from(whole) * u128::from(weight) / u128::from(all.max(1));
+    u32::try_from(part).unwrap_or(u32::MAX).max(1)
+}
+
+/// Of several rules the one that says most of where `caller` is.
+fn nearest<'a, T>(
+    rules: &'a [T],
+    from: impl Fn(&T) -> &Locality,
+    caller: &Locality,
+) -> Option<&'a T> {
+    let about = rules.iter().filter(|rule| from(rule).includes(caller));
+    about.max_by_key(|rule| from(rule).depth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> Locality {
+        if text.is_empty() { Locality::default() } else { text.parse().unwrap() }
+    }
+
+    fn failover(from: &str, to: &[&str]) -> Failover {
+        Failover { from: place(from), to: to.iter().map(|to| place(to)).collect() }
+    }
+
+    fn distribution(from: &str, to: &[(&str, u32)]) -> Distribution {
+        Distribution {
+            from: place(from),
+            to: to.iter().map(|(to, share)| (place(to), *share)).collect(),
+        }
+    }
+
+    /// The places in the order in which they are called.
+    fn order(setting: &LocalitySetting, caller: &str, places: &[&str]) -> Vec<Vec<String>> {
+        let known: Vec<_> = places.iter().map(|text| place(text)).collect();
+        let weighted: Vec<_> = known.iter().map(|place| (place, 1)).collect();
+        // What it says of a caller is the same of all that are alike so far.
+        let caller = place(caller);
+        let ranks = setting.rank(&caller, &weighted);
+        assert_eq!(setting.rank(&caller.up_to(setting.depth()), &weighted), ranks);
+        let last = ranks.iter().map(|rank| rank.priority).max().unwrap_or_default();
+        let of = |priority| {
+            let all = places.iter().zip(&ranks).filter(|(_, rank)| rank.priority == priority);
+            all.map(|(text, _)| (*text).to_owned()).collect::<Vec<_>>()
+        };
+        (0..=last).map(of).collect()
+    }
+
+    const PLACES: [&str; 6] = ["eu/1/a", "eu/1/b", "eu/2", "us/1", "us/2", ""];
+
+    #[test]
+    fn the_nearest_come_first_and_then_by_steps_the_rest() {
+        let prefer = |near| LocalitySetting { prefer_local: Some(near), ..Default::default() };
+        let zone = prefer(Nearness::Zone);
+        assert_eq!(
+            order(&zone, "eu/1/a", &PLACES),
+            [vec!["eu/1/a", "eu/1/b"], vec!["eu/2"], vec!["us/1", "us/2", ""]]
+        );
+        let sub_zone = order(&prefer(Nearness::SubZone), "eu/1/a", &PLACES);
+        assert_eq!(sub_zone[..2], [["eu/1/a"], ["eu/1/b"]]);
+        assert_eq!(sub_zone.len(), 4);
+        let region = order(&prefer(Nearness::Region), "us/9", &PLACES);
+        assert_eq!(region[0], ["us/1", "us/2"]);
+        assert_eq!(region.len(), 2);
+        // Where nobody is near, what comes next is first: Envoy knows of no gaps.
+        assert_eq!(order(&zone, "eu/3", &PLACES)[0], ["eu/1/a", "eu/1/b", "eu/2"]);
+        assert_eq!(order(&zone, "ap/1", &PLACES).len(), 1);
+        // Of a caller that may be anywhere nothing is near.
+        assert_eq!(order(&zone, "", &PLACES).len(), 1);
+        assert_eq!(order(&LocalitySetting::default(), "eu/1", &PLACES).len(), 1);
+    }
+
+    #[test]
+    fn failover_says_what_of_the_equally_far_comes_first() {
+        let setting = LocalitySetting {
+            prefer_local: Some(Nearness::Zone),
+            failover: vec![
+                failover("", &["us/2"]),
+                failover("eu/1", &["eu/3", "us/1", "us"]),
+                failover("eu", &["ap"]),
+            ],
+            ..Default::default()
+        };
+        let places = ["eu/1", "eu/2", "eu/3", "us/1", "us/2", "ap", "af"];
+        let nearest = order(&setting, "eu/1", &places);
+        assert_eq!(nearest.concat(), ["eu/1", "eu/3", "eu/2", "us/1", "us/2", "ap", "af"]);
+        assert_eq!(nearest.last().unwrap(), &["ap", "af"]);
+        assert_eq!(order(&setting, "eu/2", &places)[2], ["ap"]);
+        assert_eq!(order(&setting, "ap/1", &places)[1], ["us/2"]);
+        assert_eq!(order(&setting, "", &places).len(), 1);
+        assert_eq!(setting.depth(), 2);
+    }
+
+    #[test]
+    fn a_distribution_comes_before_what_it_does_not_name() {
+        let setting = LocalitySetting {
+            prefer_local: Some(Nearness::Region),
+            failover: vec![failover("", &["us"])],
+            distribute: vec![
+                distribution("eu", &[("eu/1", 80), ("eu/2", 20)]),
+                distribution("", &[("us", 100)]),
+            ],
+        };
+        let places = ["eu/1/a", "eu/1/b", "eu/2", "eu/3", "us/1", "ap"];
+        let in_eu = order(&setting, "eu/9", &places);
+        assert_eq!(
+            in_eu,
+            [vec!["eu/1/a", "eu/1/b", "eu/2"], vec!["eu/3"], vec!["us/1"], vec!["ap"]]
+        );
+        assert_eq!(order(&setting, "", &places)[0], ["us/1"]);
+
+        let known: Vec<_> = places.iter().map(|text| place(text)).collect();
+        let weighted: Vec<_> = known.iter().zip([3, 1, 9, 1, 1, 1]).collect();
+        let shares: Vec<_> = setting.rank(&place("eu/9"), &weighted);
+        let shares: Vec<_> = shares.iter().map(|rank| rank.share).collect();
+        assert_eq!(shares, [600_000, 200_000, 200_000, 1_000_000, 1_000_000, 1_000_000]);
+    }
+
+    #[test]
+    fn shares_hold_whatever_the_weights_are() {
+        let setting = LocalitySetting {
+            distribute: vec![distribution("", &[("eu", 1), ("us", 99)])],
+            ..Default::default()
+        };
+        let (eu, us) = (place("eu/1"), place("us/1"));
+        let most = u64::from(u32::MAX) * 1000;
+        let other = place("eu/2");
+        let ranks = setting.rank(&place(""), &[(&eu, most), (&other, 1), (&us, 1)]);
+        let shares: Vec<_> = ranks.iter().map(|rank| rank.share).collect();
+        // Also who has next to nothing of a share has something.
+        assert_eq!(shares, [9_999, 1, 990_000]);
+        assert!(setting.rank(&eu, &[]).is_empty());
+    }
+}

@@ -1,0 +1,166 @@
+//! `locality`: whom callers call first, by where both are.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{
+    Distribution, Failover, Finding, Locality, LocalitySetting, Nearness, Spot,
+};
+
+use super::connections::percent;
+use super::needs_one;
+use crate::codes;
+use crate::policy::locality::read as read_place;
+use crate::table::{Told, Value};
+
+/// How many rules there may be, and how many places in each: all are looked at for each caller's place.
+const MOST: usize = 64;
+
+pub(super) fn read(value: Value<'_>) -> Result<Arc<LocalitySetting>, Told> {
+    let mut table = value.table("`locality`")?;
+    let prefer_local =
+        table.optional("prefer_local", |value| value.word("nearness", &Nearness::ALL));
+    let failover = table.get("failover");
+    let rules = failover.map(|value| read_rules(value, read_failover)).transpose();
+    let distribute = table.optional("distribute", |value| read_rules(value, read_distribution));
+    table.finish();
+    let (prefer_local, distribute) = (prefer_local?, distribute?.unwrap_or_default());
+    let setting =
+        LocalitySetting { prefer_local, failover: rules?.unwrap_or_default(), distribute };
+    match failover {
+        None if setting == LocalitySetting::default() => {
+            Err(needs_one(value, &["prefer_local", "distribute"]))
+        }
+        Some(failover) if setting.prefer_local.is_none() && setting.distribute.is_empty() => {
+            let message = "`failover` goes on from nowhere: nothing says whom callers call first";
+            let finding = failover.error(codes::MISSING_KEY, message).label("from where?");
+            let help = "say `prefer_local`, or `distribute`";
+            Err(failover.tell(finding.help(help)))
+        }
+        _ => Ok(Arc::new(setting)),
+    }
+}
+
+/// What is said of callers in a place.
+trait Rule {
+    fn from(&self) -> &Locality;
+}
+
+impl Rule for Failover {
+    fn from(&self) -> &Locality {
+        &self.from
+    }
+}
+
+impl Rule for Distribution {
+    fn from(&self) -> &Locality {
+        &self.from
+    }
+}
+
+/// Reads rules, of which no two are about the same callers.
+fn read_rules<T: Rule>(
+    value: Value<'_>,
+    read: fn(Value<'_>) -> Result<T, Told>,
+) -> Result<Vec<T>, Told> {
+    not_too_many(value)?;
+    let mut seen: Vec<(Locality, Spot)> = Vec::new();
+    value.at_least_one("leave it out for no such rule", |item| {
+        let rule = read(item)?;
+        if let Some((_, first)) = seen.iter().find(|(from, _)| from == rule.from()) {
+            let from = match rule.from() {
+                from if from.is_empty() => "all others".to_owned(),
+                from => format!("`{from}`"),
+            };
+            let message = format!("what `{}` says of {from} is said twice", value.key());
+            let finding = item.error(codes::DUPLICATE_NAME, message).label("said again");
+            return Err(item.tell(finding.related(first.clone(), "first said here")));
+        }
+        seen.push((rule.from().clone(), item.spot()));
+        Ok(rule)
+    })
+}
+
+fn not_too_many(value: Value<'_>) -> Result<(), Told> {
+    if value.items()?.len() <= MOST {
+        return Ok(());
+    }
+    let message = format!("`{}` has at most {MOST} entries", value.key());
+    Err(value.tell(value.error(codes::TOO_LARGE, message).label("too many")))
+}
+
+fn read_failover(value: Value<'_>) -> Result<Failover, Told> {
+    let mut table = value.table("a failover")?;
+    let from = table.optional("from", read_place);
+    let to = table.required("to", |value| {
+        not_too_many(value)?;
+        let mut seen: Vec<(Locality, Spot)> = Vec::new();
+        let meaning = "leave the failover out: the others come last in any case";
+        value.at_least_one(meaning, |item| {
+            let place = read_place(item)?;
+            // In what comes before, a place in it has come already.
+            if let Some((first, spot)) = seen.iter().find(|(first, _)| first.includes(&place)) {
+                return Err(item.tell(comes_already(item, &place, first, spot)));
+            }
+            seen.push((place.clone(), item.spot()));
+            Ok((place, item))
+        })
+    });
+    table.finish();
+    let (from, to) = (from?.unwrap_or_default(), to?);
+    if let Some((_, item)) = to.iter().find(|(place, _)| *place == from) {
+        let message = format!("`{from}` fails over to itself");
+        let finding = item.error(codes::INVALID_VALUE, message).label("the same place");
+        return Err(item.tell(finding.help("say where else callers go, or take it out")));
+    }
+    Ok(Failover { from, to: to.into_iter().map(|(place, _)| place).collect() })
+}
+
+fn comes_already(item: Value<'_>, place: &Locality, first: &Locality, spot: &Spot) -> Finding {
+    let (message, help) = if place == first {
+        (format!("`{place}` is named twice"), "name it once")
+    } else {
+        (format!("`{place}` is in `{first}`, which comes before"), "name it before that")
+    };
+    let finding = item.error(codes::DUPLICATE_NAME, message).label("comes already");
+    finding.related(spot.clone(), "before").help(help)
+}
+
+fn read_distribution(value: Value<'_>) -> Result<Distribution, Told> {
+    let mut table = value.table("a distribution")?;
+    let from = table.optional("from", read_place);
+    let to = table.required("to", |value| {
+        not_too_many(value)?;
+        let mut seen: Vec<(Locality, Spot)> = Vec::new();
+        let shares = value.at_least_one("say where calls go", |item| {
+            let mut table = item.table("a share")?;
+            let place = table.required("locality", |value| {
+                let place = read_place(value)?;
+                let overlaps = |other: &Locality| other.includes(&place) || place.includes(other);
+                if let Some((other, spot)) = seen.iter().find(|(other, _)| overlaps(other)) {
+                    let message = if *other == place {
+                        format!("`{place}` is named twice")
+                    } else {
+                        format!("`{place}` and `{other}` have places in common")
+                    };
+                    let finding = value.error(codes::DUPLICATE_NAME, message).label("again");
+                    let help = "give each place one share";
+                    return Err(value.tell(finding.related(spot.clone(), "before").help(help)));
+                }
+                seen.push((place.clone(), value.spot()));
+                Ok(place)
+            });
+            let weight = table.required("weight", percent);
+            table.finish();
+            Ok((place?, weight?))
+        })?;
+        let sum: u32 = shares.iter().map(|(_, percent)| percent).sum();
+        if sum != 100 {
+            let message = format!("the weights of a distribution are {sum} together, and not 100");
+            let finding = value.error(codes::WEIGHTS, message).label(format!("sum {sum}"));
+            return Err(value.tell(finding.help("they are percentages of the calls")));
+        }
+        Ok(shares)
+    });
+    table.finish();
+    Ok(Distribution { from: from?.unwrap_or_default(), to: to? })
+}

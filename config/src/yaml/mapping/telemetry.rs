@@ -1,0 +1,169 @@
+//! Telemetry, of Open Service Mesh.
+
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::Finding;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::made::Made;
+use super::surroundings::OSM_CONFIG;
+use super::workload::strings;
+use super::{Context, Resource, Told};
+use crate::codes;
+use crate::table::{Value, list};
+
+/// The namespace in which Open Service Mesh runs by itself: what is said there is said of the mesh.
+const ROOT: &str = "osm-system";
+
+pub(super) fn read<'a>(
+    made: &mut Made<'a>,
+    resource: &Resource<'a>,
+    has_spec: bool,
+    context: &Context<'_, 'a>,
+) -> Result<(), Told> {
+    let mut spec = resource.spec("a Telemetry", has_spec)?;
+    let selector = spec.optional("selector", |value| {
+        value.table("`selector`")?;
+        Ok(value)
+    });
+    let selected = selector.and_then(|selector| {
+        let labels = resource.below(&["spec", "selector"]).map(strings).unwrap_or_default();
+        match selector {
+            Some(selector) if !labels.is_empty() => {
+                let service = service(selector, resource, context)?;
+                context.change(format!(
+                    "The pods of its `selector` were those of the service `{service}`."
+                ));
+                made.put("service", selector.written().span(), DeValue::String(service.into()));
+                Ok(())
+            }
+            _ => {
+                whole(made, resource, context);
+                Ok(())
+            }
+        }
+    });
+    // Without it Open Service Mesh came to grief.
+    let log = spec.required("accessLog", |value| {
+        made.put_table("access_log", value, |value| access_log(value, context))
+    });
+    spec.finish();
+    selected.and(log)
+}
+
+/// All of the mesh, or of the namespace.
+fn whole(made: &mut Made<'_>, resource: &Resource<'_>, context: &Context<'_, '_>) {
+    if resource.namespace() == ROOT {
+        context.change(format!(
+            "Open Service Mesh took what is said in its own namespace, which is `{ROOT}` unless it was \
+             installed in another, for all of the mesh."
+        ));
+        made.put("scope", resource.at(), DeValue::String("mesh".into()));
+    }
+}
+
+/// The one service whose pods a selector selects, all of them and no others.
+fn service<'a>(
+    selector: Value<'a>,
+    resource: &Resource<'a>,
+    context: &Context<'_, 'a>,
+) -> Result<&'a str, Told> {
+    let labels = resource.below(&["spec", "selector"]).map(strings).unwrap_or_default();
+    let namespace = resource.namespace();
+    let selected = context.workloads.iter().filter(|one| one.is_behind(namespace, &labels));
+    let selected: BTreeSet<&str> = selected.map(|one| one.name).collect();
+    let services: Vec<&str> = context
+        .surroundings
+        .services
+        .iter()
+        .filter(|service| service.namespace == namespace)
+        .filter(|service| {
+            let behind = context.workloads.iter();
+            let behind = behind.filter(|one| one.is_behind(namespace, &service.selector));
+            let behind: BTreeSet<&str> = behind.map(|one| one.name).collect();
+            !behind.is_empty() && behind.is_subset(&selected)
+        })
+        .map(|service| service.name)
+        .collect();
+    if let [only] = services.as_slice() {
+        return Ok(only);
+    }
+    let message = "a selector of labels is not served: sidecars are those of services";
+    let finding = selector.error(codes::NOT_SERVED, message);
+    let help = match services.as_slice() {
+        [] => "say it of a service: `service = \"…\"` in TOML".to_owned(),
+        several => format!("say it of each by itself, in TOML: {}", list(several)),
+    };
+    Err(selector.tell(finding.label("of which services?").help(help)))
+}
+
+fn access_log<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Told> {
+    let mut made = Made::default();
+    let mut table = value.table("`accessLog`")?;
+    // An empty one was that of Open Service Mesh, which is ours.
+    let is_said = table.get("format").is_some_and(|one| one.string_if_any() != Some(""));
+    if is_said {
+        made.copy(&mut table, "format", "format");
+    }
+    let sink = table.optional("openTelemetry", |value| {
+        if context.is_of_osm() {
+            context.change(
+                "Open Service Mesh wrote the log to standard output as well; here it goes to one place.",
+            );
+        }
+        made.put_table("sink", value, |value| open_telemetry(value, context))
+    });
+    table.finish();
+    sink.map(|_| made)
+}
+
+fn open_telemetry<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Told> {
+    let mut made = Made::default();
+    let mut table = value.table("`openTelemetry`")?;
+    let collector = table.required("extensionService", |value| {
+        let collector = collector(value, context)?;
+        made.put("open_telemetry", value.written().span(), DeValue::Table(collector));
+        Ok(())
+    });
+    let is_empty =
+        |value: Value<'a>| value.written().get_ref().as_table().is_some_and(DeTable::is_empty);
+    if table.get("attributes").is_some_and(|attributes| !is_empty(attributes)) {
+        made.copy(&mut table, "attributes", "attributes");
+    }
+    table.finish();
+    collector.map(|()| made)
+}
+
+/// Where the extension service is that `value` names.
+fn collector<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<DeTable<'a>, Told> {
+    let mut table = value.table("`extensionService`")?;
+    let name = table.required("name", Value::string);
+    let namespace = table.required("namespace", Value::string);
+    table.finish();
+    let (name, namespace) = (name?, namespace?);
+    let mut known = context.surroundings.extension_services.iter();
+    let Some(found) = known.find(|one| (one.namespace, one.name) == (namespace, name)) else {
+        let message = format!("there is no ExtensionService `{name}` in namespace `{namespace}`");
+        let finding = value.error(codes::NOT_FOUND, message).label("not found");
+        let help = format!(
+            "put it into the same file: it is of `{OSM_CONFIG}`, and says `host` and `port`"
+        );
+        return Err(value.tell(finding.help(help)));
+    };
+    if found.protocol == Some("http1") {
+        let message = format!("collectors are told by gRPC, and `{name}` speaks HTTP/1.1");
+        let finding: Finding = value.error(codes::NOT_SERVED, message).label("not served");
+        return Err(value.tell(finding.help("name the port of the collector's gRPC (`h2c`)")));
+    }
+    let mut collector = DeTable::new();
+    for (key, said) in [("host", found.host), ("port", found.port)] {
+        if let Some(said) = said {
+            // What is wrong with it is told where it is named: it may be written in another file.
+            let at = value.written().span();
+            let key = Spanned::new(at.clone(), key.into());
+            collector.insert(key, Spanned::new(at, said.get_ref().clone()));
+        }
+    }
+    Ok(collector)
+}

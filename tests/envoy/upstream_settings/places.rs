@@ -1,0 +1,142 @@
+//! Places: who is near is called, and others where nobody is.
+
+use std::collections::BTreeMap;
+
+use http::StatusCode;
+use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
+
+use super::setting;
+use crate::shop::services;
+
+/// A store on machines in several places, and buyers in some.
+struct Places {
+    mesh: Mesh,
+    apps: Vec<App>,
+    _servers: Vec<Envoy>,
+    buyers: BTreeMap<&'static str, Envoy>,
+}
+
+/// The places of the machines; the application on each is called so.
+const MACHINES: [&str; 4] = ["eu/1", "eu/2", "us/1", "ap/1"];
+
+/// Of each, whom a buyer has as neighbours.
+const BUYERS: [&str; 3] = ["eu/1", "us/9", ""];
+
+impl Places {
+    async fn open(policy: &str) -> Option<Self> {
+        let programs = Programs::find()?;
+        let services = services(&["store"]);
+        let policy = [("services.toml", &*services), ("settings.toml", policy)];
+        let mesh = Mesh::start(&programs, &policy).await;
+        let (mut apps, mut servers, mut buyers) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (host, place) in (21..).zip(MACHINES) {
+            apps.push(App::http1(place, mesh.loopback().socket(host, 8080)).await);
+            let store = ProxyOptions::new("default/store", host).locality(place);
+            servers.push(mesh.envoy(&store).await);
+        }
+        for (host, place) in (11..).zip(BUYERS) {
+            let buyer =
+                ProxyOptions::new("default/buyer", host).upstream("default/store:14001=14001");
+            let buyer = if place.is_empty() { buyer } else { buyer.locality(place) };
+            buyers.insert(place, mesh.envoy(&buyer).await);
+        }
+        Some(Self { mesh, apps, _servers: servers, buyers })
+    }
+
+    /// Who answers so many requests of the buyer in a place, and with what.
+    async fn answers(&self, place: &str, many: u32) -> BTreeMap<(String, u16), u32> {
+        let buyer = self.buyers.get(place).unwrap();
+        let mut connection = Http1Connection::connect(buyer.socket(14001)).await.unwrap();
+        let mut answers = BTreeMap::new();
+        for _ in 0..many {
+            let response = connection.get("/", "store").await.unwrap();
+            let who = response.header("x-app").unwrap_or("nobody").to_owned();
+            *answers.entry((who, response.status.as_u16())).or_default() += 1;
+        }
+        answers
+    }
+
+    /// Waits until these answer the buyer in a place with 200, and nobody else answers.
+    async fn wait_for(&self, place: &str, names: &[&str]) {
+        let mut wanted: Vec<_> = names.iter().map(|name| ((*name).to_owned(), 200)).collect();
+        wanted.sort();
+        eventually(&format!("{names:?} to answer `{place}`"), async || {
+            let answers = self.answers(place, 30).await;
+            anyhow::ensure!(answers.keys().cloned().collect::<Vec<_>>() == wanted, "{answers:?}");
+            Ok(())
+        })
+        .await;
+    }
+
+    async fn assert_calm(&self) {
+        for buyer in self.buyers.values() {
+            buyer.assert_calm().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_near_is_called_and_others_in_order_where_nobody_is() {
+    let near = "[upstream_traffic_setting.locality]\nprefer_local = \"zone\"\n\
+                failover = [{ from = \"eu\", to = [\"ap\", \"us\"] }]\n";
+    let ejecting = "outlier_detection = { consecutive_gateway_errors = 1, max_ejection_percent = 100, \
+                    interval = \"100ms\", base_ejection_time = \"1h\" }\n";
+    let policy = setting(&format!("{ejecting}{near}"));
+    let Some(places) = Places::open(&policy).await else { return };
+    places.wait_for("eu/1", &["eu/1"]).await;
+    places.wait_for("us/9", &["us/1"]).await;
+    // Of a buyer that may be anywhere nobody is near.
+    places.wait_for("", &MACHINES).await;
+
+    // The zone, the region, and then as policy says: each caller goes on by what it has seen itself.
+    let order = [("eu/1", "eu/2"), ("eu/2", "ap/1"), ("ap/1", "us/1")];
+    for (gone, next) in order {
+        let app = MACHINES.iter().position(|name| *name == gone).and_then(|n| places.apps.get(n));
+        app.unwrap().answer_with(StatusCode::SERVICE_UNAVAILABLE);
+        places.wait_for("eu/1", &[next]).await;
+    }
+    for app in &places.apps {
+        app.answer_with(StatusCode::OK);
+    }
+    // Another order of places changes nothing of the cluster: who was ejected is so still.
+    let other = setting(&format!("{ejecting}locality.prefer_local = \"region\"\n"));
+    places.mesh.write_policy("settings.toml", &other);
+    places.wait_for("us/9", &["us/1"]).await;
+    places.wait_for("eu/1", &["us/1"]).await;
+    // Without any, all are called; and the cluster without ejections is another.
+    places.mesh.write_policy("settings.toml", "");
+    places.wait_for("eu/1", &MACHINES).await;
+    places.wait_for("us/9", &MACHINES).await;
+    places.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_shared_out_as_policy_says() {
+    let shares = "[upstream_traffic_setting.locality]\nprefer_local = \"region\"\n\
+                  [[upstream_traffic_setting.locality.distribute]]\nfrom = \"eu\"\n\
+                  to = [{ locality = \"eu/1\", weight = 80 }, { locality = \"us\", weight = 20 }]\n";
+    let Some(places) = Places::open(&setting(shares)).await else { return };
+    places.wait_for("eu/1", &["eu/1", "us/1"]).await;
+    let answers = places.answers("eu/1", 1000).await;
+    let of = |name: &str| answers.get(&(name.to_owned(), 200)).copied().unwrap_or_default();
+    assert!((700..=900).contains(&of("eu/1")) && of("eu/1") + of("us/1") == 1000, "{answers:?}");
+    // What is said of callers in one place is not said of others.
+    places.wait_for("us/9", &["us/1"]).await;
+    places.wait_for("", &MACHINES).await;
+    // Another share is another order, and no other cluster.
+    let warmed = "cluster_manager.cluster_modified";
+    let buyer = places.buyers.get("eu/1").unwrap();
+    let before = buyer.stat(warmed).await;
+    places
+        .mesh
+        .write_policy("settings.toml", &setting(&shares.replace("80", "1").replace("20", "99")));
+    eventually("the other shares", async || {
+        let answers = places.answers("eu/1", 1000).await;
+        let us = answers.get(&("us/1".to_owned(), 200)).copied().unwrap_or_default();
+        anyhow::ensure!(us >= 950 && us < 1000, "{answers:?}");
+        Ok(())
+    })
+    .await;
+    assert_eq!(buyer.stat(warmed).await, before);
+    places.assert_calm().await;
+}

@@ -1,0 +1,86 @@
+//! Where callers are: what a change comes to where that matters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ironmesh_catalog::{JoinRecord, ProxyId, ServiceName, Snapshot, TcpAccesses};
+use ironmesh_xds_wire::ResourceType;
+
+use super::super::mesh::settings::shares_of_a_zone;
+use super::super::mesh::{Order, Shape, place};
+use super::super::{compile, versions};
+use super::{by_id, follow, is_nobody};
+use crate::{Changes, Compiler};
+
+#[test]
+fn where_places_matter_one_endpoints_change_encodes_one_resource_for_each_of_them() {
+    for callers in [3, 30, 300] {
+        let moment = |participates| {
+            Shape::fleet(callers, participates).with_places().inputs(Order::default())
+        };
+        let (inputs, proxies) = moment(false);
+        let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+        let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
+        let before: Vec<_> =
+            proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
+        let encoded = compiler.encoded();
+        // The server takes part from now on. Callers are in two zones, or nowhere that is known.
+        let (inputs, proxies) = moment(true);
+        let changes = compiler.update(Arc::new(snapshot.revise(inputs)));
+        assert_eq!(compiler.encoded(), encoded + 3);
+        let rest = Changes { endpoints: Vec::new(), ..changes.clone() };
+        assert!(changes.endpoints.len() == 1 && is_nobody(&rest), "{changes:?}");
+
+        let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
+        assert_eq!(compiler.encoded(), encoded + 3, "nobody is compiled again");
+        let mut held = BTreeMap::new();
+        let mut reached = 0;
+        for ((_, before), (proxy, after)) in before.iter().zip(&after) {
+            let names = after.resources.changed_since(&before.resources, ResourceType::Endpoint);
+            reached += names.len();
+            for name in &names {
+                let own = &after.resources.of(ResourceType::Endpoint)[name];
+                let first = held.entry(&proxy.record.locality).or_insert_with(|| Arc::clone(own));
+                assert!(Arc::ptr_eq(own, first), "what those in one place share is held once");
+            }
+        }
+        assert_eq!((reached, held.len()), (callers, 3), "those who may call it, and nobody else");
+    }
+}
+
+#[test]
+fn another_order_of_places_reaches_those_whom_it_is_about() {
+    let server: ServiceName = "n0/s0".parse().unwrap();
+    let moment = |percent| {
+        let (mut inputs, proxies) = Shape::fleet(6, true).inputs(Order::default());
+        let setting = shares_of_a_zone(percent);
+        let mut specification = (*inputs.specification).clone();
+        let key = (setting.namespace.clone(), setting.name.clone());
+        specification.upstream_traffic_settings.insert(key, Arc::new(setting));
+        inputs.specification = Arc::new(specification);
+        let moved = |(id, record): (&ProxyId, &Arc<JoinRecord>)| {
+            let is_server = record.services.contains(&server);
+            let locality = if is_server { place(1) } else { record.locality.clone() };
+            (*id, Arc::new(JoinRecord { locality, ..(**record).clone() }))
+        };
+        inputs.records = inputs.records.iter().map(moved).collect();
+        (inputs, proxies)
+    };
+    let (inputs, proxies) = moment(51);
+    let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+    let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
+    let before: Vec<_> =
+        proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
+    let next = snapshot.revise(moment(52).0);
+    let changes = compiler.update(Arc::new(next.clone()));
+    let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
+    assert_eq!(versions(&after), versions(&compile(next, &proxies)));
+    let mut reached = BTreeSet::new();
+    for ((_, before), (proxy, after)) in before.iter().zip(&after) {
+        let types = ResourceType::ALL.into_iter();
+        if types.flat_map(|of| after.resources.changed_since(&before.resources, of)).count() > 0 {
+            reached.insert(proxy.record.locality.clone());
+        }
+    }
+    assert_eq!(reached, [place(1)].into(), "those in the zone, and nobody else");
+}
