@@ -80,8 +80,8 @@ fn kinds_and_versions_that_do_not_exist_are_told_with_those_that_do() {
             of("networking.k8s.io/v1", "NetworkPolicy"),
             "error[IM0112]: there is no kind `NetworkPolicy` of `networking.k8s.io/v1` in policy \
              (p.yaml:3:1) / the kinds are `TrafficTarget`, `IdentityBinding`, `HTTPRouteGroup`, `TCPRoute`, \
-             `UDPRoute`, `TrafficSplit`, `Service`, `Retry`, `UpstreamTrafficSetting`, `Egress` and \
-             `IngressBackend`",
+             `UDPRoute`, `TrafficSplit`, `Service`, `Retry`, `UpstreamTrafficSetting`, `Egress`, \
+             `IngressBackend` and `Telemetry`",
         ),
         (
             of("config.openservicemesh.io/v1alpha2", "MeshConfig"),
