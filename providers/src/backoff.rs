@@ -32,7 +32,7 @@ impl Backoff {
 
 /// It, or up to an eighth more: those who ask in turn again and again spread, and ask no more often than so.
 pub(crate) fn spread(wait: Duration) -> Duration {
-    wait + (wait - shortened(wait)) / 4
+    wait + wait.saturating_sub(shortened(wait)) / 4
 }
 
 /// Between a half of it and all of it.

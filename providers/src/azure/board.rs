@@ -27,6 +27,7 @@ pub(super) struct Board {
 }
 
 /// What is known of a question.
+#[expect(clippy::struct_excessive_bools, reason = "each is set where it is seen, by itself")]
 #[derive(Debug, Default)]
 struct Part {
     endpoints: Vec<Endpoint>,
@@ -104,10 +105,10 @@ impl Board {
         // That a question makes no sense is known since it was asked first.
         let since = before.as_ref().and_then(|before| before.stale.as_ref());
         let since = since.or_else(|| self.sightings.troubles.get(name));
-        if let (Some(stale), Some(before)) = (&mut stale, since) {
-            if stale.reason == before.reason {
-                stale.since = stale.since.min(before.since);
-            }
+        if let (Some(stale), Some(before)) = (&mut stale, since)
+            && stale.reason == before.reason
+        {
+            stale.since = stale.since.min(before.since);
         }
         if !parts.iter().any(|part| part.is_answered) {
             if let Some(stale) = stale {
@@ -140,25 +141,19 @@ impl Board {
         problems.truncate(MAX_PROBLEMS);
         self.is_new |= self.sightings.troubles.remove(name).is_some();
         let same = before.filter(|before| *before.endpoints == endpoints);
-        let sighting = match same {
-            Some(before) => Sighting {
-                endpoints: Arc::clone(&before.endpoints),
-                index: before.index,
-                learned_at: before.learned_at,
+        let sighting = if let Some(before) = same {
+            let Sighting { endpoints, index, learned_at, .. } = (*before).clone();
+            let problems = Arc::new(problems);
+            Sighting { endpoints, index, learned_at, is_confirmed, problems, stale }
+        } else {
+            self.index += 1;
+            Sighting {
+                endpoints: Arc::new(endpoints),
+                index: self.index,
+                learned_at: now,
                 is_confirmed,
                 problems: Arc::new(problems),
                 stale,
-            },
-            None => {
-                self.index += 1;
-                Sighting {
-                    endpoints: Arc::new(endpoints),
-                    index: self.index,
-                    learned_at: now,
-                    is_confirmed,
-                    problems: Arc::new(problems),
-                    stale,
-                }
             }
         };
         self.tell(name, sighting);

@@ -164,18 +164,17 @@ impl Poll {
         plan.cost = pages.max(1);
         plan.backoff.reset();
         held.trouble = None;
-        let contents = match plan.doubted.take() {
+        let contents = if let Some(doubted) = plan.doubted.take() {
             // Who is missing in both is gone; pages shift while they are asked for.
-            Some(doubted) => contents.with(doubted),
-            None => {
-                let before = held.contents.as_deref();
-                if before.is_some_and(|before| contents.lacks_some_of(before)) {
-                    plan.doubted = Some(contents);
-                    plan.due = now + self.retry;
-                    return;
-                }
-                contents
+            contents.with(doubted)
+        } else {
+            let before = held.contents.as_deref();
+            if before.is_some_and(|before| contents.lacks_some_of(before)) {
+                plan.doubted = Some(contents);
+                plan.due = now + self.retry;
+                return;
             }
+            contents
         };
         let has_changed = held.contents.as_deref().is_none_or(|before| contents.moves(before));
         held.contents = Some(Arc::new(contents));
