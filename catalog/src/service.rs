@@ -446,7 +446,7 @@ impl fmt::Display for AzureQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.machines {
             AzureMachines::ScaleSet(Some(name)) => {
-                write!(f, "those of the scale set `{name}` in Azure")?
+                write!(f, "those of the scale set `{name}` in Azure")?;
             }
             AzureMachines::ScaleSet(None) => f.write_str("those of scale sets in Azure")?,
             AzureMachines::VirtualMachines => f.write_str("virtual machines in Azure")?,

@@ -356,12 +356,11 @@ impl Snapshot {
         };
         let whole = self.service(served);
         let asked = whole.and_then(|whole| whole.endpoints.providers());
-        let asks = |provider| asked.is_some_and(|asked| asked.ask(provider));
+        let asks = |provider: &Provider| asked.is_some_and(|asked| asked.ask(*provider));
         Judge {
             service,
             is_drained: service.drained || whole.is_some_and(|whole| whole.drained),
-            asks_consul: asks(Provider::Consul),
-            asks_azure: asks(Provider::Azure),
+            asked: [Provider::Consul, Provider::Azure].into_iter().filter(asks).collect(),
             takes_plaintext: is_external || self.has_plaintext(service),
             in_front,
             revoked,

@@ -25,9 +25,8 @@ pub(crate) const TAG_VALUE: &str = r"^[^\x00-\x1F\x7F-\x9F]{0,256}$";
 /// Reads the GUID of a subscription, an application or a tenant, which is `what`, with its article.
 pub(crate) fn read_guid(value: Value<'_>, what: &str) -> Result<Arc<str>, Told> {
     let text = value.string()?;
-    let lengths = text.split('-').map(|part| {
-        part.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(part.len()).unwrap_or_default()
-    });
+    let is_hexadecimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let lengths = text.split('-').map(|part| if is_hexadecimal(part) { part.len() } else { 0 });
     if lengths.eq([8, 4, 4, 4, 12]) {
         return Ok(text.to_ascii_lowercase().into());
     }

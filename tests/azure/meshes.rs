@@ -4,7 +4,7 @@
 use ironmesh_tests::azure::{Fault, Kind};
 use ironmesh_tests::eventually;
 
-use crate::shop::{GOES, Shop};
+use crate::shop::Shop;
 
 const READ: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read";
 
@@ -68,15 +68,6 @@ async fn machines_are_called_by_their_keys_through_whatever_happens_to_azure() {
         let set = shop.azure.change(|world| world.scale_sets.remove("web"));
         shop.tells("IM05", "web").await;
         shop.azure.change(|world| world.scale_sets.insert("web".to_owned(), set.unwrap()));
-    })
-    .await;
-    shop.survives("a machine without an address, and then without an interface", async |shop| {
-        let whole = shop.azure.change(|world| world.machine(GOES).interfaces.clone());
-        shop.azure.change(|world| world.machine(GOES).interfaces[0].addresses = vec![None]);
-        shop.tells("IM0503", "has no address").await;
-        shop.azure.change(|world| world.machine(GOES).interfaces.clear());
-        shop.tells("IM0503", "no network interface").await;
-        shop.azure.change(|world| world.machine(GOES).interfaces = whole);
     })
     .await;
     shop.close().await;

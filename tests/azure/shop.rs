@@ -29,8 +29,8 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 /// The machines: what Azure calls them, and where others dial them.
 const MACHINES: [(&str, u8); 3] = [("0", 21), ("1", 22), (GOES, 23)];
 
-/// The machine that may go.
-pub(crate) const GOES: &str = "2";
+/// The machine that goes.
+const GOES: &str = "2";
 
 /// What the settings say of Azure, which is this one.
 pub(crate) fn settings(azure: &FakeAzure) -> String {

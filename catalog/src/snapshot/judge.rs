@@ -19,10 +19,8 @@ pub(super) struct Judge<'a> {
     pub(super) is_drained: bool,
     /// Whether endpoints that take no part are called in plaintext.
     pub(super) takes_plaintext: bool,
-    /// Whether policy asks Consul for its endpoints.
-    pub(super) asks_consul: bool,
-    /// Whether policy asks Azure for its endpoints.
-    pub(super) asks_azure: bool,
+    /// Those of Consul and Azure whom policy asks for its endpoints.
+    pub(super) asked: Vec<Provider>,
     /// The proxies that joined as the service; none of one outside of the mesh.
     pub(super) in_front: InFront,
     /// Those of them that were shut out.
@@ -91,8 +89,7 @@ impl Judge<'_> {
     pub(super) fn is_asked(&self, provider: Provider) -> bool {
         match provider {
             Provider::Static => true,
-            Provider::Consul => self.asks_consul,
-            Provider::Azure => self.asks_azure,
+            Provider::Consul | Provider::Azure => self.asked.contains(&provider),
             // One that is known by its proxy alone may have an application that nobody else reaches.
             Provider::Registered => false,
         }

@@ -120,7 +120,7 @@ impl EtcdTurn {
             self.watch = None;
         }
         // Where it cannot be watched, one looks again all the same.
-        pending().await
+        pending::<()>().await;
     }
 
     /// Gives the turn back: another one has it at once.

@@ -58,8 +58,11 @@ pub enum AzureCloud {
     },
 }
 
+/// Makes one that has a name.
+type Named = fn() -> AzureCloud;
+
 /// Those that have names, with the words for them.
-const NAMED: [(&str, fn() -> AzureCloud); 3] = [
+const NAMED: [(&str, Named); 3] = [
     ("public", || AzureCloud::Public),
     ("us_government", || AzureCloud::UsGovernment),
     ("china", || AzureCloud::China),
@@ -228,15 +231,14 @@ fn read_application(table: &mut Table<'_>) -> (Result<Arc<str>, Told>, Result<Ar
     let tenant = table.required("tenant", |value| {
         let text = value.string()?.to_ascii_lowercase();
         // (A GUID would be a domain, too.)
-        match Domain::new(&text) {
-            Ok(_) => Ok(text.into()),
-            Err(_) => {
-                let message = format!("`tenant` must be a GUID or a domain: `{text}`");
-                let finding = value.error(codes::INVALID_VALUE, message).label("not a tenant");
-                let help = "write it as in `00000000-1111-2222-3333-444444444444` or `contoso.onmicrosoft.com`";
-                Err(value.tell(finding.help(help)))
-            }
+        if Domain::new(&text).is_ok() {
+            return Ok(text.into());
         }
+        let message = format!("`tenant` must be a GUID or a domain: `{text}`");
+        let finding = value.error(codes::INVALID_VALUE, message).label("not a tenant");
+        let help =
+            "write it as in `00000000-1111-2222-3333-444444444444` or `contoso.onmicrosoft.com`";
+        Err(value.tell(finding.help(help)))
     });
     (tenant, table.required("client_id", |value| read_guid(value, "an application")))
 }

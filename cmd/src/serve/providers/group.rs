@@ -104,7 +104,9 @@ impl Group {
                             self.can_take = sightings.is_some();
                             // What is too much to be told, or of another version, each asks for itself.
                             self.set(!self.can_take);
-                            sightings.into_iter().for_each(|sightings| self.azure.take(sightings));
+                            if let Some(sightings) = sightings {
+                                self.azure.take(sightings);
+                            }
                         } else if self.can_take {
                             self.set(false);
                         }

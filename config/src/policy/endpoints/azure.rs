@@ -47,9 +47,12 @@ pub(super) fn read_machines(
     })
 }
 
+/// Tags with their values.
+type Tags = BTreeMap<Arc<str>, Arc<str>>;
+
 /// What both have in common.
 struct Rest {
-    tags: Result<Option<BTreeMap<Arc<str>, Arc<str>>>, Told>,
+    tags: Result<Option<Tags>, Told>,
     subscription: Result<Option<Arc<str>>, Told>,
     resource_group: Result<Option<Arc<str>>, Told>,
     port: Result<Option<u16>, Told>,
@@ -97,7 +100,7 @@ fn one_or_more(
 }
 
 /// Reads at least one tag. Azure compares their names without case.
-fn read_tags(value: Value<'_>) -> Result<BTreeMap<Arc<str>, Arc<str>>, Told> {
+fn read_tags(value: Value<'_>) -> Result<Tags, Told> {
     let mut tags = BTreeMap::new();
     let mut result = Ok(());
     for (spot, word) in value.table("tags")?.entries() {
