@@ -347,7 +347,7 @@ fn message(text: &str) -> Result<String, String> {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProxyCommand {
     /// Let an Envoy into the mesh that you run by hand: writes its key, certificate and bootstrap
-    Bootstrap(BootstrapArguments),
+    Bootstrap(Box<BootstrapArguments>),
     /// List the proxies that have joined
     List(ListArguments),
     /// Tell all that is known of one proxy

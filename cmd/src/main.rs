@@ -49,7 +49,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Explain(arguments) => Ok(explain::explain(&arguments, cli.output)?),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
-            runtime.block_on(proxy::bootstrap(arguments, cli.output))
+            runtime.block_on(proxy::bootstrap(*arguments, cli.output))
         }
         Command::Proxy(ProxyCommand::List(arguments)) => {
             runtime.block_on(proxy::list(&arguments, cli.output))

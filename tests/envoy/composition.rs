@@ -211,7 +211,7 @@ impl Market {
     }
 
     /// Puts a policy in force: what the mesh says, and what each of these routes says.
-    async fn say(&self, far: Option<Setting>, near: &[Setting], other: &str) {
+    fn say(&self, far: Option<Setting>, near: &[Setting], other: &str) {
         let mut policy = String::new();
         let mut rule = |text: &str| policy.push_str(text);
         if let Some(far) = far {
@@ -254,7 +254,7 @@ impl Market {
         Ok(Outcome {
             status: response.status.as_u16(),
             path: seen.as_ref().and_then(|seen| text(&seen["path"])),
-            said: seen.as_ref().and_then(|seen| text(&seen["headers"]["x-said"])),
+            said: seen.as_ref().and_then(|seen| text(seen.pointer("/headers/x-said")?)),
             told: response.header("x-told").map(str::to_owned),
             app,
             tries: counts() - tries,
@@ -284,7 +284,7 @@ impl Market {
 async fn every_pair_of_settings_comes_to_what_the_reference_says() {
     let Some(market) = Market::open().await else { return };
     for far in ALL {
-        market.say(Some(far), &ALL, "").await;
+        market.say(Some(far), &ALL, "");
         market.comes_to("/none", &model(None, Some(far)), &format!("{far:?} of the mesh")).await;
         for near in ALL {
             let expected = model(Some(near), Some(far));
@@ -301,7 +301,7 @@ async fn every_setting_holds_for_a_canary_as_well() {
     let Some(market) = Market::open().await else { return };
     let split = "[[traffic_split]]\nname = \"canary\"\nservice = \"store\"\n\
                  backends = [{ service = \"next\", weight = 1 }]\n";
-    market.say(None, &ALL, split).await;
+    market.say(None, &ALL, split);
     for near in ALL {
         let mut expected = model(Some(near), None);
         expected.app = expected.app.map(|_| "next".to_owned());

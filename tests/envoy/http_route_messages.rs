@@ -94,7 +94,7 @@ impl Stall {
         String::from_utf8(self.mesh.run(&arguments).await.stdout).unwrap()
     }
 
-    async fn write(&self, routes: &str) {
+    fn write(&self, routes: &str) {
         self.mesh.write_policy("routes.toml", routes);
     }
 
@@ -143,7 +143,7 @@ async fn headers_are_set_added_and_taken_off_as_they_are_written() {
     // Answers of the sidecars themselves are answers.
     let by_host = stall.get_by_host("/old").await;
     assert_eq!((by_host.status.as_u16(), by_host.header("x-served")), (200, Some("%HOSTNAME%")));
-    stall.write("").await;
+    stall.write("");
     eventually("the server to refuse what is not changed", async || {
         expect(&stall.get("/old", &sent).await, 403)
     })
@@ -177,7 +177,7 @@ async fn the_server_judges_the_path_and_the_host_that_arrive() {
         assert!(verdict.starts_with(expected), "{path}: {verdict}");
     }
     // What is allowed is refused where something else arrives.
-    stall.write(&route("rewrite = { path_prefix = { from = \"/new\", to = \"/\" } }")).await;
+    stall.write(&route("rewrite = { path_prefix = { from = \"/new\", to = \"/\" } }"));
     eventually("another path to arrive", async || expect(&stall.get("/new/1", &[]).await, 403))
         .await;
     let gold = [("x-tier", "gold")];
@@ -199,7 +199,7 @@ async fn the_server_judges_the_path_and_the_host_that_arrive() {
     }
     expect(&stall.get("/x/a/v1", &[]).await, 403).unwrap();
     // A host.
-    stall.write(&route("rewrite = { host = \"books.example:80\" }")).await;
+    stall.write(&route("rewrite = { host = \"books.example:80\" }"));
     eventually("another host to arrive", async || expect(&stall.get("/old", &[]).await, 200)).await;
     for answer in [stall.get("/old", &[]).await, stall.get_by_host("/old").await] {
         assert_eq!(answer.json()["headers"]["host"], "books.example:80");
@@ -243,7 +243,7 @@ async fn who_is_redirected_comes_to_nobody() {
             "http://b.example:81/s%20/a?q=1",
         ),
     ] {
-        stall.write(&redirect(to)).await;
+        stall.write(&redirect(to));
         eventually(to, async || {
             let answer = stall.get("/new/search/a?q=1", &[("host", "store:14001")]).await;
             let told = (answer.status.as_u16(), answer.header("location").map(str::to_owned));
@@ -300,7 +300,7 @@ async fn a_copy_goes_to_whom_the_caller_may_call_and_to_nobody_else() {
     .await;
     drop(held);
     // Some of them: neither all nor none.
-    stall.write(&mirror("50.0")).await;
+    stall.write(&mirror("50.0"));
     eventually("some copies", async || {
         let is_there = clusters().await.contains("\"numerator\":500000");
         if is_there { Ok(()) } else { Err("not yet") }
@@ -314,7 +314,7 @@ async fn a_copy_goes_to_whom_the_caller_may_call_and_to_nobody_else() {
         stall.buyer.sum(r"^cluster\.default/shadow\|14001\.upstream_rq_total$").await - before;
     assert!((5..=95).contains(&copies), "{copies} of 100");
     // Who may call it no more sends it none: the copies end with the cluster, and nothing dangles.
-    stall.write(&mirror("100")).await;
+    stall.write(&mirror("100"));
     stall.mesh.remove_policy("targets.toml");
     eventually("no more copies", async || {
         let dump = clusters().await;

@@ -185,7 +185,7 @@ impl Written {
             certificate_expires_at: Timestamp::MAX,
             claimed_at: None,
             labels: self.labels,
-            locality: self.locality.map_or(Locality::default(), |place| place.parse().unwrap()),
+            locality: self.locality.map_or_else(Locality::default, |place| place.parse().unwrap()),
             participation,
             services: self.services,
             revoked: None,

@@ -130,7 +130,7 @@ impl World {
                 let mut value = example("compute-VirtualMachineScaleSetVM_List_MaximumSet.trimmed");
                 let id = self.id_of(machine);
                 let properties = value.get_mut("properties").unwrap();
-                self.fill(properties, machine);
+                Self::fill(properties, machine);
                 set_key(&mut value, "instanceId", json!(machine.name));
                 set_key(&mut value, "name", json!(format!("{set}_{}", machine.name)));
                 describe(&mut value, machine, &id);
@@ -242,7 +242,7 @@ impl World {
         }
     }
 
-    fn fill(&self, properties: &mut Value, machine: &Machine) {
+    fn fill(properties: &mut Value, machine: &Machine) {
         set_key(properties, "vmId", json!(machine.vm_id));
         set_key(properties, "provisioningState", json!(machine.provisioning));
         // What the example says besides stays: codes that nobody knows.
