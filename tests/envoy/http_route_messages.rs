@@ -186,11 +186,9 @@ async fn the_server_judges_the_path_and_the_host_that_arrive() {
     }
     assert!(stall.explain("/new/1").await.starts_with("denied: "));
     // By an expression, once and at the beginning.
-    stall
-        .write(&route(
-            "rewrite = { path_regex = \"/(a|b)/v([0-9]+)\", substitution = '/new/\\2/\\1\\\\' }",
-        ))
-        .await;
+    stall.write(&route(
+        "rewrite = { path_regex = \"/(a|b)/v([0-9]+)\", substitution = '/new/\\2/\\1\\\\' }",
+    ));
     eventually("the expression", async || expect(&stall.get("/a/v12/a/v12", &[]).await, 200)).await;
     // (A backslash is a slash once it is normalized.)
     for (path, arrives) in [("/a/v12/a/v12?q", "/new/12/a/a/v12?q"), ("/b/v1", "/new/1/b/")] {
@@ -377,7 +375,7 @@ async fn who_calls_says_his_time_and_retries_only_where_he_may() {
     let short = [("x-envoy-upstream-rq-timeout-ms", "50"), ("x-answer", "never")];
     assert_eq!(tries("/new/search", &short).await, (1, 504));
     // Nothing on the way holds him to that elsewhere.
-    stall.write(&(route("timeout = \"200ms\"\nretries = { num_retries = 0 }") + &may)).await;
+    stall.write(&(route("timeout = \"200ms\"\nretries = { num_retries = 0 }") + &may));
     // (A request that no sidecar ends in time would be waited for much longer.)
     eventually("the store's own time", async || {
         let dump = stall.buyer.config_dump().await.to_string();
@@ -408,12 +406,9 @@ async fn who_calls_says_his_time_and_retries_only_where_he_may() {
         stall.store.requests() - before
     };
     assert_eq!(ask().await, 4);
-    stall
-        .write(
-            &(route("retries = { num_retries = 0 }")
-                + &of_search("allow_override_headers = false")),
-        )
-        .await;
+    stall.write(
+        &(route("retries = { num_retries = 0 }") + &of_search("allow_override_headers = false")),
+    );
     eventually("what he says to be nothing", async || match ask().await {
         1 => Ok(()),
         other => Err(other),
