@@ -15,7 +15,7 @@ pub use crossing::{Crossing, cross};
 
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::policy::{
-    CallSettings, Fault, HeaderChanges, HttpMatch, HttpRoute, HttpRouteGroup, Mirror, Reach,
+    CallSettings, Fault, HeaderChanges, HttpMatch, HttpRoute, HttpRouteGroup, Level, Mirror, Reach,
     Redirect, Retries, Retry, Rewrite, SplitMatch,
 };
 use crate::specification::MeshSpecification;
@@ -79,11 +79,11 @@ impl HttpRoutes {
         for route in routes {
             let kept = Arc::clone(route);
             match &route.reach {
-                Reach::Mesh => all.of_mesh.push(kept),
-                Reach::Namespace => {
-                    all.of_namespaces.entry(route.namespace.clone()).or_default().push(kept);
+                Reach::All(Level::Mesh) => all.of_mesh.push(kept),
+                Reach::All(Level::Namespace(namespace)) => {
+                    all.of_namespaces.entry(namespace.clone()).or_default().push(kept);
                 }
-                Reach::Service(service) => {
+                Reach::All(Level::Service(service)) => {
                     all.of_services.entry(service.clone()).or_default().push(kept);
                 }
                 Reach::Requests(service, named) => {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Change;
-use crate::policy::{HttpRoute, IngressBackend, Reach, Retry, SplitMatch};
+use crate::policy::{HttpRoute, IngressBackend, Level, Reach, Retry, SplitMatch};
 use crate::specification::MeshSpecification;
 use crate::way::Cited;
 
@@ -66,11 +66,13 @@ fn of_ingress(policy: &IngressBackend) -> Vec<String> {
 }
 
 fn of_route(route: &HttpRoute) -> Vec<String> {
-    let HttpRoute { namespace, reach, sources, settings, .. } = route;
+    let HttpRoute { reach, sources, settings, .. } = route;
     let mut details = vec![match reach {
-        Reach::Mesh => "calls of all services of the mesh".to_owned(),
-        Reach::Namespace => format!("calls of all services of namespace {namespace}"),
-        Reach::Service(service) => format!("calls of {service}"),
+        Reach::All(Level::Mesh) => "calls of all services of the mesh".to_owned(),
+        Reach::All(Level::Namespace(namespace)) => {
+            format!("calls of all services of namespace {namespace}")
+        }
+        Reach::All(Level::Service(service)) => format!("calls of {service}"),
         Reach::Requests(service, matches) => {
             let matches: Vec<_> = matches.iter().map(named).collect();
             format!("calls of {service} that are {}", matches.join(" or "))

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Fault, HeaderChanges, Mirror, Redirect, Rewrite, SplitMatch};
+use super::{Fault, HeaderChanges, Level, Mirror, Redirect, Rewrite, SplitMatch};
 use crate::finding::Spot;
 use crate::name::{Name, ServiceAccount, ServiceName};
 
@@ -43,12 +43,8 @@ impl PartialEq for HttpRoute {
 /// Which calls an object is about. The nearer to one request decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// Those of all services.
-    Mesh,
-    /// Those of the services of its own namespace.
-    Namespace,
-    /// Those of one service, by the name that callers say.
-    Service(ServiceName),
+    /// All those of services, by the names that callers say.
+    All(Level),
     /// The requests to one service that any of these matches.
     Requests(ServiceName, Vec<SplitMatch>),
 }
@@ -57,8 +53,8 @@ impl Reach {
     /// The one service that it is about, if it is about one.
     pub fn service(&self) -> Option<&ServiceName> {
         match self {
-            Self::Mesh | Self::Namespace => None,
-            Self::Service(service) | Self::Requests(service, _) => Some(service),
+            Self::All(Level::Mesh | Level::Namespace(_)) => None,
+            Self::All(Level::Service(service)) | Self::Requests(service, _) => Some(service),
         }
     }
 }

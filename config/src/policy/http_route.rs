@@ -9,10 +9,9 @@ mod rewrite;
 
 use std::time::Duration;
 
-use ironmesh_catalog::{
-    CallSettings, HttpRoute, Name, Reach, ServiceAccount, ServiceName, SplitMatch, Spot,
-};
+use ironmesh_catalog::{CallSettings, HttpRoute, Level, Name, Reach, ServiceAccount, SplitMatch};
 
+use super::level;
 use super::part::{Id, Part, Reference, Wanted};
 use super::traffic_split::read_match;
 use super::traffic_target::without_repeats;
@@ -34,27 +33,22 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let id = Id::read(&mut table, part);
     let home = id.as_ref().ok().map(|id| &id.namespace);
     let mut references = Vec::new();
-    let service = table.optional("service", |value| Ok((value.name()?, value.spot())));
+    let level = level::read(&mut table);
     let matches = table.optional("matches", |value| {
         let meaning = "leave `matches` out for all requests";
         let what = "a match of an HTTP route";
         value.at_least_one(meaning, |item| read_match(item, what, home, &mut references))
     });
     let matches = matches.and_then(|matches| of_a_service(&mut table, matches));
-    let scope = read_scope(&mut table);
     let sources = table.optional("sources", |value| {
         let meaning = "leave `sources` out for the calls of all accounts";
         value.at_least_one(meaning, |item| read_account(item, home, &mut references))
     });
     let settings = read_settings(&mut table, home, &mut references);
     if let Ok(id) = id {
-        let named = service.iter().flatten();
         part.references.extend(references);
-        part.references.extend(named.map(|(name, spot)| Reference {
-            wanted: Wanted::Service(ServiceName::new(id.namespace.clone(), name.clone())),
-            spot: spot.clone(),
-        }));
-        let reach = reach(&id.namespace, service, matches, scope);
+        let level = level.level(&id, part);
+        let reach = level.and_then(|level| Ok(reach(level, matches?)));
         let route = route(&id, reach, sources, settings);
         part.http_routes.push(&id, route);
     }
@@ -77,19 +71,11 @@ fn route(
     })
 }
 
-fn reach(
-    home: &Name,
-    service: Result<Option<(Name, Spot)>, Told>,
-    matches: Result<Option<Vec<SplitMatch>>, Told>,
-    scope: Result<Option<Reach>, Told>,
-) -> Result<Reach, Told> {
-    let service = service?.map(|(name, _)| ServiceName::new(home.clone(), name));
-    let (matches, scope) = (matches?, scope?);
-    Ok(match (service, matches) {
-        (Some(service), Some(matches)) => Reach::Requests(service, matches),
-        (Some(service), None) => Reach::Service(service),
-        (None, _) => scope.unwrap_or(Reach::Namespace),
-    })
+fn reach(level: Level, matches: Option<Vec<SplitMatch>>) -> Reach {
+    match (level, matches) {
+        (Level::Service(service), Some(matches)) => Reach::Requests(service, matches),
+        (level, _) => Reach::All(level),
+    }
 }
 
 /// Matches tell requests to one service apart.
@@ -105,20 +91,6 @@ fn of_a_service(
         }
         _ => Ok(matches),
     }
-}
-
-fn read_scope(table: &mut Table<'_>) -> Result<Option<Reach>, Told> {
-    let service = table.get("service");
-    table.optional("scope", |value| {
-        let is_mesh = value.word("scope", &[("namespace", false), ("mesh", true)])?;
-        let Some(service) = service else {
-            return Ok(if is_mesh { Reach::Mesh } else { Reach::Namespace });
-        };
-        let message = "an HTTP route has `service` or `scope`, not both";
-        let finding = value.error(codes::INVALID_VALUE, message).label("one too many");
-        let finding = finding.related(service.spot(), "it is about this service alone");
-        Err(value.tell(finding.help("take one of them out")))
-    })
 }
 
 /// Reads an account. Its namespace is `home` unless it says another; `home` is `None` if it could not be

@@ -7,7 +7,9 @@ mod routes;
 
 use std::collections::BTreeMap;
 
-use ironmesh_catalog::{Finding, HttpRoute, Reach, Retry, ServiceAccount, ServiceName, Spot};
+use ironmesh_catalog::{
+    Finding, HttpRoute, Level, Reach, Retry, ServiceAccount, ServiceName, Spot,
+};
 
 use super::draft::Draft;
 use crate::codes;
@@ -55,26 +57,16 @@ impl<'a> Said<'a> {
 /// Two routes at the same distance. (Of routes of some requests, which may share requests, the first by name
 /// decides.)
 fn said_twice(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
-    let mut said: BTreeMap<(u8, String, &str), Said<'_>> = BTreeMap::new();
+    let mut said: BTreeMap<(&Level, &str), Said<'_>> = BTreeMap::new();
     for route in draft.http_routes.iter() {
-        let (distance, of) = match &route.reach {
-            Reach::Requests(..) => continue,
-            Reach::Service(service) => (0, service.to_string()),
-            Reach::Namespace => (1, route.namespace.to_string()),
-            Reach::Mesh => (2, String::new()),
-        };
-        let of_what = match &route.reach {
-            Reach::Mesh => "the mesh".to_owned(),
-            Reach::Namespace => format!("namespace `{of}`"),
-            Reach::Service(_) | Reach::Requests(..) => format!("service `{of}`"),
-        };
+        let Reach::All(level) = &route.reach else { continue };
         let first = |(key, _): (&'static str, String)| {
-            let before = said.entry((distance, of.clone(), key)).or_default().say(route)?;
+            let before = said.entry((level, key)).or_default().say(route)?;
             Some((key, before))
         };
         let twice: Vec<_> = route.settings.in_words().into_iter().filter_map(first).collect();
         for (key, before) in twice {
-            let message = format!("two HTTP routes say `{key}` of the same calls of {of_what}");
+            let message = format!("two HTTP routes say `{key}` of the same calls of {level}");
             findings.push(told(&message, &route.spot, &before.spot));
         }
     }

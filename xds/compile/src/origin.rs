@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Cited, Egress, Grant, HttpRoute, IngressBackend, LogSink, Name, Proxy, Reach, RouteRule, Said,
-    Service, ServiceAccount, ServiceName, ServicePort, Snapshot, Spot, Telemetry, TrafficSplit,
-    TrafficTarget, UpstreamSettings,
+    Cited, Egress, Grant, HttpRoute, IngressBackend, Level, LogSink, Name, Proxy, Reach, RouteRule,
+    Said, Service, ServiceAccount, ServiceName, ServicePort, Snapshot, Spot, Telemetry,
+    TrafficSplit, TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
 
@@ -243,9 +243,9 @@ impl Trace<'_> {
     fn treated(&mut self, service: &Service) {
         let snapshot = self.snapshot;
         let is_about = |route: &&Arc<HttpRoute>| match &route.reach {
-            Reach::Mesh => true,
-            Reach::Namespace => route.namespace == service.name.namespace,
-            Reach::Service(name) | Reach::Requests(name, _) => *name == service.name,
+            Reach::All(Level::Mesh) => true,
+            Reach::All(Level::Namespace(namespace)) => *namespace == service.name.namespace,
+            Reach::All(Level::Service(name)) | Reach::Requests(name, _) => *name == service.name,
         };
         for route in snapshot.specification.http_routes.values().filter(is_about) {
             self.http_route(route);

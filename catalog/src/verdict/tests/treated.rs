@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::policy::{
-    CallSettings, HeaderChanges, HttpRoute, Mirror, PathChange, Percent, Reach, Redirect, Rewrite,
+    CallSettings, HeaderChanges, HttpRoute, Level, Mirror, PathChange, Percent, Reach, Redirect,
+    Rewrite,
 };
 
 /// The mesh with an HTTP route of `v1` that says this.
@@ -11,7 +12,7 @@ fn mesh_with(settings: CallSettings) -> MeshSpecification {
     let route = HttpRoute {
         namespace: name("shop"),
         name: name("r"),
-        reach: Reach::Service("shop/v1".parse().unwrap()),
+        reach: Reach::All(Level::Service("shop/v1".parse().unwrap())),
         sources: None,
         settings,
         spot: spot(),

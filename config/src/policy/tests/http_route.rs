@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
-use ironmesh_catalog::{HttpRoute, Reach, Retries};
+use ironmesh_catalog::{HttpRoute, Level, Reach, Retries};
 
 use super::*;
 
@@ -36,7 +36,9 @@ fn a_route_is_about_as_much_as_it_says() {
     let specification = specification(&with_services(&text.concat()));
     let reach: Vec<_> = specification.http_routes.values().map(|one| one.reach.clone()).collect();
     let service = "a".parse().unwrap();
-    assert_eq!(reach[..3], [Reach::Mesh, Reach::Namespace, Reach::Service(service)]);
+    let here = Level::Namespace("default".parse().unwrap());
+    let levels = [Level::Mesh, here, Level::Service(service)];
+    assert_eq!(reach[..3], levels.map(Reach::All));
     let Reach::Requests(_, matches) = &reach[3] else { panic!("{reach:?}") };
     assert_eq!(matches.len(), 1);
     // Each setting by itself is the nearest's, and 0 is a word too.
@@ -113,7 +115,7 @@ fn what_is_wrong_with_settings_is_told() {
         ("scope = \"world\"\ntimeout = \"1s\"", "error[IM0105]: there is no scope `world`"),
         (
             "service = \"a\"\nscope = \"mesh\"\ntimeout = \"1s\"",
-            "error[IM0105]: an HTTP route has `service` or `scope`, not both",
+            "error[IM0105]: `scope` is said of an object that is about one service",
         ),
         ("service = \"z\"\ntimeout = \"1s\"", "error[IM0201]: there is no service `z`"),
         ("sources = [{ name = \"z\" }]\ntimeout = \"1s\"", "error[IM0201]: no service runs as `z`"),

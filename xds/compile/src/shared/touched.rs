@@ -33,7 +33,7 @@ pub(super) struct Differences {
     /// The services whose splits differ.
     split: BTreeSet<ServiceName>,
     /// What HTTP routes are about that differ, and retries.
-    treated: BTreeSet<Reached>,
+    treated: BTreeSet<Level>,
     /// The services that somebody else may call from outside of the mesh, or in another way.
     let_in: BTreeSet<ServiceName>,
     /// The services whose sidecars tell something else.
@@ -41,14 +41,6 @@ pub(super) struct Differences {
     egresses: BTreeSet<Key>,
     /// The namespaces whose calls to the outside pass, or passed, for another reason than before.
     passing: BTreeSet<Name>,
-}
-
-/// What an object is about that says how calls are treated.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Reached {
-    Service(ServiceName),
-    Namespace(Name),
-    Mesh,
 }
 
 /// What may be compiled to something else.
@@ -165,11 +157,11 @@ impl Differences {
             }
             _ => None,
         });
-        let of_all = self.treated.contains(&Reached::Mesh);
+        let of_all = self.treated.contains(&Level::Mesh);
         let is_treated = move |service: &&ServiceName| {
             of_all
-                || self.treated.contains(&Reached::Namespace(service.namespace.clone()))
-                || self.treated.contains(&Reached::Service((*service).clone()))
+                || self.treated.contains(&Level::Namespace(service.namespace.clone()))
+                || self.treated.contains(&Level::Service((*service).clone()))
         };
         let is_any = !self.treated.is_empty();
         let treated = services.keys().take_while(move |_| is_any).filter(is_treated);
@@ -280,17 +272,16 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
 }
 
 /// What the objects are about that say otherwise how calls are treated.
-fn treated(before: &MeshSpecification, after: &MeshSpecification) -> BTreeSet<Reached> {
+fn treated(before: &MeshSpecification, after: &MeshSpecification) -> BTreeSet<Level> {
     let routes = before.http_routes.diff(&after.http_routes);
     let routes = routes.flat_map(|item| sides(&item)).flatten().map(|route| match &route.reach {
-        Reach::Service(service) | Reach::Requests(service, _) => Reached::Service(service.clone()),
-        Reach::Namespace => Reached::Namespace(route.namespace.clone()),
-        Reach::Mesh => Reached::Mesh,
+        Reach::Requests(service, _) => Level::Service(service.clone()),
+        Reach::All(level) => level.clone(),
     });
     let retries = before.retries.diff(&after.retries);
     let retries = retries.flat_map(|item| sides(&item)).flatten();
     let retried = retries.flat_map(|retry| &retry.destinations);
-    routes.chain(retried.map(|one| Reached::Service(one.service.clone()))).collect()
+    routes.chain(retried.map(|one| Level::Service(one.service.clone()))).collect()
 }
 
 /// The services that upstream traffic settings are about which say something else.

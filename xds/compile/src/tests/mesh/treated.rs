@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CallSettings, HttpRoute, MeshSpecification, Mirror, Name, Percent, Reach, Retries, Retry,
-    RetryDestination, SplitMatch,
+    CallSettings, HttpRoute, Level, MeshSpecification, Mirror, Name, Percent, Reach, Retries,
+    Retry, RetryDestination, SplitMatch,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -91,11 +91,14 @@ impl Shape {
         seconds: u64,
     ) -> HttpRoute {
         let (namespace, reach): (Name, _) = match reach {
-            ReachShape::Mesh => (name("n", 0), Reach::Mesh),
-            ReachShape::Namespace(namespace) => (name("n", *namespace), Reach::Namespace),
+            ReachShape::Mesh => (name("n", 0), Reach::All(Level::Mesh)),
+            ReachShape::Namespace(namespace) => {
+                let namespace = name("n", *namespace);
+                (namespace.clone(), Reach::All(Level::Namespace(namespace)))
+            }
             ReachShape::Service(service) => {
                 let service = self.service_name(*service);
-                (service.namespace.clone(), Reach::Service(service))
+                (service.namespace.clone(), Reach::All(Level::Service(service)))
             }
             ReachShape::Requests(service, matches) => {
                 let service = self.service_name(*service);
