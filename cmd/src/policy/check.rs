@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use ironmesh_admin::FindingView;
-use ironmesh_catalog::Finding;
+use ironmesh_catalog::{Finding, MeshSpecification};
 use ironmesh_config::{Loaded, Settings, load_folder, render};
 use serde_json::json;
 
@@ -29,15 +29,7 @@ pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow:
     tell(&loaded, output)?;
     if output == Output::Text {
         if let Some(specification) = &loaded.specification {
-            outln!(
-                "revision {}: {}, {}, {}, {}, {}",
-                loaded.revision,
-                counted(specification.services.len(), "service"),
-                counted(specification.traffic_targets.len(), "traffic target"),
-                counted(specification.http_route_groups.len(), "route group"),
-                counted(specification.tcp_routes.len(), "TCP route"),
-                counted(specification.traffic_splits.len(), "traffic split"),
-            )?;
+            outln!("revision {}: {}", loaded.revision, contents(specification).join(", "))?;
         }
         if let Some(checked) = &checked {
             tell_of_envoy(checked)?;
@@ -45,6 +37,45 @@ pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow:
         outln!("{}", summary(&loaded))?;
     }
     refused(&loaded, &format!("`{}`", arguments.path.display()))
+}
+
+/// How many objects there are of each kind: of what every mesh has always, of the rest where there is any.
+fn contents(specification: &MeshSpecification) -> Vec<String> {
+    let MeshSpecification {
+        revision: _,
+        namespaces,
+        services,
+        traffic_targets,
+        http_route_groups,
+        tcp_routes,
+        identity_bindings,
+        traffic_splits,
+        http_routes,
+        retries,
+        upstream_traffic_settings,
+        ingress_backends,
+        telemetries,
+        egresses,
+    } = specification;
+    let always = [
+        counted(services.len(), "service"),
+        counted(traffic_targets.len(), "traffic target"),
+        counted(http_route_groups.len(), "route group"),
+        counted(tcp_routes.len(), "TCP route"),
+        counted(traffic_splits.len(), "traffic split"),
+    ];
+    let others = [
+        (namespaces.len(), "namespace"),
+        (identity_bindings.len(), "identity binding"),
+        (http_routes.len(), "HTTP route"),
+        (retries.len(), "retry object"),
+        (upstream_traffic_settings.len(), "upstream traffic setting"),
+        (egresses.len(), "egress object"),
+        (ingress_backends.len(), "ingress backend"),
+        (telemetries.len(), "telemetry object"),
+    ];
+    let others = others.into_iter().filter(|(count, _)| *count > 0);
+    always.into_iter().chain(others.map(|(count, what)| counted(count, what))).collect()
 }
 
 /// Prints what is wrong with a policy.
