@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -267,7 +268,7 @@ fn local_http_words(limit: &LocalHttpLimit) -> String {
 
 fn global_http_words(limit: &GlobalHttpLimit) -> String {
     let descriptors = descriptors_words(&limit.descriptors);
-    let asked = asked(&limit.service, &limit.domain, limit.fail_open);
+    let asked = asked(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
     format!("{asked}, of {descriptors}, else {}", limit.status)
 }
 
@@ -277,14 +278,14 @@ fn global_tcp_words(limit: &GlobalTcpLimit) -> String {
         format!("({})", entries.collect::<Vec<_>>().join(" "))
     };
     let descriptors: Vec<_> = limit.descriptors.iter().map(one).collect();
-    let asked = asked(&limit.service, &limit.domain, limit.fail_open);
+    let asked = asked(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
     format!("{asked}, of {}", descriptors.join(", "))
 }
 
 /// Who is asked.
-fn asked(service: &RateLimitService, domain: &str, fail_open: bool) -> String {
+fn asked(service: &RateLimitService, domain: &str, timeout: Duration, fail_open: bool) -> String {
     let without = if fail_open { "passes" } else { "is refused" };
-    format!("what {service} says of `{domain}` (without an answer it {without})")
+    format!("what {service} says of `{domain}` (without an answer within {timeout:?} it {without})")
 }
 
 fn descriptors_words(all: &[Descriptor]) -> String {

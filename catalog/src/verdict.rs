@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::endpoint::{Health, MeshEndpoint, Transport};
 use crate::http_routes::{HttpRoutes, Treatment};
 use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
+use crate::policy::Percent;
 use crate::routing::{Branch, Condition, Routing};
 use crate::service::{EndpointSource, External, Port, Service};
 use crate::snapshot::Snapshot;
@@ -301,7 +302,9 @@ pub fn verdict(
     let compared = [at_caller, at_server].into_iter().flatten().find(has_compared);
     verdict.compared_host = compared.map(|arrival| ComparedHost {
         host: arrival.host.clone(),
+        // A redirect is for calls of declared upstreams as well.
         at_upstream: at_upstream
+            .filter(|_| !matches!(verdict.answer, Answer::Redirected(_)))
             .map(|_| AtUpstream { answer: verdict.answered(allowed_at_upstream), host })
             .filter(|at_upstream| at_upstream.answer != verdict.answer),
     });
@@ -337,9 +340,18 @@ impl Verdict {
 
 /// Where all requests are to be made that are treated so, if elsewhere.
 fn redirected(treatments: &[Treatment<'_>]) -> Option<String> {
+    // What fails on purpose fails before it is redirected.
+    if treatments.iter().any(aborts_all) {
+        return None;
+    }
     let all: Option<Vec<_>> = treatments.iter().map(Treatment::redirect).collect();
     let all: Vec<_> = all?.into_iter().map(ToString::to_string).collect();
     (!all.is_empty()).then(|| all.join(", or "))
+}
+
+fn aborts_all(treatment: &Treatment<'_>) -> bool {
+    let abort = treatment.fault().and_then(|fault| fault.abort.as_ref());
+    abort.is_some_and(|abort| abort.percent == Percent::ALL)
 }
 
 /// A request on its way.

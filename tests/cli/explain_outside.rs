@@ -164,6 +164,11 @@ fn what_is_no_such_question_is_said_with_what_to_ask() {
             ],
             "one address",
         ),
+        (
+            &["--from-outside", "10.1.2.3:443", "--to", "store", "--port", "80"],
+            "neither an address",
+        ),
+        (&["--from-outside", "10.1.0.0/16", "--to", "store", "--port", "80"], "neither an address"),
         (&["--from-outside", "10.1.2.3", "--to", "stores"], "did you mean `default/store`?"),
         (
             &["--from", "till", "--to-host", "api.example.com:80", "--header", "host=b"],

@@ -124,15 +124,19 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
 
 /// What upstream traffic settings say otherwise of a service.
 fn said(old: &[Said], new: &[Said]) -> Vec<String> {
-    let find = |said: &[Said], key: &str| said.iter().find(|one| one.key == key).cloned();
     let keys: BTreeSet<_> = old.iter().chain(new).map(|one| &one.key).collect();
     let change = |key: &String| {
-        let (old, new) = (find(old, key), find(new, key));
-        let value = |said: &Option<Said>| {
-            said.as_ref().map_or_else(|| "nothing said".to_owned(), |said| said.value.clone())
+        // Of some settings several things are said, as of places.
+        let of_key = |said: &[Said]| -> Vec<Said> {
+            said.iter().filter(|one| one.key == *key).cloned().collect()
+        };
+        let (old, new) = (of_key(old), of_key(new));
+        let value = |said: &[Said]| match said {
+            [] => "nothing said".to_owned(),
+            said => said.iter().map(|one| &*one.value).collect::<Vec<_>>().join("; "),
         };
         let (before, after) = (value(&old), value(&new));
-        let by = new.or(old)?.by;
+        let by = &new.first().or(old.first())?.by;
         (before != after).then(|| format!("{key}: {before} → {after}, by {by}"))
     };
     keys.into_iter().filter_map(change).collect()
@@ -188,4 +192,35 @@ fn listed(one: &StaticEndpoint) -> String {
     let words = format!("endpoint {}{port}, weight {}", one.address, one.weight);
     let words = if one.labels.is_empty() { words } else { format!("{words}, {}", one.labels) };
     if one.locality.is_empty() { words } else { format!("{words}, in {}", one.locality) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Spot;
+    use crate::way::Cited;
+
+    #[test]
+    fn of_a_setting_that_says_several_things_any_that_differs_is_told() {
+        let by = Cited {
+            object: "upstream traffic setting `shop/near`".to_owned(),
+            spot: Spot::new(&"p.toml".into(), "x", 0..1),
+        };
+        let of = |values: &[&str]| -> Vec<Said> {
+            let said = |value: &&str| Said {
+                key: "locality.failover".to_owned(),
+                value: (*value).to_owned(),
+                by: by.clone(),
+            };
+            values.iter().map(said).collect()
+        };
+        let (one, two) = (of(&["from eu to us"]), of(&["from eu to us", "from us to eu"]));
+        assert_eq!(
+            said(&one, &two),
+            [format!("locality.failover: from eu to us → from eu to us; from us to eu, by {by}")]
+        );
+        assert_eq!(said(&two, &of(&["from eu to us", "from us to ap"])).len(), 1);
+        assert!(said(&two, &two).is_empty());
+        assert!(said(&two, &[])[0].contains("nothing said"));
+    }
 }

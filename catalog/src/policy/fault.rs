@@ -45,6 +45,11 @@ pub enum AbortWith {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Percent(pub u32);
 
+impl Percent {
+    /// All of them.
+    pub const ALL: Self = Self(1_000_000);
+}
+
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, rest) = (self.0 / 10_000, self.0 % 10_000);

@@ -9,7 +9,7 @@ use ironmesh_admin::{Client, ClientError};
 use ironmesh_catalog::verdict::{
     Answer, InwardQuestion, OutwardQuestion, QuestionError, Sight, inward, outward, verdict,
 };
-use ironmesh_catalog::{Question, Records, Request, Snapshot};
+use ironmesh_catalog::{Hostname, Question, Records, Request, Snapshot};
 use ironmesh_config::closest;
 use serde::Serialize;
 
@@ -141,6 +141,14 @@ fn question(arguments: PolicyExplainArguments) -> Result<Asked, Usage> {
         (None, Some(service), None) => {
             let (addresses, names): (Vec<_>, Vec<_>) =
                 from_outside.into_iter().partition(|one| one.parse::<IpAddr>().is_ok());
+            let is_name =
+                |name: &String| name.starts_with("spiffe://") || Hostname::new(name).is_ok();
+            if let Some(neither) = names.iter().find(|name| !is_name(name)) {
+                let message = format!(
+                    "`{neither}` is neither an address (10.1.2.3) nor a name of a certificate: a SPIFFE ID, or a name of DNS"
+                );
+                return Err(Usage(message));
+            }
             let mut addresses = addresses.iter().filter_map(|one| one.parse().ok());
             let address = addresses.next();
             if let Some(other) = addresses.next() {

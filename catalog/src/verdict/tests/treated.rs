@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::policy::{
-    CallSettings, HeaderChanges, HttpRoute, Level, Mirror, PathChange, Percent, Reach, Redirect,
-    Rewrite,
+    Abort, AbortWith, CallSettings, Fault, HeaderChanges, HttpRoute, Level, Mirror, PathChange,
+    Percent, Reach, Redirect, Rewrite,
 };
 
 /// The mesh with an HTTP route of `v1` that says this.
@@ -103,6 +103,15 @@ fn what_is_redirected_is_answered_before_anybody_judges() {
         assert_eq!(verdict.answer, Answer::Redirected(to));
         assert!(verdict.destinations.is_empty() && verdict.branches.is_empty());
     }
+    // What fails on purpose is not redirected, and is told as a fault is.
+    let abort = Abort { with: AbortWith::Status(503), percent: Percent::ALL };
+    let fault = Some(Fault { delay: None, abort: Some(abort) });
+    let fails = ask_of(
+        mesh_with(CallSettings { fault, ..settings.clone() }),
+        Some(get("/books/1", "gold")),
+    );
+    assert_eq!(fails.answer, Answer::Allowed);
+    assert_eq!(fails.treatments[0].settings.len(), 2);
     // Who knows of no such service is not redirected.
     let far = verdict(
         &snapshot(mesh_with(settings)),

@@ -219,7 +219,7 @@ fn what_a_rate_limit_service_is_told_of_connections_is_plain() {
     assert_eq!(
         said,
         [
-            "rate_limit.global.tcp = what 10.0.0.9:80 says of `d` (without an answer it passes), of (k=v l=w)"
+            "rate_limit.global.tcp = what 10.0.0.9:80 says of `d` (without an answer within 20ms it passes), of (k=v l=w)"
         ]
     );
 }
