@@ -1,6 +1,6 @@
 //! Telemetry, of Open Service Mesh.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::Finding;
 use toml::Spanned;
@@ -8,7 +8,6 @@ use toml::de::{DeTable, DeValue};
 
 use super::made::Made;
 use super::surroundings::OSM_CONFIG;
-use super::workload::strings;
 use super::{Context, Resource, Told};
 use crate::codes;
 use crate::table::{Value, list};
@@ -23,26 +22,19 @@ pub(super) fn read<'a>(
     context: &Context<'_, 'a>,
 ) -> Result<(), Told> {
     let mut spec = resource.spec("a Telemetry", has_spec)?;
-    let selector = spec.optional("selector", |value| {
-        value.table("`selector`")?;
-        Ok(value)
-    });
+    let selector = spec.optional("selector", |value| Ok((value, labels(value)?)));
     let selected = selector.and_then(|selector| {
-        let labels = resource.below(&["spec", "selector"]).map(strings).unwrap_or_default();
         match selector {
-            Some(selector) if !labels.is_empty() => {
-                let service = service(selector, resource, context)?;
+            Some((selector, labels)) if !labels.is_empty() => {
+                let service = service(selector, &labels, resource, context)?;
                 context.change(format!(
                     "The pods of its `selector` were those of the service `{service}`."
                 ));
                 made.put("service", selector.written().span(), DeValue::String(service.into()));
-                Ok(())
             }
-            _ => {
-                whole(made, resource, context);
-                Ok(())
-            }
+            _ => whole(made, resource, context),
         }
+        Ok(())
     });
     // Without it Open Service Mesh came to grief.
     let log = spec.required("accessLog", |value| {
@@ -50,6 +42,14 @@ pub(super) fn read<'a>(
     });
     spec.finish();
     selected.and(log)
+}
+
+/// The labels of a selector. One that is left out would make it one of more pods.
+fn labels<'a>(selector: Value<'a>) -> Result<BTreeMap<&'a str, &'a str>, Told> {
+    let table = selector.table("`selector`")?;
+    let labels: Vec<_> =
+        table.entries().map(|(_, value)| Ok((value.key(), value.string()?))).collect();
+    labels.into_iter().collect()
 }
 
 /// All of the mesh, or of the namespace.
@@ -66,12 +66,12 @@ fn whole(made: &mut Made<'_>, resource: &Resource<'_>, context: &Context<'_, '_>
 /// The one service whose pods a selector selects, all of them and no others.
 fn service<'a>(
     selector: Value<'a>,
+    labels: &BTreeMap<&'a str, &'a str>,
     resource: &Resource<'a>,
     context: &Context<'_, 'a>,
 ) -> Result<&'a str, Told> {
-    let labels = resource.below(&["spec", "selector"]).map(strings).unwrap_or_default();
     let namespace = resource.namespace();
-    let selected = context.workloads.iter().filter(|one| one.is_behind(namespace, &labels));
+    let selected = context.workloads.iter().filter(|one| one.is_behind(namespace, labels));
     let selected: BTreeSet<&str> = selected.map(|one| one.name).collect();
     let services: Vec<&str> = context
         .surroundings
