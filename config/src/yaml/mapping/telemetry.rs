@@ -71,29 +71,38 @@ fn service<'a>(
     context: &Context<'_, 'a>,
 ) -> Result<&'a str, Told> {
     let namespace = resource.namespace();
-    let selected = context.workloads.iter().filter(|one| one.is_behind(namespace, labels));
-    let selected: BTreeSet<&str> = selected.map(|one| one.name).collect();
-    let services: Vec<&str> = context
+    // Several workloads may have one name.
+    let behind = |selector: &BTreeMap<&str, &str>| -> BTreeSet<usize> {
+        let workloads = context.workloads.iter().enumerate();
+        let behind = workloads.filter(|(_, one)| one.is_behind(namespace, selector));
+        behind.map(|(n, _)| n).collect()
+    };
+    let selected = behind(labels);
+    let services: Vec<_> = context
         .surroundings
         .services
         .iter()
         .filter(|service| service.namespace == namespace)
-        .filter(|service| {
-            let behind = context.workloads.iter();
-            let behind = behind.filter(|one| one.is_behind(namespace, &service.selector));
-            let behind: BTreeSet<&str> = behind.map(|one| one.name).collect();
-            !behind.is_empty() && behind.is_subset(&selected)
-        })
-        .map(|service| service.name)
+        .map(|service| (service.name, behind(&service.selector)))
+        .filter(|(_, behind)| !behind.is_empty() && behind.is_subset(&selected))
         .collect();
-    if let [only] = services.as_slice() {
-        return Ok(only);
-    }
+    let others = match services.as_slice() {
+        [(only, behind)] if *behind == selected => return Ok(only),
+        [(_, behind)] => &selected - behind,
+        _ => BTreeSet::new(),
+    };
+    let names: Vec<_> = services.iter().map(|(name, _)| *name).collect();
     let message = "a selector of labels is not served: sidecars are those of services";
     let finding = selector.error(codes::NOT_SERVED, message);
-    let help = match services.as_slice() {
-        [] => "say it of a service: `service = \"…\"` in TOML".to_owned(),
-        several => format!("say it of each by itself, in TOML: {}", list(several)),
+    let other = others.first().and_then(|other| context.workloads.get(*other));
+    let help = match (names.as_slice(), other) {
+        ([], _) => "say it of a service: `service = \"…\"` in TOML".to_owned(),
+        (services, Some(other)) => format!(
+            "it selects the pods of `{}` as well, which are not behind {}: say it of each service by itself, in TOML",
+            other.name,
+            list(services)
+        ),
+        (several, None) => format!("say it of each by itself, in TOML: {}", list(several)),
     };
     Err(selector.tell(finding.label("of which services?").help(help)))
 }

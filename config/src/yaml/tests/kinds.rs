@@ -373,3 +373,22 @@ fn a_telemetry_of_some_pods_is_not_taken_for_a_wider_one() {
         assert_eq!(telemetry.level.to_string(), expected);
     }
 }
+
+#[test]
+fn a_telemetry_of_more_pods_than_a_services_is_not_that_of_the_service() {
+    let web = service("  - port: 80\n") + &workload("apps/v1 Deployment", "dnsPolicy: Default");
+    let of_both = web + &telemetry("{ version: v1 }");
+    let specification = specification(&of_both);
+    let telemetry = specification.telemetries.values().next().unwrap();
+    assert_eq!(telemetry.level.to_string(), "service `default/web`");
+    for name in ["worker", "web"] {
+        let worker = workload("apps/v1 StatefulSet", "dnsPolicy: Default")
+            .replace("app: web", "app: worker")
+            .replace("metadata:\n  name: web", &format!("metadata:\n  name: {name}"));
+        let told = finding(&(worker + &of_both));
+        assert!(told.starts_with("error[IM0108]: a selector of labels is not served"), "{told}");
+        let expected =
+            format!("it selects the pods of `{name}` as well, which are not behind `web`");
+        assert!(told.contains(&expected), "{told}");
+    }
+}
