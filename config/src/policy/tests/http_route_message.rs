@@ -276,6 +276,36 @@ fn what_is_wrong_with_redirects_is_told() {
 }
 
 #[test]
+fn a_redirect_of_all_requests_does_not_lead_to_itself() {
+    let paths = ["path = \"/maintenance\"", "path_prefix = { from = \"/a\", to = \"/b\" }"];
+    for path in paths {
+        for about in [
+            "",
+            "sources = [{ name = \"buyer\" }]\n",
+            "response_headers = { remove = [\"server\"] }\n",
+        ] {
+            let told = finding(&policy(&format!("{about}redirect = {{ status = 308, {path} }}")));
+            let expected = "error[IM0603]: a redirect of all requests to another path redirects";
+            assert!(told.starts_with(expected), "{about}{path}: {told}");
+        }
+        for other in ["host = \"b\"", "port = 8443", "scheme = \"https\""] {
+            let keys = format!("redirect = {{ status = 308, {other}, {path} }}");
+            assert_eq!(findings(&policy(&keys)), [""; 0], "{keys}");
+        }
+        let some = format!(
+            "matches = [{{ kind = \"HTTPRouteGroup\", name = \"g\" }}]\n\
+             redirect = {{ status = 308, {path} }}\n\
+             [[http_route_group]]\nname = \"g\"\nmatches = [{{ name = \"m\", path_regex = \"/a/.*\" }}]"
+        );
+        assert_eq!(findings(&policy(&some)), [""; 0], "{some}");
+    }
+    let of_mesh = policy("redirect = { status = 308, path = \"/maintenance\" }")
+        .replace("name = \"r\"\nservice = \"a\"\n", "name = \"r\"\nscope = \"mesh\"\n");
+    let told = finding(&of_mesh);
+    assert!(told.starts_with("error[IM0603]: a redirect of all requests"), "{told}");
+}
+
+#[test]
 fn a_mirror_is_to_somebody_whom_the_callers_may_call() {
     let mirror = |to: &str| format!("mirror = {{ service = \"{to}\", percent = 10 }}");
     for (to, expected) in [
