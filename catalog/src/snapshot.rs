@@ -311,7 +311,7 @@ impl Snapshot {
     }
 
     /// Who has joined as a service.
-    fn joined_as(&self, service: &ServiceName) -> impl Iterator<Item = &Arc<JoinRecord>> {
+    pub fn joined_as(&self, service: &ServiceName) -> impl Iterator<Item = &Arc<JoinRecord>> {
         self.joined.get(service).into_iter().flat_map(|records| records.values())
     }
 

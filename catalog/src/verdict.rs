@@ -256,11 +256,12 @@ pub fn verdict(
     verdict.compared_path = judged.map(|arrival| arrival.path.clone()).filter(is_other);
     verdict.branches = branches(&routing, &verdict.asked, at_caller);
     let treated = treat(at_caller);
-    verdict.treatments =
-        told(&treated, |mirror| why_no_mirror(snapshot, &question.caller, &verdict.asked, mirror));
     if is_visible {
         verdict.left_out = leave_out(snapshot, &question.caller, &mut verdict.branches);
     }
+    verdict.treatments = told(&treated, |mirror| {
+        why_no_mirror(snapshot, &question.caller, &verdict.asked, &verdict.branches, mirror)
+    });
     let shares = verdict.branches.iter().flat_map(|branch| &branch.shares);
     let mut told = BTreeSet::new();
     // Another one than the server sees of calls of a declared upstream. (Calls to the outside are judged

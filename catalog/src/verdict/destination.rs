@@ -65,11 +65,13 @@ pub(super) fn told(
     if says_nothing { Vec::new() } else { treated }
 }
 
-/// Why no copy of calls of `caller` to `asked` goes where a mirror says, if none does: as the compiler has it.
+/// Why no copy of calls of `caller` to `asked`, which go these ways, goes where a mirror says, if none does: as
+/// the compiler has it.
 pub(super) fn why_no_mirror(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
     asked: &ServicePort,
+    branches: &[Branch],
     mirror: &Mirror,
 ) -> Option<String> {
     let to = ServicePort::new(mirror.service.clone(), asked.port);
@@ -79,6 +81,8 @@ pub(super) fn why_no_mirror(
     };
     let routing = Routing::from(&snapshot.specification, &to.service);
     let name = &to.service;
+    let is_all_to =
+        |branch: &Branch| matches!(branch.shares.as_slice(), [only] if only.service == *name);
     if to.service == asked.service {
         Some("that is the service itself".to_owned())
     } else if !snapshot.service(name).is_some_and(|service| is_http(service)) {
@@ -87,6 +91,8 @@ pub(super) fn why_no_mirror(
         Some(format!("{name} has traffic splits"))
     } else if !is_known(snapshot, &routing, caller, &to) {
         Some(format!("it may not call {name}"))
+    } else if !branches.is_empty() && branches.iter().all(is_all_to) {
+        Some(format!("{name} answers them itself"))
     } else {
         None
     }

@@ -157,7 +157,8 @@ fn action(
         Host::Kept => None,
     };
     let mirrored = treatment.mirror();
-    let mirrored = mirrored.and_then(|one| Some((mirrors.port(asked, one)?, one.percent)));
+    let mirrored =
+        mirrored.and_then(|one| Some((mirrors.port(asked, backends, one)?, one.percent)));
     forward(RouteAction {
         cluster_specifier: Some(clusters),
         timeout: treatment.timeout().map(duration),

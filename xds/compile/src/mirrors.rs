@@ -16,13 +16,19 @@ pub(crate) struct Mirrors<'a> {
 
 impl Mirrors<'_> {
     /// Where copies of calls of `asked` go, if they go where the mirror says: it is an HTTP port of the mesh that
-    /// answers itself.
-    pub(crate) fn port(&self, asked: &ServicePort, mirror: &Mirror) -> Option<ServicePort> {
+    /// answers itself, and not the only one of `backends`, which gets the calls.
+    pub(crate) fn port(
+        &self,
+        asked: &ServicePort,
+        backends: &[(ServicePort, u32)],
+        mirror: &Mirror,
+    ) -> Option<ServicePort> {
         let to = ServicePort::new(mirror.service.clone(), asked.port);
         let service = self.snapshot.service(&to.service)?;
         let is_http = service.port(to.port).is_some_and(|port| port.protocol.is_http());
         let answers_itself = self.callable.get(&to)?.is_to(&to);
-        let is_one = service.external.is_none() && is_http && answers_itself && to != *asked;
+        let has_them = to == *asked || backends.iter().all(|(port, _)| *port == to);
+        let is_one = service.external.is_none() && is_http && answers_itself && !has_them;
         is_one.then_some(to)
     }
 }

@@ -6,6 +6,7 @@ mod health;
 mod inbound;
 mod ingress;
 mod mesh;
+mod mirrors;
 mod model;
 mod references;
 mod stand_in;

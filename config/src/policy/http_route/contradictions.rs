@@ -1,9 +1,9 @@
 //! Settings of one object that cannot take effect together.
 
-use ironmesh_catalog::{CallSettings, Fault, Percent};
+use ironmesh_catalog::{CallSettings, Fault, Percent, Redirect};
 
 use crate::codes;
-use crate::table::{Table, Told};
+use crate::table::{Table, Told, Value};
 
 /// All there are.
 const ALL: Percent = Percent(1_000_000);
@@ -12,10 +12,14 @@ const ALL: Percent = Percent(1_000_000);
 pub(in crate::policy) const ON_THE_WAY: [&str; 6] =
     ["timeout", "retries", "request_headers", "rewrite", "mirror", "allow_override_headers"];
 
-/// Tells what is said of the way of requests that are all redirected, and a redirect of requests that are all
-/// aborted. (A fault is meant to be taken out again: what else is said beside it is for then.)
+/// Tells what is said of the way of requests that are all redirected, a redirect of requests that are all
+/// aborted, and one of all requests that leads to itself. (A fault is meant to be taken out again: what else is said beside it is for then.)
 pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), Told> {
     let Some(redirect) = table.get("redirect") else { return Ok(()) };
+    let is_of_all = table.get("matches").is_none();
+    if is_of_all && settings.redirect.as_ref().is_some_and(stays_there) {
+        return Err(in_circles(redirect));
+    }
     let aborted = table.get("fault").filter(|_| settings.fault.as_ref().is_some_and(aborts_all));
     let idle = ON_THE_WAY.into_iter().find_map(|key| table.get(key));
     let (idle, cause, why) = match (aborted, idle) {
@@ -27,6 +31,20 @@ pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<()
     let finding = idle.error(codes::CONTRADICTION, message).label("no effect");
     let finding = finding.related(cause.spot(), "the caller's sidecar answers them");
     Err(idle.tell(finding.help("take one of the two out")))
+}
+
+/// Whether whoever follows it asks the same service again.
+fn stays_there(redirect: &Redirect) -> bool {
+    redirect.scheme.is_none() && redirect.host.is_none() && redirect.port.is_none()
+}
+
+/// A redirect of all requests is one of those, too, that follow it.
+fn in_circles(redirect: Value<'_>) -> Told {
+    let message = "a redirect of all requests to another path redirects those to this path again";
+    let finding = redirect.error(codes::CONTRADICTION, message).label("leads to itself");
+    redirect.tell(finding.help(
+        "name by `matches` the requests that are to be made elsewhere, or name another `host`, `port` or `scheme`",
+    ))
 }
 
 fn aborts_all(fault: &Fault) -> bool {

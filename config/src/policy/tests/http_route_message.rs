@@ -276,6 +276,36 @@ fn what_is_wrong_with_redirects_is_told() {
 }
 
 #[test]
+fn a_redirect_of_all_requests_does_not_lead_to_itself() {
+    let paths = ["path = \"/maintenance\"", "path_prefix = { from = \"/a\", to = \"/b\" }"];
+    for path in paths {
+        for about in [
+            "",
+            "sources = [{ name = \"buyer\" }]\n",
+            "response_headers = { remove = [\"server\"] }\n",
+        ] {
+            let told = finding(&policy(&format!("{about}redirect = {{ status = 308, {path} }}")));
+            let expected = "error[IM0603]: a redirect of all requests to another path redirects";
+            assert!(told.starts_with(expected), "{about}{path}: {told}");
+        }
+        for other in ["host = \"b\"", "port = 8443", "scheme = \"https\""] {
+            let keys = format!("redirect = {{ status = 308, {other}, {path} }}");
+            assert_eq!(findings(&policy(&keys)), [""; 0], "{keys}");
+        }
+        let some = format!(
+            "matches = [{{ kind = \"HTTPRouteGroup\", name = \"g\" }}]\n\
+             redirect = {{ status = 308, {path} }}\n\
+             [[http_route_group]]\nname = \"g\"\nmatches = [{{ name = \"m\", path_regex = \"/a/.*\" }}]"
+        );
+        assert_eq!(findings(&policy(&some)), [""; 0], "{some}");
+    }
+    let of_mesh = policy("redirect = { status = 308, path = \"/maintenance\" }")
+        .replace("name = \"r\"\nservice = \"a\"\n", "name = \"r\"\nscope = \"mesh\"\n");
+    let told = finding(&of_mesh);
+    assert!(told.starts_with("error[IM0603]: a redirect of all requests"), "{told}");
+}
+
+#[test]
 fn a_mirror_is_to_somebody_whom_the_callers_may_call() {
     let mirror = |to: &str| format!("mirror = {{ service = \"{to}\", percent = 10 }}");
     for (to, expected) in [
@@ -323,6 +353,60 @@ fn a_mirror_is_to_somebody_whom_the_callers_may_call() {
         ),
         "{told}"
     );
+}
+
+#[test]
+fn a_mirror_to_who_answers_the_calls_is_told() {
+    let with_split = |keys: &str, backends: &[(&str, u32)]| {
+        let backends: Vec<_> = backends
+            .iter()
+            .map(|(name, weight)| format!("{{ service = \"{name}\", weight = {weight} }}"))
+            .collect();
+        policy("mirror = { service = \"b\", percent = 10 }")
+            + &format!(
+                "[[traffic_split]]\nname = \"s\"\nservice = \"a\"\n{keys}backends = [{}]\n",
+                backends.join(", ")
+            )
+    };
+    let told = |policy: &str| {
+        let told = findings(policy).into_iter().filter(|told| told.contains("IM0604"));
+        told.collect::<Vec<_>>()
+    };
+    let twice = "warning[IM0604]: service `b` gets calls of service `a` twice: it answers some";
+    let only = |policy: &str, expected: &str| {
+        let told = told(policy);
+        assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+    };
+    only(&with_split("", &[("c", 90), ("b", 10)]), twice);
+    // By the split of a backend.
+    let next = "[[traffic_split]]\nname = \"t\"\nservice = \"c\"\n\
+                backends = [{ service = \"b\", weight = 1 }]\n";
+    only(&(with_split("", &[("a", 90), ("c", 10)]) + next), twice);
+    only(
+        &with_split("", &[("b", 1)]),
+        "warning[IM0604]: nothing is mirrored to service `b`: it answers all of these calls",
+    );
+    assert_eq!(told(&with_split("", &[("c", 1), ("b", 0)])), [""; 0]);
+    // What goes to nobody else has no copy, and the rest goes elsewhere.
+    let matches = "matches = [{ kind = \"HTTPRouteGroup\", name = \"g\" }]\n";
+    let group = "[[http_route_group]]\nname = \"g\"\n\
+                 matches = [{ name = \"m\", path_regex = \"/a/.*\" }]\n";
+    assert_eq!(told(&(with_split(matches, &[("b", 1)]) + group)), [""; 0]);
+    only(&(with_split(matches, &[("c", 1), ("b", 1)]) + group), twice);
+}
+
+#[test]
+fn a_mirror_to_a_part_of_who_answers_the_calls_is_told() {
+    let subsets = "[[service]]\nname = \"a\"\nsubsets = [{ name = \"a-v2\", labels = { version = \"v2\" } }]\n";
+    let text = policy("mirror = { service = \"a-v2\", percent = 10 }")
+        .replace("[[service]]\nname = \"a\"\n", subsets);
+    let told: Vec<_> = findings(&text).into_iter().filter(|told| told.contains("IM0604")).collect();
+    let expected = "warning[IM0604]: service `a-v2` gets calls of service `a` twice: it";
+    assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+    // The split leads to another one.
+    let text = text
+        + "[[traffic_split]]\nname = \"s\"\nservice = \"a\"\nbackends = [{ service = \"c\", weight = 1 }]\n";
+    assert!(!findings(&text).iter().any(|told| told.contains("IM0604")), "{text}");
 }
 
 #[test]

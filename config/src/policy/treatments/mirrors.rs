@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::splits::Splits;
 use ironmesh_catalog::{
     Finding, HttpRoute, Mirror, Mode, Port, Service, ServiceAccount, ServiceName,
 };
@@ -10,8 +11,16 @@ use crate::codes;
 use crate::policy::coverage::covers;
 use crate::policy::draft::Draft;
 
-/// Tells mirrors that lead nowhere.
+/// Tells mirrors that lead nowhere, or to who has the calls already.
 pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+    if draft.http_routes.iter().all(|route| route.settings.mirror.is_none()) {
+        return;
+    }
+    let splits = Splits::new(
+        draft.services.iter(),
+        draft.http_route_groups.iter(),
+        draft.traffic_splits.iter(),
+    );
     for route in draft.http_routes.iter() {
         let Some(mirror) = &route.settings.mirror else { continue };
         // One that is not there has been told already.
@@ -20,7 +29,8 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
             .or_else(|| outside(mirror, to))
             .or_else(|| split(draft, mirror))
             .or_else(|| without_port(draft, route, mirror, to))
-            .or_else(|| uncalled(draft, route, mirror, to));
+            .or_else(|| uncalled(draft, route, mirror, to))
+            .or_else(|| answering(&splits, route, mirror, to));
         findings.extend(finding);
     }
 }
@@ -157,6 +167,52 @@ fn uncalled(
                 "let a traffic target with the destination `{account}` have the same sources"
             ))
     })
+}
+
+/// Who answers calls needs no copies of them. A call that goes one way to nobody else has none; of one that may
+/// go to others it is not known before.
+fn answering(
+    splits: &Splits<'_>,
+    route: &HttpRoute,
+    mirror: &Mirror,
+    to: &Service,
+) -> Option<Finding> {
+    let asked = splits.service(route.reach.service()?)?;
+    let known = splits.ways_from(&asked.name);
+    let mut ways = Vec::new();
+    for (port, _) in asked.service_ports().filter(|(_, port)| port.protocol.is_http()) {
+        match known.get(&port) {
+            Some(Ok(some)) => {
+                let backends = some.iter().map(|way| &way.backends);
+                ways.extend(backends.map(|all| all.iter().map(|(name, _)| *name).collect()));
+            }
+            // Those are too many, which is told.
+            Some(Err(_)) => return None,
+            None => ways.push(vec![&asked.name]),
+        }
+    }
+    let is_to = |way: &Vec<&ServiceName>| way.as_slice() == [&to.name];
+    let has_some = |way: &Vec<&ServiceName>| {
+        way.contains(&&to.name) || (to.is_subset() && way.contains(&to.served_as()))
+    };
+    let name = &to.name.name;
+    let message = if !ways.is_empty() && ways.iter().all(is_to) {
+        format!("nothing is mirrored to service `{name}`: it answers all of these calls")
+    } else if ways.iter().any(|way| has_some(way) && !is_to(way)) {
+        format!(
+            "service `{name}` gets calls of service `{}` twice: it answers some of those that are mirrored to it",
+            asked.name.name
+        )
+    } else {
+        return None;
+    };
+    let finding = Finding::warning(codes::MIRROR, Some(mirror.spot.clone()), message)
+        .label("has these calls already");
+    let finding = match splits.of(&asked.name) {
+        [] => finding.related(to.spot.clone(), "its endpoints are some of those of the service"),
+        [first, ..] => finding.related(first.spot.clone(), "the split is defined here"),
+    };
+    Some(finding.help("name a service that answers none of these calls"))
 }
 
 /// The accounts that may ask something of a service; `None` where that may be any, or is not known by policy

@@ -1,6 +1,6 @@
 //! Telemetry, of Open Service Mesh.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::Finding;
 use toml::Spanned;
@@ -8,7 +8,6 @@ use toml::de::{DeTable, DeValue};
 
 use super::made::Made;
 use super::surroundings::OSM_CONFIG;
-use super::workload::strings;
 use super::{Context, Resource, Told};
 use crate::codes;
 use crate::table::{Value, list};
@@ -23,26 +22,19 @@ pub(super) fn read<'a>(
     context: &Context<'_, 'a>,
 ) -> Result<(), Told> {
     let mut spec = resource.spec("a Telemetry", has_spec)?;
-    let selector = spec.optional("selector", |value| {
-        value.table("`selector`")?;
-        Ok(value)
-    });
+    let selector = spec.optional("selector", |value| Ok((value, labels(value)?)));
     let selected = selector.and_then(|selector| {
-        let labels = resource.below(&["spec", "selector"]).map(strings).unwrap_or_default();
         match selector {
-            Some(selector) if !labels.is_empty() => {
-                let service = service(selector, resource, context)?;
+            Some((selector, labels)) if !labels.is_empty() => {
+                let service = service(selector, &labels, resource, context)?;
                 context.change(format!(
                     "The pods of its `selector` were those of the service `{service}`."
                 ));
                 made.put("service", selector.written().span(), DeValue::String(service.into()));
-                Ok(())
             }
-            _ => {
-                whole(made, resource, context);
-                Ok(())
-            }
+            _ => whole(made, resource, context),
         }
+        Ok(())
     });
     // Without it Open Service Mesh came to grief.
     let log = spec.required("accessLog", |value| {
@@ -50,6 +42,14 @@ pub(super) fn read<'a>(
     });
     spec.finish();
     selected.and(log)
+}
+
+/// The labels of a selector. One that is left out would make it one of more pods.
+fn labels<'a>(selector: Value<'a>) -> Result<BTreeMap<&'a str, &'a str>, Told> {
+    let table = selector.table("`selector`")?;
+    let labels: Vec<_> =
+        table.entries().map(|(_, value)| Ok((value.key(), value.string()?))).collect();
+    labels.into_iter().collect()
 }
 
 /// All of the mesh, or of the namespace.
@@ -66,34 +66,43 @@ fn whole(made: &mut Made<'_>, resource: &Resource<'_>, context: &Context<'_, '_>
 /// The one service whose pods a selector selects, all of them and no others.
 fn service<'a>(
     selector: Value<'a>,
+    labels: &BTreeMap<&'a str, &'a str>,
     resource: &Resource<'a>,
     context: &Context<'_, 'a>,
 ) -> Result<&'a str, Told> {
-    let labels = resource.below(&["spec", "selector"]).map(strings).unwrap_or_default();
     let namespace = resource.namespace();
-    let selected = context.workloads.iter().filter(|one| one.is_behind(namespace, &labels));
-    let selected: BTreeSet<&str> = selected.map(|one| one.name).collect();
-    let services: Vec<&str> = context
+    // Several workloads may have one name.
+    let behind = |selector: &BTreeMap<&str, &str>| -> BTreeSet<usize> {
+        let workloads = context.workloads.iter().enumerate();
+        let behind = workloads.filter(|(_, one)| one.is_behind(namespace, selector));
+        behind.map(|(n, _)| n).collect()
+    };
+    let selected = behind(labels);
+    let services: Vec<_> = context
         .surroundings
         .services
         .iter()
         .filter(|service| service.namespace == namespace)
-        .filter(|service| {
-            let behind = context.workloads.iter();
-            let behind = behind.filter(|one| one.is_behind(namespace, &service.selector));
-            let behind: BTreeSet<&str> = behind.map(|one| one.name).collect();
-            !behind.is_empty() && behind.is_subset(&selected)
-        })
-        .map(|service| service.name)
+        .map(|service| (service.name, behind(&service.selector)))
+        .filter(|(_, behind)| !behind.is_empty() && behind.is_subset(&selected))
         .collect();
-    if let [only] = services.as_slice() {
-        return Ok(only);
-    }
+    let others = match services.as_slice() {
+        [(only, behind)] if *behind == selected => return Ok(only),
+        [(_, behind)] => &selected - behind,
+        _ => BTreeSet::new(),
+    };
+    let names: Vec<_> = services.iter().map(|(name, _)| *name).collect();
     let message = "a selector of labels is not served: sidecars are those of services";
     let finding = selector.error(codes::NOT_SERVED, message);
-    let help = match services.as_slice() {
-        [] => "say it of a service: `service = \"…\"` in TOML".to_owned(),
-        several => format!("say it of each by itself, in TOML: {}", list(several)),
+    let other = others.first().and_then(|other| context.workloads.get(*other));
+    let help = match (names.as_slice(), other) {
+        ([], _) => "say it of a service: `service = \"…\"` in TOML".to_owned(),
+        (services, Some(other)) => format!(
+            "it selects the pods of `{}` as well, which are not behind {}: say it of each service by itself, in TOML",
+            other.name,
+            list(services)
+        ),
+        (several, None) => format!("say it of each by itself, in TOML: {}", list(several)),
     };
     Err(selector.tell(finding.label("of which services?").help(help)))
 }

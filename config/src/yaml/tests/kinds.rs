@@ -340,3 +340,55 @@ fn an_egress_of_open_service_mesh_is_an_egress() {
     let told = finding(&format!("{SERVICES}{}", egress(&format!("{sources}{settings}"))));
     assert!(told.starts_with("error[IM0108]: matches of `policy.openservicemesh.io"), "{told}");
 }
+
+/// A Telemetry of the pods that `selector` selects.
+fn telemetry(selector: &str) -> String {
+    resource(
+        "policy.openservicemesh.io/v1alpha1",
+        "Telemetry",
+        "log",
+        &format!("spec:\n  selector: {selector}\n  accessLog: {{ format: \"%DURATION%\" }}\n"),
+    )
+}
+
+#[test]
+fn a_telemetry_of_some_pods_is_not_taken_for_a_wider_one() {
+    let web = service("  - port: 80\n") + &workload("apps/v1 Deployment", "dnsPolicy: Default");
+    let of = |selector: &str| web.clone() + &telemetry(selector);
+    for (selector, expected) in [
+        ("{ matchLabels: { app: web } }", "error[IM0104]: `matchLabels` must be a string"),
+        ("{ version: 2 }", "error[IM0104]: `version` must be a string"),
+        // Without its other label, it would be that of the service.
+        ("{ app: web, version: 1 }", "error[IM0104]: `version` must be a string"),
+        ("web", "error[IM0104]: `selector` must be a table"),
+    ] {
+        let told = finding(&of(selector));
+        assert!(told.starts_with(expected), "{selector}: {told}");
+    }
+    for (selector, expected) in
+        [("{ app: web }", "service `default/web`"), ("{}", "namespace `default`")]
+    {
+        let specification = specification(&of(selector));
+        let telemetry = specification.telemetries.values().next().unwrap();
+        assert_eq!(telemetry.level.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_telemetry_of_more_pods_than_a_services_is_not_that_of_the_service() {
+    let web = service("  - port: 80\n") + &workload("apps/v1 Deployment", "dnsPolicy: Default");
+    let of_both = web + &telemetry("{ version: v1 }");
+    let specification = specification(&of_both);
+    let telemetry = specification.telemetries.values().next().unwrap();
+    assert_eq!(telemetry.level.to_string(), "service `default/web`");
+    for name in ["worker", "web"] {
+        let worker = workload("apps/v1 StatefulSet", "dnsPolicy: Default")
+            .replace("app: web", "app: worker")
+            .replace("metadata:\n  name: web", &format!("metadata:\n  name: {name}"));
+        let told = finding(&(worker + &of_both));
+        assert!(told.starts_with("error[IM0108]: a selector of labels is not served"), "{told}");
+        let expected =
+            format!("it selects the pods of `{name}` as well, which are not behind `web`");
+        assert!(told.contains(&expected), "{told}");
+    }
+}

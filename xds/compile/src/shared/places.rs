@@ -107,8 +107,8 @@ impl Shared {
         self.endpoints = endpoints;
     }
 
-    /// Encodes the endpoints of a service port again for each place, and puts those that are of other content
-    /// where they are told. Says whom they are told, with one of them, if there is one.
+    /// Encodes the endpoints of a service port again for each place in which one is told them, and puts those that
+    /// are of other content where they are told. Says whom they are told, with one of them, if there is one.
     pub(super) fn renew_endpoints(
         &mut self,
         port: &ServicePort,
@@ -121,7 +121,12 @@ impl Shared {
         let mut others = BTreeMap::new();
         let views = Views { setting: known.setting, by_place: BTreeMap::new() };
         self.endpoints.insert(port.clone(), views);
-        for (place, known) in known.by_place {
+        let told = self.told.get(port).cloned().unwrap_or_default();
+        let mut places = self.keep_places_of(&told, depth);
+        // Those of whom nothing is known are told what is in the scope.
+        places.insert(Locality::default());
+        let is_there = |(place, _): &(Locality, Arc<Resource>)| places.contains(place);
+        for (place, known) in known.by_place.into_iter().filter(is_there) {
             let resource = self.endpoints(port, &place);
             if resource.version() != known.version() {
                 others.insert(place, resource);
@@ -129,7 +134,6 @@ impl Shared {
                 views.by_place.insert(place, known);
             }
         }
-        let told = self.told.get(port).cloned().unwrap_or_default();
         for account in &told {
             let scope = self.scopes.get_mut(account);
             if let Some((scope, resource)) = scope.zip(others.get(&Locality::default())) {
@@ -142,5 +146,31 @@ impl Shared {
             }
         }
         others.into_values().next().map(|resource| (resource, told))
+    }
+
+    /// Where the proxies of these accounts are, said up to `depth`. What was compiled for them in other places is
+    /// forgotten: machines come and go, and so do places.
+    fn keep_places_of(
+        &mut self,
+        accounts: &BTreeSet<ServiceAccount>,
+        depth: usize,
+    ) -> BTreeSet<Locality> {
+        let mut places = BTreeSet::new();
+        if depth == 0 {
+            return places;
+        }
+        for account in accounts {
+            let services = self.index.services_of(account);
+            let records = services.flat_map(|service| self.snapshot.joined_as(service));
+            let own: BTreeSet<_> = records.map(|record| &record.locality).collect();
+            if let Some((scope, placed)) =
+                self.scopes.get(account).zip(self.placed.get_mut(account))
+            {
+                let own: BTreeSet<_> = own.iter().map(|place| scope.place(place)).collect();
+                placed.retain(|place, _| own.contains(place));
+            }
+            places.extend(own.into_iter().map(|place| place.up_to(depth)));
+        }
+        places
     }
 }

@@ -51,6 +51,12 @@ pub(super) fn treated() -> impl Strategy<Value = TreatedShape> {
 }
 
 impl Shape {
+    /// This mesh with copies of calls of one service, which another gets.
+    pub(in crate::tests) fn with_mirror(mut self, service: usize, to: usize) -> Self {
+        self.treated.push(TreatedShape::Route(ReachShape::Service(service), None, 0, Some(to)));
+        self
+    }
+
     /// Puts them into a specification, in `order`.
     pub(super) fn put_treated(&self, order: Order, specification: &mut MeshSpecification) {
         for (n, shape) in order.of(self.treated.iter().enumerate()) {

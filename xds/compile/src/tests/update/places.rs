@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{JoinRecord, ProxyId, ServiceName, Snapshot, TcpAccesses};
+use ironmesh_catalog::{JoinRecord, Proxy, ProxyId, ServiceName, Snapshot, TcpAccesses};
 use ironmesh_xds_wire::ResourceType;
 
 use super::super::mesh::settings::shares_of_a_zone;
@@ -46,6 +46,43 @@ fn where_places_matter_one_endpoints_change_encodes_one_resource_for_each_of_the
         }
         assert_eq!((reached, held.len()), (callers, 3), "those who may call it, and nobody else");
     }
+}
+
+#[test]
+fn places_in_which_nobody_is_any_more_are_forgotten() {
+    let moment =
+        |participates| Shape::fleet(6, participates).with_places().inputs(Order::default());
+    let (inputs, proxies) = moment(false);
+    let mut snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
+    let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
+    let before: Vec<_> =
+        proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
+    // Those of one zone go, and then the endpoints are others.
+    let stays = |proxy: &Proxy| proxy.record.locality != place(2);
+    let rest: Vec<_> = proxies.iter().filter(|proxy| stays(proxy)).cloned().collect();
+    assert!(rest.len() < proxies.len());
+    let moment_of_the_rest = |participates| {
+        let (mut inputs, _) = moment(participates);
+        let records = inputs.records.into_iter();
+        inputs.records = records.filter(|(_, record)| record.locality != place(2)).collect();
+        inputs
+    };
+    let mut compiled = before;
+    let mut encoded = Vec::new();
+    for participates in [false, true, false] {
+        snapshot = snapshot.revise(moment_of_the_rest(participates));
+        let known = compiler.encoded();
+        let changes = compiler.update(Arc::new(snapshot.clone()));
+        encoded.push(compiler.encoded() - known);
+        compiled = follow(&mut compiler, &changes, &by_id(&compiled), &rest);
+        assert_eq!(versions(&compiled), versions(&compile(snapshot.clone(), &rest)));
+    }
+    assert_eq!(encoded, [0, 2, 2], "for one zone, and for those who are nowhere that is known");
+    // Whoever comes there again is told what holds now.
+    snapshot = snapshot.revise(moment(true).0);
+    let changes = compiler.update(Arc::new(snapshot.clone()));
+    let compiled = follow(&mut compiler, &changes, &by_id(&compiled), &proxies);
+    assert_eq!(versions(&compiled), versions(&compile(snapshot, &proxies)));
 }
 
 #[test]
