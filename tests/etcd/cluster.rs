@@ -20,6 +20,8 @@ pub(crate) struct Etcd {
     loopback: Loopback,
     folder: TempDir,
     has_tls: bool,
+    /// The largest request that it takes, if it is not etcd's own.
+    most: Option<u32>,
 }
 
 /// Who speaks to an etcd with TLS: the name is that of the certificate.
@@ -29,6 +31,14 @@ impl Etcd {
     /// One member, whom everybody may speak to. `None` where etcd is missing and the test is to be skipped.
     pub(crate) async fn start() -> Option<Self> {
         let mut etcd = Self::new(1, false)?;
+        etcd.start_member(0);
+        etcd.ready().await;
+        Some(etcd)
+    }
+
+    /// The same, which takes no request of more than so many bytes.
+    pub(crate) async fn start_with_most(bytes: u32) -> Option<Self> {
+        let mut etcd = Self { most: Some(bytes), ..Self::new(1, false)? };
         etcd.start_member(0);
         etcd.ready().await;
         Some(etcd)
@@ -67,6 +77,7 @@ impl Etcd {
             loopback: Loopback::claim(),
             folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
             has_tls,
+            most: None,
         };
         if has_tls {
             etcd.make_certificates();
@@ -88,6 +99,9 @@ impl Etcd {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         // What is at stake here is no power failure, and the disk is shared with other tests.
         command.args(["--initial-cluster", &all.join(","), "--unsafe-no-fsync"]);
+        if let Some(bytes) = self.most {
+            command.args(["--max-request-bytes", &bytes.to_string()]);
+        }
         if self.has_tls {
             for kind in ["", "peer-"] {
                 command.args([&format!("--{kind}trusted-ca-file"), "ca.pem"]);

@@ -9,6 +9,9 @@ use crate::place::Place;
 const POLICY: &str = "[[service]]\nname = \"web\"\nports = [{ port = 80, protocol = \"http\" }]\n\
                       endpoints = { azure_scale_set = { name = \"web\" } }\n";
 
+/// Whose turn it is, and below it what that one has told.
+const TURNS: &str = "/ironmesh/default/policy/turns/azure";
+
 /// Two places whose settings name this etcd and this Azure. `None` where a program is missing.
 fn two_places(etcd: &Etcd, azure: &FakeAzure) -> Option<[Place; 2]> {
     let settings = format!(
@@ -114,6 +117,68 @@ async fn without_etcd_each_control_plane_asks_azure_for_itself() {
     for place in [&first, &second] {
         knows(place, 3).await;
     }
+    for child in [&mut one, &mut other] {
+        assert!(child.terminate().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_the_turn_again_tells_again() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let azure = FakeAzure::start().await;
+    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    add(&azure, 1);
+    first.write("policy/web.toml", POLICY);
+    let revision = first.push("policy").await;
+    let mut one = first.serve().await;
+    first.in_force(&revision).await;
+    knows(&first, 1).await;
+    let told = async || {
+        eventually("the turn, and what is told", async || {
+            let turns = etcd.ctl(&["get", "--prefix", "--keys-only", TURNS]).await;
+            let keys: Vec<_> = turns.split_whitespace().collect();
+            if keys.len() == 2 { Ok(()) } else { Err(turns) }
+        })
+        .await;
+        etcd.ctl(&["get", "--print-value-only", TURNS]).await
+    };
+    // Its lease ends though it lives, as when it cannot reach etcd for a while: it takes the turn again.
+    let before = told().await;
+    etcd.ctl(&["lease", "revoke", before.trim()]).await;
+    assert_ne!(told().await, before);
+    // A newcomer is told all, though nothing has changed since.
+    let mut other = second.serve().await;
+    second.in_force(&revision).await;
+    knows(&second, 1).await;
+    assert_eq!(asking(&azure), 1, "one asks for both");
+    for child in [&mut one, &mut other] {
+        assert!(child.terminate().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_cannot_tell_does_not_keep_others_from_asking() {
+    let Some(etcd) = Etcd::start_with_most(16 * 1024).await else { return };
+    let azure = FakeAzure::start().await;
+    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    add(&azure, 1);
+    first.write("policy/web.toml", POLICY);
+    let revision = first.push("policy").await;
+    let mut one = first.serve().await;
+    first.in_force(&revision).await;
+    knows(&first, 1).await;
+    let mut other = second.serve().await;
+    second.in_force(&revision).await;
+    knows(&second, 1).await;
+    assert_eq!(asking(&azure), 1, "one asks for both");
+    // It is too much for this etcd.
+    for number in 2..=150 {
+        add(&azure, number);
+    }
+    for place in [&first, &second] {
+        knows(place, 150).await;
+    }
+    assert_eq!(asking(&azure), 2, "each asks for itself");
     for child in [&mut one, &mut other] {
         assert!(child.terminate().await.success());
     }

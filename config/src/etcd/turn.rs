@@ -35,9 +35,14 @@ const LASTS_SECONDS: i64 = 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Looked {
     /// It is ours.
-    Ours,
+    Ours {
+        /// Whether it was not before: what we told then is gone with the lease.
+        is_new: bool,
+    },
     /// It is that of another one, who has told this; none where that is nothing new.
     Theirs(Option<Vec<u8>>),
+    /// It is that of another one, and nothing is told.
+    Silent,
 }
 
 impl std::fmt::Debug for EtcdTurn {
@@ -125,7 +130,11 @@ impl EtcdTurn {
 
     /// Gives the turn back: another one has it at once.
     pub async fn leave(&mut self) {
-        if let (Some(session), Some(lease)) = (&mut self.session, self.lease.take()) {
+        let Some(lease) = self.lease.take() else { return };
+        if self.session.is_none() {
+            self.session = self.policy.session().await.ok();
+        }
+        if let Some(session) = &mut self.session {
             // Who cannot be reached will see it end.
             let _ = session.revoke(lease).await;
         }
@@ -144,7 +153,7 @@ impl EtcdTurn {
             let (entry, _) = session.get(&self.keys.turn, None).await?;
             if entry.is_some_and(|entry| entry.value == holder(lease).into_bytes()) {
                 kept?;
-                return Ok(Looked::Ours);
+                return Ok(Looked::Ours { is_new: false });
             }
             self.lease = None;
         }
@@ -153,7 +162,7 @@ impl EtcdTurn {
             let lease = session.grant(LASTS_SECONDS).await?;
             if session.put_first(&self.keys.turn, holder(lease).as_bytes(), lease).await? {
                 (self.lease, self.watch) = (Some(lease), None);
-                return Ok(Looked::Ours);
+                return Ok(Looked::Ours { is_new: true });
             }
             // Another one was faster.
             session.revoke(lease).await?;
@@ -162,11 +171,9 @@ impl EtcdTurn {
             self.watch = Some(session.watch(&self.keys.told, at + 1).await?);
         }
         let (told, _) = session.get(&self.keys.told, None).await?;
-        let told = told.filter(|entry| entry.modified != self.seen);
-        Ok(Looked::Theirs(told.map(|entry| {
-            self.seen = entry.modified;
-            entry.value
-        })))
+        let Some(told) = told else { return Ok(Looked::Silent) };
+        let is_new = std::mem::replace(&mut self.seen, told.modified) != told.modified;
+        Ok(Looked::Theirs(is_new.then_some(told.value)))
     }
 
     fn error(&self, error: SessionError) -> EtcdError {

@@ -28,10 +28,15 @@ pub(crate) struct Group {
     /// Whether it is our turn to ask.
     asks: watch::Sender<bool>,
     told: watch::Receiver<Sightings>,
-    /// What we have told the others.
+    /// What we have told the others, under the lease that we have.
     shared: Option<Vec<u8>>,
+    /// Since when we cannot tell them anything, and whether that it is too much was logged.
+    mute_since: Option<Instant>,
+    is_too_much: bool,
     /// Whether we could use what another one has told last.
     can_take: bool,
+    /// Since when it is another one's turn, who has told nothing that we can use.
+    waits_since: Option<Instant>,
     /// Since when etcd has said nothing, and whether that was logged.
     silent_since: Instant,
     is_logged: bool,
@@ -58,7 +63,10 @@ impl Group {
             asks,
             told,
             shared: None,
+            mute_since: None,
+            is_too_much: false,
             can_take: false,
+            waits_since: None,
             silent_since,
             is_logged: false,
         }
@@ -68,10 +76,7 @@ impl Group {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         loop {
             let looked = self.turn.look().await;
-            let is_ours = self.follow(looked);
-            if is_ours {
-                self.tell().await;
-            }
+            let is_ours = self.follow(looked) && self.tell().await;
             let look_again = Instant::now() + EtcdTurn::LOOK_AGAIN;
             tokio::select! {
                 () = sleep_until(look_again) => {}
@@ -92,29 +97,41 @@ impl Group {
                 self.silent_since = Instant::now();
                 self.is_logged = false;
                 match looked {
-                    Looked::Ours => {
-                        self.can_take = false;
+                    Looked::Ours { is_new } => {
+                        if is_new {
+                            self.shared = None;
+                        }
+                        (self.can_take, self.waits_since) = (false, None);
                         self.set(true);
                         return true;
                     }
                     Looked::Theirs(told) => {
-                        self.shared = None;
+                        self.rest();
                         if let Some(bytes) = told {
                             let sightings = decode(&bytes);
                             self.can_take = sightings.is_some();
-                            // What is too much to be told, or of another version, each asks for itself.
-                            self.set(!self.can_take);
+                            // Before it is another one's turn: else what was told before would be taken once
+                            // more.
                             if let Some(sightings) = sightings {
                                 self.azure.take(sightings);
                             }
-                        } else if self.can_take {
-                            self.set(false);
                         }
-                        // (Before anything was told, nobody but who has the turn asks.)
+                        // What is too much to be told, or of another version, each asks for itself.
+                        self.waits_since = None;
+                        self.set(!self.can_take);
+                    }
+                    Looked::Silent => {
+                        self.rest();
+                        // Nobody but who has the turn asks before he has told something; if he can.
+                        let since = *self.waits_since.get_or_insert_with(Instant::now);
+                        if since.elapsed() >= EtcdTurn::LASTS {
+                            self.set(true);
+                        }
                     }
                 }
             }
             Err(error) => {
+                self.shared = None;
                 let is_silent =
                     matches!(error, EtcdError::Endpoint { .. } | EtcdError::NoEndpoint(_));
                 if !is_silent || self.silent_since.elapsed() >= EtcdTurn::LASTS {
@@ -140,19 +157,47 @@ impl Group {
         }
     }
 
-    /// Tells the others what was found.
-    async fn tell(&mut self) {
+    /// It is another one's turn to tell.
+    fn rest(&mut self) {
+        (self.shared, self.mute_since) = (None, None);
+    }
+
+    /// Tells the others what was found. Who cannot for long gives the turn to somebody who can. Returns
+    /// whether it is ours still.
+    async fn tell(&mut self) -> bool {
         let bytes = encode(&self.told.borrow_and_update());
         if self.shared.as_ref() == Some(&bytes) {
-            return;
+            return true;
         }
+        let is_too_much = bytes.is_empty();
+        if is_too_much && !self.is_too_much {
+            tracing::warn!(
+                most = EtcdTurn::MOST_TOLD,
+                "what Azure says is too much to be told to others by etcd: each of us asks for itself"
+            );
+        }
+        self.is_too_much = is_too_much;
         match self.turn.tell(&bytes).await {
-            Ok(true) => self.shared = Some(bytes),
-            Ok(false) => {}
+            Ok(true) => (self.shared, self.mute_since) = (Some(bytes), None),
+            Ok(false) => return false,
             Err(error) => {
-                tracing::warn!(error = chain(&error), "cannot tell others what Azure says");
+                self.shared = None;
+                if self.mute_since.is_none() {
+                    let error = chain(&error);
+                    tracing::warn!(error, "cannot tell others what Azure says");
+                }
+                let since = *self.mute_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= EtcdTurn::LASTS {
+                    tracing::warn!(
+                        "nothing can be told to others: the turn is given up, and each of us asks Azure"
+                    );
+                    self.turn.leave().await;
+                    self.mute_since = None;
+                    return false;
+                }
             }
         }
+        true
     }
 }
 
