@@ -90,7 +90,7 @@ impl Arm {
         is_logged: bool,
     ) -> Result<Self, AzureError> {
         let places = Places::new(options)?;
-        let http = Arc::new(Http::new(&places, options.ca.as_deref(), is_logged)?);
+        let http = Arc::new(Http::new(options.ca.as_deref(), is_logged)?);
         Ok(Self {
             tokens: Tokens::new(options, &places, &http, clock),
             http,
