@@ -26,10 +26,14 @@ const MAX_PAGES: usize = 200;
 const MAX_ENTRIES: usize = 50_000;
 /// So often a call is made that fails for a reason that may pass.
 const ATTEMPTS: u32 = 3;
-/// When fewer reads are left in the subscription, calls are made less often: others need them too.
-const FEW_READS: u64 = 1200;
-/// Likewise, of the calls that a resource provider lets one make within some minutes.
-const FEW_CALLS: u64 = 40;
+/// When fewer reads are left in the subscription, calls are made less often: others need them too. Of 250 at
+/// once, 25 come back each second.
+const FEW_READS: u64 = 25;
+/// Likewise, of the calls that a resource provider lets one make within some minutes: this part of the most
+/// that was ever left. Azure does not say how many there are.
+const FEW_CALLS: u64 = 10;
+/// Of so many kinds of calls it is known how many were left.
+const MAX_KINDS: usize = 1000;
 /// For how long calls are made less often.
 const SLOW: Duration = Duration::from_secs(300);
 
@@ -44,6 +48,8 @@ pub(super) struct Arm {
     /// Who is not to be asked before when.
     gates: Mutex<BTreeMap<String, Instant>>,
     slow_until: Mutex<Option<Instant>>,
+    /// How many calls of a kind were left at most, by subscription and kind.
+    most: Mutex<BTreeMap<String, u64>>,
 }
 
 /// What is asked.
@@ -90,7 +96,7 @@ impl Arm {
         is_logged: bool,
     ) -> Result<Self, AzureError> {
         let places = Places::new(options)?;
-        let http = Arc::new(Http::new(&places, options.ca.as_deref(), is_logged)?);
+        let http = Arc::new(Http::new(options.ca.as_deref(), is_logged)?);
         Ok(Self {
             tokens: Tokens::new(options, &places, &http, clock),
             http,
@@ -99,6 +105,7 @@ impl Arm {
             clock,
             gates: Mutex::default(),
             slow_until: Mutex::default(),
+            most: Mutex::default(),
         })
     }
 
@@ -234,7 +241,7 @@ impl Arm {
         let request = Request { url: url.clone(), body, token: Some(token), is_metadata: false };
         let answer = self.http.ask(request).await;
         if let Ok(answer) = &answer {
-            self.note_what_is_left(answer);
+            self.note_what_is_left(question, answer);
         }
         self.http.note(|| {
             let mut missing = None;
@@ -295,21 +302,31 @@ impl Arm {
     }
 
     /// Looks at how many calls are left.
-    fn note_what_is_left(&self, answer: &Answer) {
-        let reads = answer.header("x-ms-ratelimit-remaining-subscription-reads");
-        let few_reads = reads
-            .and_then(|text| text.trim().parse().ok())
-            .is_some_and(|left: u64| left < FEW_READS);
+    fn note_what_is_left(&self, question: &Question, answer: &Answer) {
+        let reads = [
+            "x-ms-ratelimit-remaining-subscription-reads",
+            "x-ms-ratelimit-remaining-subscription-global-reads",
+        ];
+        let reads = reads.map(|name| answer.header(name));
+        let numbers = reads.into_iter().flatten().filter_map(|text| text.trim().parse().ok());
+        let few_reads = numbers.min().is_some_and(|left: u64| left < FEW_READS);
         // `Microsoft.Compute/HighCostGet3Min;46,Microsoft.Compute/HighCostGet30Min;339`
         let calls = answer.header("x-ms-ratelimit-remaining-resource").unwrap_or_default();
-        let left = calls.split(',').filter_map(|one| one.rsplit_once(';')?.1.trim().parse().ok());
-        let few_calls = left.min().is_some_and(|left: u64| left < FEW_CALLS);
+        let left = calls.split(',').filter_map(|one| {
+            let (kind, left) = one.rsplit_once(';')?;
+            Some((kind.trim(), left.trim().parse::<u64>().ok()?))
+        });
+        let [subscription, _] = question.gates();
+        let mut few_calls = false;
+        for (kind, left) in left {
+            few_calls |= self.is_few(format!("{subscription} {kind}"), left);
+        }
         if few_reads || few_calls {
             let now = Instant::now();
             let mut slow_until = self.slow_until.lock();
             if slow_until.is_none_or(|until| until < now) {
                 tracing::warn!(
-                    reads,
+                    ?reads,
                     calls,
                     "little is left of what Azure lets one ask: it is asked less often"
                 );
@@ -319,12 +336,29 @@ impl Arm {
     }
 }
 
+impl Arm {
+    /// Whether so many calls are few, by how many there were.
+    fn is_few(&self, kind: String, left: u64) -> bool {
+        let mut most = self.most.lock();
+        if most.len() >= MAX_KINDS && !most.contains_key(&kind) {
+            return false;
+        }
+        let most = most.entry(kind).or_default();
+        *most = left.max(*most);
+        left < *most / FEW_CALLS
+    }
+}
+
 impl Question {
     /// Where the right is missing if it is: the resource group, or the subscription.
     fn scope(&self) -> String {
         let end = self.path.iter().position(|part| part == "providers");
         let parts = self.path.get(..end.unwrap_or(0)).unwrap_or_default();
         parts.iter().fold(String::new(), |scope, part| scope + "/" + part)
+    }
+
+    fn is_of_graph(&self) -> bool {
+        self.parameters.iter().any(|(name, _)| *name == "useResourceGraph")
     }
 
     /// By what it is known who is asked: the subscription, and the resource provider in it.
@@ -340,6 +374,8 @@ impl Question {
         };
         let subscription =
             if self.body.is_some() { "graph" } else { self.path.get(1).map_or("", String::as_str) };
+        // What Resource Graph answers in its stead is not counted with the provider's.
+        let provider = if self.is_of_graph() { "graph" } else { provider };
         [subscription.to_owned(), format!("{subscription} {provider}")]
     }
 }
@@ -377,4 +413,58 @@ fn in_short(body: &[u8]) -> String {
         told.push_str("; more on the next page");
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::HeaderMap;
+
+    use super::*;
+
+    fn question(parameters: Vec<(&'static str, String)>) -> Question {
+        let path = ["subscriptions", "s", "providers", "Microsoft.Compute", "virtualMachines"];
+        let path = path.map(str::to_owned).to_vec();
+        Question { path, parameters, body: None, action: "x/read" }
+    }
+
+    fn answer(reads: [&str; 2], calls: &str) -> Answer {
+        let mut headers = HeaderMap::new();
+        let [own, all] = reads;
+        headers.insert("x-ms-ratelimit-remaining-subscription-reads", own.parse().unwrap());
+        headers.insert("x-ms-ratelimit-remaining-subscription-global-reads", all.parse().unwrap());
+        headers.insert("x-ms-ratelimit-remaining-resource", calls.parse().unwrap());
+        Answer { status: StatusCode::OK, headers, body: Vec::new() }
+    }
+
+    #[test]
+    fn little_is_left_when_it_is_little_of_what_there_was() {
+        const MUCH: &str = "Microsoft.Compute/GetA3Min;29,Microsoft.Compute/GetB30Min;339";
+        let is_slow = |answers: &[Answer]| {
+            let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
+            for answer in answers {
+                arm.note_what_is_left(&question(Vec::new()), answer);
+            }
+            arm.is_slow()
+        };
+        let much = || answer(["249", "3749"], MUCH);
+        assert!(!is_slow(&[much(), much()]));
+        assert!(is_slow(&[much(), answer(["24", "3749"], MUCH)]));
+        assert!(is_slow(&[much(), answer(["249", "24"], MUCH)]));
+        let little = MUCH.replace("339", "32");
+        assert!(is_slow(&[much(), answer(["249", "3749"], &little)]));
+        let enough = MUCH.replace("339", "40");
+        assert!(!is_slow(&[much(), answer(["249", "3749"], &enough)]));
+    }
+
+    #[test]
+    fn resource_graph_that_was_asked_too_often_keeps_nobody_from_asking_the_provider() {
+        let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
+        let of_graph = question(vec![("useResourceGraph", "true".to_owned())]);
+        let wait = Duration::from_secs(60);
+        arm.close(&of_graph, &Refusal::default(), wait);
+        arm.is_open(&of_graph).unwrap_err();
+        arm.is_open(&question(Vec::new())).unwrap();
+        arm.close(&question(Vec::new()), &Refusal::default(), wait);
+        arm.is_open(&question(Vec::new())).unwrap_err();
+    }
 }

@@ -1,5 +1,6 @@
 //! Requests, and the whole of their answers, within bounds. It knows nothing of what is asked.
 
+use std::error::Error as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use ironmesh_catalog::Secret;
 use parking_lot::Mutex;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Method, StatusCode, Url};
+use reqwest::{Client, ClientBuilder, Method, StatusCode, Url};
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
@@ -17,7 +18,6 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio::time::timeout;
 
 use super::error::{AzureError, RequestError, causes};
-use super::places::Places;
 use super::survey::Call;
 
 /// For how long a connection is waited for.
@@ -30,12 +30,23 @@ const MAX_BODY: usize = 64 << 20;
 /// Whom is asked by which way.
 #[derive(Debug)]
 pub(super) struct Http {
+    /// By plain HTTP, which stays on this machine: no proxy may see or answer it.
+    plain: Client,
+    /// By HTTPS; none while nobody was asked by it.
+    private: Mutex<Option<Private>>,
+    /// Who is trusted; none for whom the system trusts.
+    roots: Option<RootCertStore>,
+    /// What was asked, where somebody wants to see it.
+    log: Option<Mutex<Vec<Call>>>,
+}
+
+/// By HTTPS.
+#[derive(Debug, Clone)]
+struct Private {
     /// To the outside, by the proxy of the environment where there is one.
     outside: Client,
     /// To the machine's own metadata, which no proxy may see or answer.
     inside: Client,
-    /// What was asked, where somebody wants to see it.
-    log: Option<Mutex<Vec<Call>>>,
 }
 
 /// What is asked.
@@ -63,30 +74,33 @@ pub(super) struct Answer {
 }
 
 impl Http {
-    pub(super) fn new(
-        places: &Places,
-        ca: Option<&Path>,
-        is_logged: bool,
-    ) -> Result<Self, AzureError> {
-        let doors = [&places.resource_manager, &places.login];
-        let is_private = doors.iter().any(|url| url.scheme() == "https");
-        let tls = tls(ca, is_private)?;
-        let builder = || {
-            Client::builder()
-                .connect_timeout(CONNECT)
-                .tcp_keepalive(Duration::from_secs(30))
-                .user_agent(concat!("ironmesh/", env!("CARGO_PKG_VERSION")))
-                // Tokens and secrets go where they are sent, and nowhere else.
-                .redirect(Policy::none())
-                .tls_backend_preconfigured(tls.clone())
-        };
-        // What stays on this machine has no business with a proxy.
-        let outside = if is_private { builder() } else { builder().no_proxy() };
+    pub(super) fn new(ca: Option<&Path>, is_logged: bool) -> Result<Self, AzureError> {
+        let plain = builder(tls(Some(RootCertStore::empty()))?).no_proxy();
         Ok(Self {
-            outside: outside.build().map_err(AzureError::Client)?,
-            inside: builder().no_proxy().build().map_err(AzureError::Client)?,
+            plain: plain.build().map_err(AzureError::Client)?,
+            private: Mutex::default(),
+            roots: ca.map(roots).transpose()?,
             log: is_logged.then(Mutex::default),
         })
+    }
+
+    /// By whom this is asked. What the system trusts is read when somebody is asked by HTTPS and not before,
+    /// and again until there is something: a machine may have nothing of the kind, and no need of it.
+    fn client(&self, url: &Url, is_metadata: bool) -> Result<Client, AzureError> {
+        if url.scheme() != "https" {
+            return Ok(self.plain.clone());
+        }
+        let mut made = self.private.lock();
+        let private = match &*made {
+            Some(private) => private.clone(),
+            None => {
+                let tls = tls(self.roots.clone())?;
+                let outside = builder(tls.clone()).build().map_err(AzureError::Client)?;
+                let inside = builder(tls).no_proxy().build().map_err(AzureError::Client)?;
+                made.insert(Private { outside, inside }).clone()
+            }
+        };
+        Ok(if is_metadata { private.inside } else { private.outside })
     }
 
     /// Asks, and reads the whole answer.
@@ -100,7 +114,13 @@ impl Http {
 
     async fn send(&self, request: Request, host: &str) -> Result<Answer, RequestError> {
         let Request { url, body, token, is_metadata } = request;
-        let client = if is_metadata { &self.inside } else { &self.outside };
+        let client = self.client(&url, is_metadata).map_err(|error| RequestError::Transport {
+            host: host.to_owned(),
+            reason: match error.source() {
+                Some(source) => format!("{error}: {source}"),
+                None => error.to_string(),
+            },
+        })?;
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let mut asked = client.request(method, url);
         if is_metadata {
@@ -152,31 +172,86 @@ impl Answer {
     }
 }
 
-/// What the system trusts is asked for only where somebody is asked by HTTPS: a machine may have nothing of
-/// the kind.
-fn tls(ca: Option<&Path>, is_used: bool) -> Result<ClientConfig, AzureError> {
+fn builder(tls: ClientConfig) -> ClientBuilder {
+    Client::builder()
+        .connect_timeout(CONNECT)
+        .tcp_keepalive(Duration::from_secs(30))
+        .user_agent(concat!("ironmesh/", env!("CARGO_PKG_VERSION")))
+        // Tokens and secrets go where they are sent, and nowhere else.
+        .redirect(Policy::none())
+        .tls_backend_preconfigured(tls)
+}
+
+/// The certificates of a file.
+fn roots(path: &Path) -> Result<RootCertStore, AzureError> {
+    let failed = |source| AzureError::Pem { path: path.to_owned(), source };
+    let pem = fs_err::read(path).map_err(AzureError::File)?;
+    let found: Vec<_> =
+        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(failed)?;
+    if found.is_empty() {
+        return Err(failed(rustls_pki_types::pem::Error::NoItemsFound));
+    }
+    let mut roots = RootCertStore::empty();
+    for certificate in found {
+        roots.add(certificate).map_err(AzureError::Tls)?;
+    }
+    Ok(roots)
+}
+
+/// Trusts these, or whom the system trusts.
+fn tls(roots: Option<RootCertStore>) -> Result<ClientConfig, AzureError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(AzureError::Tls)?;
-    let verifying = match ca {
-        Some(path) => {
-            let failed = |source| AzureError::Pem { path: path.to_owned(), source };
-            let pem = fs_err::read(path).map_err(AzureError::File)?;
-            let found: Vec<_> =
-                CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(failed)?;
-            if found.is_empty() {
-                return Err(failed(rustls_pki_types::pem::Error::NoItemsFound));
-            }
-            let mut roots = RootCertStore::empty();
-            for certificate in found {
-                roots.add(certificate).map_err(AzureError::Tls)?;
-            }
-            builder.with_root_certificates(roots)
-        }
-        None if !is_used => builder.with_root_certificates(RootCertStore::empty()),
+    let verifying = match roots {
+        Some(roots) => builder.with_root_certificates(roots),
         None => builder.with_platform_verifier().map_err(AzureError::Tls)?,
     };
     let mut config = verifying.with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// What the system trusts is read from the environment, so a process of its own has none.
+    #[tokio::test]
+    async fn a_machine_that_trusts_nobody_starts_and_says_so_when_it_asks() {
+        const ALONE: &str = "IRONMESH_TEST_TRUSTS_NOBODY";
+        if std::env::var_os(ALONE).is_none() {
+            let folder = tempfile::tempdir().unwrap();
+            let name = std::thread::current().name().unwrap().to_owned();
+            let done = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &name])
+                .env(ALONE, "1")
+                .env("SSL_CERT_FILE", folder.path().join("none"))
+                .env("SSL_CERT_DIR", folder.path())
+                // Nobody is there either: plain HTTP does not come this way.
+                .env("HTTP_PROXY", "http://127.0.0.1:1")
+                .output()
+                .unwrap();
+            let told = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && told.contains("1 passed"), "{told}");
+            return;
+        }
+        let http = Http::new(None, false).unwrap();
+        let ask = async |url: &str| {
+            let url = Url::parse(url).unwrap();
+            http.ask(Request { url, body: None, token: None, is_metadata: false }).await
+        };
+        let error = ask("https://127.0.0.1:1").await.unwrap_err();
+        assert!(error.is_general(), "{error}");
+        assert!(error.to_string().contains("no TLS can be made for Azure: "), "{error}");
+        // Who is asked by plain HTTP needs nothing of the kind.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::select! {
+            came = listener.accept() => drop(came.unwrap()),
+            asked = ask(&url) => panic!("it asked somebody else: {asked:?}"),
+        }
+    }
 }

@@ -140,7 +140,11 @@ impl List {
             of_graph.parameters.push(("useResourceGraph", "true".to_owned()));
             match arm.list(&of_graph).await {
                 // 422 where it cannot, and others where it is not there.
-                Err(RequestError::Status { .. } | RequestError::Malformed(_)) => {
+                Err(
+                    RequestError::Status { .. }
+                    | RequestError::Malformed(_)
+                    | RequestError::Throttled(_),
+                ) => {
                     is_of_graph = false;
                     arm.list(&question).await?
                 }
@@ -228,7 +232,11 @@ impl List {
 async fn states(arm: &Arm, scope: &Scope, with_graph: bool) -> Result<Fetched, RequestError> {
     if with_graph {
         match states_of_graph(arm, scope).await {
-            Err(RequestError::Status { .. } | RequestError::Malformed(_)) => {}
+            Err(
+                RequestError::Status { .. }
+                | RequestError::Malformed(_)
+                | RequestError::Throttled(_),
+            ) => {}
             other => return other,
         }
     }

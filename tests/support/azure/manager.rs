@@ -124,13 +124,16 @@ fn page(
     if mixes_case {
         mix(&mut body, &mut 0);
     }
-    let left = if matches!(fault, Some(Fault::LittleLeft)) { "7" } else { "11990" };
+    let is_little = matches!(fault, Some(Fault::LittleLeft));
+    let (left, of_all) = if is_little { ("7", "107") } else { ("249", "3749") };
+    let (short, long) = if is_little { (3, 27) } else { (29, 339) };
     let resource = format!(
-        "Microsoft.Compute/HighCostGet3Min;{left},Microsoft.Compute/HighCostGet30Min;{left}"
+        "Microsoft.Compute/HighCostGet3Min;{short},Microsoft.Compute/HighCostGet30Min;{long}"
     );
     let headers = [
         ("content-type", "application/json; charset=utf-8"),
         ("x-ms-ratelimit-remaining-subscription-reads", left),
+        ("x-ms-ratelimit-remaining-subscription-global-reads", of_all),
         ("x-ms-ratelimit-remaining-resource", &resource),
     ];
     (headers, body.to_string()).into_response()
