@@ -136,7 +136,7 @@ fn said(old: &[Said], new: &[Said]) -> Vec<String> {
             said => said.iter().map(|one| &*one.value).collect::<Vec<_>>().join("; "),
         };
         let (before, after) = (value(&old), value(&new));
-        let by = &new.first().or(old.first())?.by;
+        let by = &new.first().or_else(|| old.first())?.by;
         (before != after).then(|| format!("{key}: {before} → {after}, by {by}"))
     };
     keys.into_iter().filter_map(change).collect()

@@ -91,14 +91,13 @@ impl Http {
             return Ok(self.plain.clone());
         }
         let mut made = self.private.lock();
-        let private = match &*made {
-            Some(private) => private.clone(),
-            None => {
-                let tls = tls(self.roots.clone())?;
-                let outside = builder(tls.clone()).build().map_err(AzureError::Client)?;
-                let inside = builder(tls).no_proxy().build().map_err(AzureError::Client)?;
-                made.insert(Private { outside, inside }).clone()
-            }
+        let private = if let Some(private) = &*made {
+            private.clone()
+        } else {
+            let tls = tls(self.roots.clone())?;
+            let outside = builder(tls.clone()).build().map_err(AzureError::Client)?;
+            let inside = builder(tls).no_proxy().build().map_err(AzureError::Client)?;
+            made.insert(Private { outside, inside }).clone()
         };
         Ok(if is_metadata { private.inside } else { private.outside })
     }
