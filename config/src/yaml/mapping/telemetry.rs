@@ -45,7 +45,7 @@ pub(super) fn read<'a>(
 }
 
 /// The labels of a selector. One that is left out would make it one of more pods.
-fn labels<'a>(selector: Value<'a>) -> Result<BTreeMap<&'a str, &'a str>, Told> {
+fn labels(selector: Value<'_>) -> Result<BTreeMap<&str, &str>, Told> {
     let table = selector.table("`selector`")?;
     let labels: Vec<_> =
         table.entries().map(|(_, value)| Ok((value.key(), value.string()?))).collect();
