@@ -40,6 +40,8 @@ struct Part {
     is_open: bool,
     /// Whether something was asked for, and nothing was ever answered to that.
     is_partial: bool,
+    /// Whether there is a machine that cannot be judged and of which nothing is known.
+    is_unsure: bool,
     stale: Vec<Stale>,
 }
 
@@ -122,7 +124,11 @@ impl Board {
             }
             return;
         }
-        let is_confirmed = parts.iter().all(|part| part.is_confirmed && part.is_answered);
+        // Who cannot be judged and was not there when nobody was missing is new. Else he may have been.
+        let was_confirmed = before.as_ref().is_some_and(|before| before.is_confirmed);
+        let is_sure = |part: &Part| was_confirmed || !part.is_unsure;
+        let is_confirmed =
+            parts.iter().all(|part| part.is_confirmed && part.is_answered && is_sure(part));
         let is_partial = parts.iter().any(|part| part.is_partial || !part.is_answered);
         let mut problems = Vec::new();
         let mut found = Vec::new();
@@ -286,7 +292,9 @@ impl Part {
                 self.endpoints.extend(leaves);
             }
             Reading::Unusable(reason) => {
-                self.endpoints.extend(known());
+                let known = known();
+                self.is_unsure |= known.is_none();
+                self.endpoints.extend(known);
                 self.problems.push(Problem { instance: id.short(), reason });
             }
         }

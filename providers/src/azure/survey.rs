@@ -62,15 +62,23 @@ pub async fn survey(
     let mut poll = Poll::new(&options);
     let asked = services.iter().map(|(name, asked)| (name.clone(), with_defaults(asked, &options)));
     poll.follow(asked.collect(), clock());
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut calls) = (BTreeSet::new(), Vec::new());
     while let Some((list, may_be_of_graph)) = poll.next() {
         // What has failed, or is asked for again, is for who follows.
         if !seen.insert(list.clone()) {
             continue;
         }
         let answer = list.ask(&arm, options.resource_graph && may_be_of_graph).await;
+        let mut made = arm.http.noted();
+        if answer.is_ok() {
+            // What was refused was answered in another way: nothing is missing.
+            for call in &mut made {
+                call.missing = None;
+            }
+        }
+        calls.extend(made);
         poll.take(&list, answer, false, clock());
     }
     let sightings = poll.news().unwrap_or_default();
-    Ok(Survey { calls: arm.http.noted(), sightings })
+    Ok(Survey { calls, sightings })
 }

@@ -134,3 +134,16 @@ async fn without_a_subscription_it_is_said_what_to_set() {
     assert!(reason.contains("no name of a subscription or resource group"), "{reason}");
     assert!(poll.next().is_none(), "nothing is asked");
 }
+
+#[tokio::test]
+async fn who_cannot_be_judged_is_vouched_for_only_where_nobody_was_missing_before() {
+    let mut poll = following(1, &AzureOptions::default());
+    for contents in [sets(1), machines([0]), Contents::Interfaces(BTreeMap::new())] {
+        let (list, _) = poll.next().unwrap();
+        poll.take(&list, answer(contents), false, Timestamp::UNIX_EPOCH);
+    }
+    let told = poll.news().unwrap();
+    let found = told.services.values().next().unwrap();
+    assert_eq!(found.problems.len(), 1, "{found:?}");
+    assert!(found.endpoints.is_empty() && !found.is_confirmed, "{found:?}");
+}
