@@ -7,7 +7,8 @@ use tokio::time::Instant;
 const POLICY: &str = r#"
 [[service]]
 name = "bookstore"
-ports = [{ name = "web", port = 14001, protocol = "http" }]
+# Where Consul alone knew the application's port, a first call could come before its proxy has heard of it.
+ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
 endpoints = { consul = {} }
 
 [[service]]
