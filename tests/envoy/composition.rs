@@ -250,7 +250,8 @@ impl Market {
         let app = response.header("x-app").map(str::to_owned);
         let seen = app.is_some().then(|| response.json());
         let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-        // A copy may come a moment later; that there is none is seen by the next one's count.
+        // (A copy that is late is waited for, by asking again; one that there should not be is seen only where it
+        // is not late. That those who may not be called get none is held in `http_route_messages`.)
         Ok(Outcome {
             status: response.status.as_u16(),
             path: seen.as_ref().and_then(|seen| text(&seen["path"])),
