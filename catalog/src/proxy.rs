@@ -82,6 +82,10 @@ pub struct JoinRecord {
     pub locality: Locality,
     /// How far it has come with each service.
     pub participation: Participation,
+    /// The ports of these at which it leads to where policy says, as no provider knows an application there or
+    /// it has not heard of that yet. It is not called on behalf of one that listens elsewhere.
+    #[serde(default, skip_serializing_if = "Participation::is_empty")]
+    pub vacant: Participation,
     /// Whether it was told never to come again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revocation>,
@@ -159,6 +163,13 @@ impl JoinRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Participation(pub BTreeSet<(ServiceName, u16)>);
+
+impl Participation {
+    /// Whether it is no port at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// What a proxy says of itself in its node metadata. It shapes its own resources and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -267,6 +278,7 @@ mod tests {
             locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
+            vacant: Participation::default(),
             suspect_since: None,
         };
         let is = |record: &JoinRecord, hours, state| {

@@ -396,20 +396,17 @@ impl Snapshot {
         // What is behind each proxy, by the ports of the applications, and what of it is called.
         let mut behind: BTreeMap<ProxyId, Behind<'_>> = BTreeMap::new();
         let mut in_plaintext: Distinct<'_, SocketAddr> = Distinct::default();
-        // A provider knows one port of an instance, and not which of several service ports it is for.
-        let is_only = judge.service.ports.len() == 1;
         for endpoint in endpoints {
-            let target = endpoint.port.filter(|_| is_only).unwrap_or(port.target);
+            let target = judge.target(endpoint, port);
             let front = judge.front(endpoint);
             let mut takes_part = false;
             for record in front.proxies() {
-                let is_called = judge.is_called(endpoint, record, port.number);
                 let behind = behind.entry(record.id).or_insert_with(|| Behind::new(record));
                 behind.all.insert(target, endpoint);
-                if is_called {
+                if judge.is_called(endpoint, record, port) {
                     behind.called.insert(target, endpoint);
                 }
-                takes_part |= is_called;
+                takes_part |= judge.takes_part(endpoint, record, port.number);
             }
             if !takes_part && judge.is_called_in_plaintext(endpoint, front) {
                 in_plaintext.insert(SocketAddr::new(endpoint.address, target), endpoint);

@@ -93,6 +93,7 @@ mod tests {
             locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
+            vacant: Participation::default(),
             suspect_since: None,
         }
     }

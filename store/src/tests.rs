@@ -83,6 +83,7 @@ fn record(id: u128) -> JoinRecord {
         ),
         services: vec![service],
         revoked: None,
+        vacant: Participation::default(),
         suspect_since: None,
     }
 }

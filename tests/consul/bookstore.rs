@@ -7,8 +7,8 @@ use tokio::time::Instant;
 const POLICY: &str = r#"
 [[service]]
 name = "bookstore"
-# Where Consul alone knew the application's port, a first call could come before its proxy has heard of it.
-ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
+# Consul alone knows at which port its instances listen.
+ports = [{ name = "web", port = 14001, protocol = "http" }]
 endpoints = { consul = {} }
 
 [[service]]

@@ -189,6 +189,7 @@ impl Written {
             participation,
             services: self.services,
             revoked: None,
+            vacant: Participation::default(),
             suspect_since: None,
         };
         let Self { bind, app_address, upstreams, hosts, .. } = self;

@@ -65,6 +65,7 @@ fn proxy(number: u8, service: &str) -> Proxy {
         participation: Participation::default(),
         services: vec![service.parse().unwrap()],
         revoked: None,
+        vacant: Participation::default(),
         suspect_since: None,
     };
     Proxy { record, statement: ProxyStatement::default() }

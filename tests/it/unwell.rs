@@ -87,6 +87,7 @@ impl Customer {
             locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
+            vacant: Participation::default(),
             suspect_since: None,
         };
         let upstream = serde_json::from_value(json!({ "service": "ledger", "local_port": LOCAL }));

@@ -82,6 +82,7 @@ fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
         locality: Locality::default(),
         participation: Participation::default(),
         revoked: None,
+        vacant: Participation::default(),
         suspect_since: None,
     })
 }

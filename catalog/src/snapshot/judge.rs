@@ -9,7 +9,7 @@ use super::standing::{Absence, Standing, State};
 use crate::endpoint::{Endpoint, Provider};
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
-use crate::service::Service;
+use crate::service::{Port, Service};
 
 /// What the endpoints of one service are judged by.
 #[derive(Debug)]
@@ -71,10 +71,34 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether an endpoint is called through a proxy in front of it, on this port of the service.
-    pub(super) fn is_called(&self, endpoint: &Endpoint, record: &JoinRecord, port: u16) -> bool {
+    /// Whether an endpoint takes part through a proxy in front of it, on this port of the service.
+    pub(super) fn takes_part(&self, endpoint: &Endpoint, record: &JoinRecord, port: u16) -> bool {
         let has_in_force = record.participation.0.contains(&(self.served_as().clone(), port));
         has_in_force && !is_withdrawn(endpoint, record)
+    }
+
+    /// Whether it is called there as well: its proxy leads to it already. One that has heard of none leads to
+    /// where policy says.
+    pub(super) fn is_called(&self, endpoint: &Endpoint, record: &JoinRecord, port: &Port) -> bool {
+        let is_vacant = || record.vacant.0.contains(&(self.served_as().clone(), port.number));
+        self.takes_part(endpoint, record, port.number)
+            && (self.target(endpoint, port) == port.target || !is_vacant())
+    }
+
+    /// At which port the application of an endpoint listens.
+    pub(super) fn target(&self, endpoint: &Endpoint, port: &Port) -> u16 {
+        // A provider knows one port of an instance, and not which of several service ports it is for.
+        let is_only = self.service.ports.len() == 1;
+        endpoint.port.filter(|_| is_only).unwrap_or(port.target)
+    }
+
+    /// Whether it takes part on all ports of the service, so that it is not called in plaintext on any.
+    fn takes_part_wholly(&self, endpoint: &Endpoint, front: Front<'_>) -> bool {
+        let records = front.proxies();
+        let is_taken = |port: &Port| {
+            records.iter().any(|record| self.takes_part(endpoint, record, port.number))
+        };
+        !records.is_empty() && self.service.ports.iter().all(is_taken)
     }
 
     /// Whether an endpoint is called in plaintext where it takes no part.
@@ -108,7 +132,12 @@ impl Judge<'_> {
             _ if self.is_drained => State::Out(Absence::Drained),
             None => State::Participant,
             Some(_) if self.service.external.is_some() => State::Outside,
-            Some(why) if self.is_called_in_plaintext(endpoint, front) => State::Plaintext(why),
+            Some(why)
+                if self.is_called_in_plaintext(endpoint, front)
+                    && !self.takes_part_wholly(endpoint, front) =>
+            {
+                State::Plaintext(why)
+            }
             Some(why) => State::Out(why),
         };
         // It is where its proxy is, unless its provider knows better.
@@ -143,11 +172,11 @@ impl Judge<'_> {
     ) -> Option<Absence> {
         let why = match front {
             Front::Proxy(records) => {
-                let is_missing = |port: &u16| {
-                    !records.iter().any(|record| self.is_called(endpoint, record, *port))
+                let is_missing = |port: &&Port| {
+                    !records.iter().any(|record| self.is_called(endpoint, record, port))
                 };
-                let ports = self.service.ports.iter().map(|port| port.number);
-                let ports: Vec<_> = ports.filter(is_missing).collect();
+                let missing = self.service.ports.iter().filter(is_missing);
+                let ports: Vec<_> = missing.map(|port| port.number).collect();
                 let is_claimed = |record: &Arc<JoinRecord>| record.claimed_at.is_some();
                 match ports.as_slice() {
                     [] => return None,
@@ -177,7 +206,7 @@ impl Judge<'_> {
     ) -> Option<&'a JoinRecord> {
         let ports = |record: &JoinRecord| {
             let ports = self.service.ports.iter();
-            ports.filter(|port| self.is_called(endpoint, record, port.number)).count()
+            ports.filter(|port| self.is_called(endpoint, record, port)).count()
         };
         let foremost = records.iter().max_by_key(|record| (ports(record), record.joined_at));
         foremost.map(|record| &**record)

@@ -65,6 +65,7 @@ fn record(id: u128, address: &str, service: &str, participates: bool) -> JoinRec
         locality: Locality::default(),
         participation: Participation(ports),
         revoked: None,
+        vacant: Participation::default(),
         suspect_since: None,
     }
 }

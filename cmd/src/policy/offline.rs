@@ -121,6 +121,7 @@ fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRec
         locality: Locality::default(),
         participation: Participation(ports.map(|(port, _)| (port.service, port.port)).collect()),
         revoked: None,
+        vacant: Participation::default(),
         suspect_since: None,
     }
 }

@@ -201,6 +201,7 @@ impl ControlPlane for RunningControlPlane {
                 locality: request.locality.clone(),
                 participation: Participation::default(),
                 revoked: None,
+                vacant: Participation::default(),
                 suspect_since: None,
             });
             let expires_at = certificate.not_after;

@@ -10,6 +10,7 @@ mod endpoints;
 mod moments;
 mod order;
 mod pacing;
+mod progress;
 mod refusals;
 mod suspicion;
 
@@ -32,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::statement;
 use super::policy_source::PolicyState;
-use super::register::{InForce, Register};
+use super::register::Register;
 use crate::exit::chain;
 use clients::Clients;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
@@ -409,41 +410,6 @@ impl Reconciler {
         let record = self.register.get(client.parse().ok()?)?;
         // Admission has let in no other than well-formed ones.
         Some(Proxy { record: (*record).clone(), statement: statement(node).ok()? })
-    }
-
-    /// Proxies that have in force what they were given take part with it, from now on and over
-    /// restarts. What they serve no longer they take part with no longer.
-    fn record_participation(&mut self) {
-        let (hub, clients, order) = (&self.hub, &self.clients, &self.order);
-        let (mut progress, mut decided) = (Vec::new(), Vec::new());
-        self.undecided.retain(|client| {
-            let Some(given) = clients.given(client) else { return false };
-            let (compiled, id) = (&given.compiled, given.proxy.record.id);
-            let needed = compiled.takes_part_with.iter().map(|(resource_type, name, version)| {
-                let given = order.given(client, *resource_type, name, *version);
-                (*resource_type, &**name, given)
-            });
-            let serves_nothing = compiled.takes_part_with.is_empty();
-            let is_in_force = !serves_nothing && hub.has_all(client, needed);
-            let in_force = if is_in_force { InForce::These } else { InForce::AtMost };
-            progress.push((id, in_force(&compiled.serves)));
-            // Of one that serves nothing there is nothing to wait for.
-            if is_in_force || serves_nothing {
-                decided.push(Arc::clone(client));
-            }
-            true
-        });
-        match self.register.participate(progress) {
-            Ok(()) => {
-                for client in decided {
-                    self.undecided.remove(&client);
-                }
-            }
-            // They stay undecided, so it is tried again at every pass.
-            Err(error) => {
-                tracing::error!(error = chain(&error), "cannot keep which proxies take part");
-            }
-        }
     }
 
     /// Forgets those who are away and have no place in the register any more, and what nobody needs.

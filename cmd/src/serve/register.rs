@@ -31,6 +31,17 @@ pub(crate) struct Register {
     generation: watch::Sender<Generation>,
 }
 
+/// How far a proxy has come.
+#[derive(Debug)]
+pub(crate) struct Progress<'a> {
+    /// What it has in force.
+    pub(crate) in_force: InForce<'a>,
+    /// The ports behind which no provider knows an application.
+    pub(crate) without_application: Participation,
+    /// The ports whose way to the applications that are known is not in force in it.
+    pub(crate) without_way: Participation,
+}
+
 /// What a proxy has in force.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum InForce<'a> {
@@ -40,20 +51,37 @@ pub(crate) enum InForce<'a> {
     AtMost(&'a Participation),
 }
 
-impl InForce<'_> {
+#[cfg(test)]
+impl<'a> From<InForce<'a>> for Progress<'a> {
+    /// Of one that leads to its applications wherever it serves.
+    fn from(in_force: InForce<'a>) -> Self {
+        let (without_application, without_way) = Default::default();
+        Self { in_force, without_application, without_way }
+    }
+}
+
+impl Progress<'_> {
     /// The record with this in it, if that is news.
-    fn news_of(self, record: &JoinRecord) -> Option<JoinRecord> {
+    fn news_of(&self, record: &JoinRecord) -> Option<JoinRecord> {
         // Its Envoy's last answer may come behind the revocation.
         if record.revoked.is_some() {
             return None;
         }
         let mut participation = record.participation.clone();
-        match self {
-            Self::These(ports) => participation.clone_from(ports),
-            Self::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
+        match self.in_force {
+            InForce::These(ports) => participation.clone_from(ports),
+            InForce::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
         }
-        (participation != record.participation)
-            .then(|| JoinRecord { participation, ..record.clone() })
+        // One whose application is another is called all the time: only who led nowhere has to hear of one.
+        let still = record.vacant.0.intersection(&self.without_way.0);
+        let vacant = still.chain(&self.without_application.0);
+        let vacant = vacant.filter(|port| participation.0.contains(port)).cloned();
+        let vacant = Participation(vacant.collect());
+        ((&participation, &vacant) != (&record.participation, &record.vacant)).then(|| JoinRecord {
+            participation,
+            vacant,
+            ..record.clone()
+        })
     }
 }
 
@@ -203,6 +231,7 @@ impl Register {
         let revoked = record.map(|record| JoinRecord {
             revoked: Some(revocation),
             participation: Participation::default(),
+            vacant: Participation::default(),
             ..(**record).clone()
         });
         self.keep(&mut records, revoked.into_iter().collect())
@@ -227,12 +256,12 @@ impl Register {
     /// Proxies have come so far. What of it is news is kept in one transaction: all of it, or nothing.
     pub(crate) fn participate<'a>(
         &self,
-        progress: impl IntoIterator<Item = (ProxyId, InForce<'a>)>,
+        progress: impl IntoIterator<Item = (ProxyId, Progress<'a>)>,
     ) -> Result<(), StoreError> {
         let mut records = self.records.lock();
         let changed = progress
             .into_iter()
-            .filter_map(|(id, in_force)| in_force.news_of(records.all.get(&id)?))
+            .filter_map(|(id, progress)| progress.news_of(records.all.get(&id)?))
             .collect();
         self.keep(&mut records, changed)
     }

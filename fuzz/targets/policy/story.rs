@@ -146,6 +146,7 @@ fn proxy((service, number): (&Arc<Service>, u32)) -> Proxy {
         participation: Participation(ports.collect()),
         services: vec![name.clone()],
         revoked: None,
+        vacant: Participation::default(),
         suspect_since: None,
     };
     Proxy { record, statement: ProxyStatement::default() }

@@ -4,7 +4,7 @@ use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::Resource;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 
-pub use crate::inbound::LISTENER as INBOUND_LISTENER;
+pub use crate::inbound::{LISTENER as INBOUND_LISTENER, local_cluster_name};
 
 /// The inbound listener `new`, with the filter chains besides by which `old` serves these ports. All
 /// else is as in `new`: who was withdrawn from another port is so at once, and a port that is added is

@@ -227,7 +227,8 @@ pub(crate) fn local_cluster(
     }
 }
 
-pub(crate) fn local_cluster_name(port: &ServicePort) -> String {
+/// What the cluster of the applications behind a proxy is called.
+pub fn local_cluster_name(port: &ServicePort) -> String {
     format!("{port}|local")
 }
 

@@ -62,6 +62,24 @@ fn every_endpoint_is_a_participant_or_it_is_said_why_not() {
 }
 
 #[test]
+fn one_whose_proxy_has_not_heard_of_it_is_not_called_at_all() {
+    let mut record = record(1, "10.0.0.1", "store", true);
+    record.claimed_at = Some(AT);
+    record.vacant = record.participation.clone();
+    let records = std::slice::from_ref(&record);
+    for mode in [Mode::Strict, Mode::Permissive] {
+        let known = endpoint("10.0.0.1", Some(9000), 1);
+        let out = State::Out(Absence::NotTaken { ports: vec![WEB] });
+        assert_eq!(state(mode, &known, records), out, "{mode:?}");
+        // It leads to where policy says without having heard of anything.
+        for port in [None, Some(8080)] {
+            let known = endpoint("10.0.0.1", port, 1);
+            assert_eq!(state(mode, &known, records), State::Participant, "{mode:?}, {port:?}");
+        }
+    }
+}
+
+#[test]
 fn it_is_told_which_proxy_is_in_front_and_where_that_is_dialled() {
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", false)];
     let snapshot = assemble(vec![endpoint("10.0.0.1", None, 1)], &records);

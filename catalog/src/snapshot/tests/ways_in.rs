@@ -80,6 +80,7 @@ fn inputs(
             locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
+            vacant: Participation::default(),
             suspect_since: None,
         };
         (id, Arc::new(record))

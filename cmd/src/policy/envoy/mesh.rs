@@ -89,6 +89,7 @@ fn joined(service: &Service, number: u32) -> JoinRecord {
         participation: Participation(ports.collect()),
         services: vec![service.name.clone()],
         revoked: None,
+        vacant: Participation::default(),
         suspect_since: None,
     }
 }

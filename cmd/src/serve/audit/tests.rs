@@ -51,6 +51,7 @@ impl Place {
             locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
+            vacant: Participation::default(),
             suspect_since: None,
         };
         let place = Self { audit, snapshots, record };

@@ -70,14 +70,20 @@ impl Clients {
         clients.filter_map(|client| self.given.get(client))
     }
 
-    /// Whether a client is to serve a port that has not got so far yet.
+    /// Whether a client is to serve a port that has not got so far yet, or has not heard of its application
+    /// there.
     pub(super) fn are_to_serve(&self, port: &ServicePort, snapshot: &Snapshot) -> bool {
         let served = snapshot.served_port(port);
         let key = (served.service.clone(), served.port);
         self.of_service(&served.service).any(|given| {
             let record = snapshot.record(given.proxy.record.id);
+            let behind = (given.proxy.record.id, served.clone());
             given.compiled.serves.0.contains(&key)
-                && record.is_some_and(|record| !record.participation.0.contains(&key))
+                && record.is_some_and(|record| {
+                    !record.participation.0.contains(&key)
+                        || record.vacant.0.contains(&key)
+                            && snapshot.local_endpoints.contains_key(&behind)
+                })
         })
     }
 

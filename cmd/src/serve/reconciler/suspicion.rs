@@ -152,6 +152,7 @@ mod tests {
                 locality: Locality::default(),
                 participation: Participation::default(),
                 revoked: None,
+                vacant: Participation::default(),
                 suspect_since: None,
             };
             (record.id, Arc::new(record))

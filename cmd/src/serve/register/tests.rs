@@ -32,6 +32,7 @@ fn record(number: u8, joined: Timestamp) -> JoinRecord {
         locality: Locality::default(),
         participation: Participation([("store".parse().unwrap(), 80)].into()),
         revoked: None,
+        vacant: Participation::default(),
         suspect_since: None,
     }
 }
@@ -55,8 +56,8 @@ fn a_revocation_is_kept_over_restarts_and_what_was_said_first_stays() {
     register.revoke(record(1, now).id, again).unwrap();
     assert_eq!(*register.generation().borrow(), after, "the second time changes nothing");
     // Its Envoy's last answer may come behind the revocation.
-    let progress = (record(1, now).id, InForce::These(&record(1, now).participation));
-    register.participate([progress]).unwrap();
+    let served = record(1, now).participation;
+    register.participate([(record(1, now).id, InForce::These(&served).into())]).unwrap();
 
     drop(register);
     let register = Register::open(store(&folder), now).unwrap();

@@ -148,6 +148,8 @@ struct ProxyShape {
     participates: bool,
     is_on_loopback: bool,
     is_suspect: bool,
+    /// Whether it knows of no application behind it.
+    is_vacant: bool,
     /// Whether its machine is known by the address of the next one too.
     is_next_too: bool,
     /// Whether it has local ports for hosts outside.
@@ -208,16 +210,18 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     let split = (0..SERVICES, matches, backends);
     let split = split.prop_map(|(apex, matches, backends)| SplitShape { apex, matches, backends });
     let upstream = (0..=SERVICES, option::of(0..PORTS.len()), 15078..15084_u16);
-    let flags = (any::<[bool; 4]>(), prop::bool::weighted(0.2));
+    let flags = (any::<[bool; 4]>(), [0.2; 2].map(prop::bool::weighted));
     let proxy = (btree_set(0..=SERVICES, 1..4), vec(upstream, 0..4), flags);
     let proxy = proxy.prop_map(|(services, upstreams, flags)| {
-        let ([participates, is_on_loopback, is_suspect, has_hosts], is_next_too) = flags;
+        let ([participates, is_on_loopback, is_suspect, has_hosts], [is_next_too, is_vacant]) =
+            flags;
         ProxyShape {
             services: services.into_iter().collect(),
             upstreams,
             participates,
             is_on_loopback,
             is_suspect,
+            is_vacant,
             is_next_too,
             has_hosts,
         }
@@ -295,6 +299,7 @@ impl Shape {
             participates,
             is_on_loopback: false,
             is_suspect: false,
+            is_vacant: false,
             is_next_too: false,
             has_hosts: false,
         };
@@ -368,6 +373,7 @@ impl Shape {
         if takes(5) {
             for (proxy, other) in next.proxies.iter_mut().zip(&other.proxies) {
                 (proxy.participates, proxy.is_suspect) = (other.participates, other.is_suspect);
+                proxy.is_vacant = other.is_vacant;
             }
         }
         if takes(6) {
@@ -604,6 +610,7 @@ impl Shape {
         let services: Vec<_> = shape.services.iter().map(|n| self.service_name(*n)).collect();
         let all = services.iter().flat_map(|name| PORTS.map(|(port, _)| (name.clone(), port)));
         let participation = Participation(all.filter(|_| shape.participates).collect());
+        let vacant = if shape.is_vacant { participation.clone() } else { Participation::default() };
         let upstreams = shape.upstreams.iter().map(|(service, port, local_port)| Upstream {
             service: self.service_name(*service),
             port: port.map(|n| PORTS[n].0),
@@ -627,6 +634,7 @@ impl Shape {
                 labels: Labels::default(),
                 locality: place(n % 3),
                 participation,
+                vacant,
                 revoked: None,
                 suspect_since: shape.is_suspect.then_some(Timestamp::UNIX_EPOCH),
             },

@@ -112,7 +112,7 @@ fn what_changes_nothing_for_proxies_compiles_nothing_anew() {
     place.register.claim(other.id, now).unwrap();
     assert_eq!(place.encodes(now, false), 0, "a claim");
     let ports = [("store".parse().unwrap(), 80)].into();
-    place.register.participate([(other.id, InForce::These(&Participation(ports)))]).unwrap();
+    place.register.participate([(other.id, InForce::These(&Participation(ports)).into())]).unwrap();
     assert_eq!(place.encodes(now, false), 0, "a participant whom nobody calls");
     let endpoints = &place.reconciler.moments.snapshot().unwrap().endpoints;
     assert_eq!(endpoints.values().map(|endpoints| endpoints.len()).sum::<usize>(), 1);

@@ -233,6 +233,56 @@ async fn who_has_lost_its_application_leads_there_for_a_moment_longer() {
     assert_eq!(leads_to(&server), 80);
 }
 
+// A call that came before would be led to where nobody listens, and nobody tries it again.
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_is_called_once_its_proxy_leads_to_it_whatever_else_that_refuses() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    let other = Endpoint::new(Provider::Consul, [10, 9, 0, 2].into());
+    provider.tell_all(vec![other.clone()]);
+    let behind = |port| {
+        let own = Endpoint::new(Provider::Consul, [10, 9, 0, 1].into());
+        Endpoint { port: Some(port), proxy: Some(ProxyId(Uuid::from_u128(1))), ..own }
+    };
+    let mut server = place.proxy(1, &["store"]);
+    place.settle(&mut [&mut server]);
+    let vacant = |place: &Place| {
+        let records = place.register.records();
+        records.values().any(|record| !record.vacant.is_empty())
+    };
+    assert!(vacant(&place));
+
+    provider.tell_all(vec![behind(9000), other.clone()]);
+    place.settle(&mut []);
+    // Nor is its application called in plaintext, as it takes part.
+    assert_eq!(place.called(), 1);
+    server.take(Cluster);
+    place.settle(&mut []);
+    assert_eq!((place.called(), vacant(&place)), (2, false));
+    // One that has moved is where it is led to: there is nobody to wait for.
+    provider.tell_all(vec![behind(9001), other.clone()]);
+    place.settle(&mut []);
+    assert_eq!(place.called(), 2);
+
+    // Of one that does not take all that it is to have, the application may go and come back.
+    place.set_policy(
+        &POLICY.replace("name = \"store\"", "name = \"store\"\nservice_account = \"other\""),
+    );
+    place.settle(&mut []);
+    assert_eq!(place.called(), 2);
+    provider.tell_all(vec![other.clone()]);
+    place.settle(&mut []);
+    server.take(Cluster);
+    place.settle(&mut []);
+    assert!(vacant(&place));
+    provider.tell_all(vec![behind(9002), other]);
+    place.settle(&mut []);
+    assert_eq!(place.called(), 1);
+    server.take(Cluster);
+    place.settle(&mut []);
+    assert_eq!((place.called(), vacant(&place)), (2, false));
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_is_away_for_a_minute_is_suspected_until_it_is_back() {
     let mut place = Place::open(POLICY);

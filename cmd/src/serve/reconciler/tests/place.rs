@@ -93,6 +93,7 @@ impl Place {
             locality: Locality::default(),
             participation: Participation::default(),
             revoked: None,
+            vacant: Participation::default(),
             suspect_since: None,
         };
         self.register.add(record.clone()).unwrap();

@@ -139,6 +139,7 @@ impl Shape {
             participates: true,
             is_on_loopback: false,
             is_suspect: false,
+            is_vacant: false,
             is_next_too: false,
             has_hosts: false,
         };

@@ -1,0 +1,101 @@
+//! How far proxies have come with what they were given: what they have in force, and where they lead.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::{Participation, ProxyId, ServicePort, Snapshot};
+use ironmesh_xds_compile::handover::local_cluster_name;
+use ironmesh_xds_server::{ClientKey, Hub};
+use ironmesh_xds_wire::ResourceType;
+
+use super::Reconciler;
+use super::clients::Given;
+use super::order::Order;
+use crate::exit::chain;
+use crate::serve::register::{InForce, Progress};
+
+/// What is known when it is looked at how far somebody has come.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    snapshot: &'a Snapshot,
+    hub: &'a Hub,
+    order: &'a Order,
+}
+
+impl Reconciler {
+    /// Proxies that have in force what they were given take part with it, from now on and over
+    /// restarts. What they serve no longer they take part with no longer.
+    pub(super) fn record_participation(&mut self) {
+        let Some(snapshot) = self.moments.snapshot() else { return };
+        let known = Known { snapshot, hub: &self.hub, order: &self.order };
+        let clients = &self.clients;
+        let (mut progress, mut decided) = (Vec::new(), Vec::new());
+        self.undecided.retain(|client| {
+            let Some(given) = clients.given(client) else { return false };
+            let serves_nothing = given.compiled.takes_part_with.is_empty();
+            let is_in_force = !serves_nothing && known.is_in_force(client, given);
+            progress.push((given.proxy.record.id, known.progress(client, given, is_in_force)));
+            // Of one that serves nothing there is nothing to wait for.
+            if is_in_force || serves_nothing {
+                decided.push(Arc::clone(client));
+            }
+            true
+        });
+        match self.register.participate(progress) {
+            Ok(()) => {
+                for client in decided {
+                    self.undecided.remove(&client);
+                }
+            }
+            // They stay undecided, so it is tried again at every pass.
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot keep which proxies take part");
+            }
+        }
+    }
+}
+
+impl<'a> Known<'a> {
+    /// Whether a client has all that it takes part with.
+    fn is_in_force(self, client: &ClientKey, given: &Given) -> bool {
+        let needed = given.compiled.takes_part_with.iter().map(|(resource_type, name, version)| {
+            let given = self.order.given(client, *resource_type, name, *version);
+            (*resource_type, &**name, given)
+        });
+        self.hub.has_all(client, needed)
+    }
+
+    fn progress(self, client: &ClientKey, given: &'a Given, is_in_force: bool) -> Progress<'a> {
+        let serves = &given.compiled.serves;
+        let in_force = if is_in_force { InForce::These(serves) } else { InForce::AtMost(serves) };
+        let (mut without_application, mut without_way) =
+            (Participation::default(), Participation::default());
+        for (service, port) in &serves.0 {
+            let service_port = ServicePort::new(service.clone(), *port);
+            let missing = if !self.has_application(given.proxy.record.id, &service_port) {
+                &mut without_application
+            } else if !is_in_force && !self.leads(client, given, &service_port) {
+                &mut without_way
+            } else {
+                continue;
+            };
+            missing.0.insert((service.clone(), *port));
+        }
+        Progress { in_force, without_application, without_way }
+    }
+
+    /// Whether a provider knows an application behind a proxy.
+    fn has_application(self, id: ProxyId, port: &ServicePort) -> bool {
+        self.snapshot.local_endpoints.contains_key(&(id, port.clone()))
+    }
+
+    /// Whether a client has in force the way to the applications behind it, whatever else it refuses.
+    fn leads(self, client: &ClientKey, given: &Given, port: &ServicePort) -> bool {
+        let name = local_cluster_name(port);
+        let clusters = given.compiled.resources.of(ResourceType::Cluster);
+        clusters.get(&*name).is_some_and(|cluster| {
+            let version = cluster.version();
+            let given = self.order.given(client, ResourceType::Cluster, &name, version);
+            self.hub.has_all(client, [(ResourceType::Cluster, &*name, given)])
+        })
+    }
+}
