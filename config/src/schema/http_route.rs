@@ -148,7 +148,7 @@ const ABORT: Shape = Shape {
 /// How many.
 const PERCENT: Key = Key {
     name: "percent",
-    about: "of how many, with at most four decimals",
+    about: "of how many, with at most four decimals; 0 is of none",
     form: Form::Percent,
     left_out: LeftOut::Refused,
 };

@@ -6,6 +6,9 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 
 pub use crate::inbound::{LISTENER as INBOUND_LISTENER, local_cluster_name};
 
+/// How the names of clusters begin that are asked or told about calls, and by which none is led.
+pub const ABOUT_CALLS: [&str; 2] = ["rate-limit|", "telemetry|"];
+
 /// The inbound listener `new`, with the filter chains besides by which `old` serves these ports. All
 /// else is as in `new`: who was withdrawn from another port is so at once, and a port that is added is
 /// served. Where there is no new one, nothing else is served any more.

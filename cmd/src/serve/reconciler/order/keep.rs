@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::ServicePort;
-use ironmesh_xds_compile::handover::{INBOUND_LISTENER, still_serving};
+use ironmesh_xds_compile::handover::{ABOUT_CALLS, INBOUND_LISTENER, still_serving};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
 /// An inbound listener that serves what it is to serve, and dropped ports besides.
@@ -67,7 +67,26 @@ pub(super) fn keep_serving(
             given.insert(Arc::clone(resource));
         }
     }
+    keep_those_about_calls(&kept, given, before);
     Some(kept)
+}
+
+/// Keeps who is asked or told of calls of kept ports: Envoy refuses a listener that logs to a cluster that there
+/// is not, and limits nothing by one.
+fn keep_those_about_calls(kept: &KeptListener, given: &mut ResourceSet, before: &ResourceSet) {
+    let counted = kept.ports.iter().filter_map(|port| {
+        given.of(ResourceType::Listener).get(format!("counted|{port}").as_str()).cloned()
+    });
+    let listeners: Vec<_> = counted.chain([Arc::clone(&kept.listener)]).collect();
+    for (name, resource) in before.of(ResourceType::Cluster) {
+        let is_about_calls = ABOUT_CALLS.iter().any(|prefix| name.starts_with(prefix));
+        if is_about_calls
+            && !given.contains(ResourceType::Cluster, name)
+            && listeners.iter().any(|listener| listener.mentions(name))
+        {
+            given.insert(Arc::clone(resource));
+        }
+    }
 }
 
 /// Keeps a server's ways to the applications of these ports as they were. Returns the versions of each: the one

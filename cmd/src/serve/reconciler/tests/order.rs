@@ -191,3 +191,46 @@ async fn a_withdrawn_grant_waits_for_nobody_while_another_port_does() {
     place.set_policy(&ledger(&[], &["shop"]));
     assert_eq!(served(&server), ["default/stall|80"]);
 }
+
+// Envoy refuses a listener that logs to a cluster that there is not, and limits nothing by one.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_port_keeps_who_is_asked_and_told_of_its_calls() {
+    let requests = policy(&["shop", "stall"]);
+    let connections = ledger(&["buyer"], &["shop"]);
+    let stories = [
+        (requests, "stall", "http", "generic_key = { value = \"any\" }", "default/stall|80"),
+        (connections, "ledger", "tcp", "key = \"any\", value = \"any\"", "default/ledger|3306|0"),
+    ];
+    for (before, service, kind, entry, chain) in stories {
+        let settings = format!(
+            r#"
+[[upstream_traffic_setting]]
+name = "counted"
+service = "{service}"
+[upstream_traffic_setting.rate_limit.global.{kind}]
+domain = "shop"
+rate_limit_service = {{ host = "limits.example.com", port = 8081 }}
+descriptors = [{{ entries = [{{ {entry} }}] }}]
+
+[[telemetry]]
+name = "told"
+service = "{service}"
+access_log.sink.open_telemetry = {{ host = "logs.example.com" }}
+"#
+        );
+        let mut place = Place::open(&[before, settings].concat());
+        let mut server = place.proxy(1, &["shop", service]);
+        let mut buyer = place.proxy(2, &["buyer"]);
+        place.settle(&mut [&mut server, &mut buyer]);
+        let others = |server: &SimulatedClient| {
+            let set = server.set();
+            set.of(Cluster).keys().filter(|name| name.contains("example.com")).count()
+        };
+        assert_eq!(others(&server), 2, "{service}");
+        place.set_policy(&policy(&["shop"]));
+        assert!(served(&server).contains(&chain.to_owned()), "{:?}", served(&server));
+        assert_eq!(others(&server), 2, "{service}");
+        place.settle(&mut [&mut server, &mut buyer]);
+        assert_eq!(others(&server), 0, "{service}");
+    }
+}
