@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{AzureMachines, AzureQuery, Endpoint, EndpointPlace, Health, ServiceName};
+use ironmesh_catalog::{
+    AddressFamily, AzureMachines, AzureQuery, Endpoint, EndpointPlace, Health, ServiceName,
+};
 use jiff::Timestamp;
 
 use super::endpoint::{self, Reading};
@@ -16,10 +18,22 @@ use crate::{Problem, Sighting, Sightings, Stale};
 /// Problems that are told of one service, at most.
 const MAX_PROBLEMS: usize = 20;
 
+/// What a control plane tells others: what it has found, and what it has asked. A copy costs little.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    /// What it has found.
+    pub sightings: Sightings,
+    /// What each service asks there, with what the settings say where policy says nothing, in words that are
+    /// the same for the same questions.
+    pub questions: Arc<BTreeMap<ServiceName, String>>,
+}
+
 /// The questions of services, and the answers.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     asked: BTreeMap<ServiceName, Vec<AzureQuery>>,
+    /// The same in words.
+    questions: Arc<BTreeMap<ServiceName, String>>,
     sightings: Sightings,
     /// How many times something was new.
     index: u64,
@@ -58,18 +72,35 @@ impl Board {
                 self.is_new |= self.sightings.troubles.remove(&name).is_some();
             }
         }
+        let questions = questions(&self.asked);
+        if *self.questions != questions {
+            self.questions = Arc::new(questions);
+            self.is_new = true;
+        }
         self.is_new |= !self.sightings.knows_whom;
         self.sightings.knows_whom = true;
     }
 
-    /// Takes what another control plane has found.
-    pub(super) fn take(&mut self, taken: &Sightings) {
-        for (name, sighting) in &taken.services {
-            if self.asked.contains_key(name) {
-                self.sightings.services.insert(name.clone(), Arc::clone(sighting));
+    /// Takes what another control plane has found for the same questions. What it has found for others is no
+    /// answer; and of what it does not ask, nobody tells any more.
+    pub(super) fn take(&mut self, taken: &Told) {
+        let Told { sightings: taken, questions } = taken;
+        let ours = Arc::clone(&self.questions);
+        let is_asked = |name: &ServiceName| {
+            ours.get(name).is_some_and(|ours| questions.get(name) == Some(ours))
+        };
+        for (name, sighting) in taken.services.iter().filter(|(name, _)| is_asked(name)) {
+            self.sightings.services.insert(name.clone(), Arc::clone(sighting));
+        }
+        // Who does not know yet whom to ask for may tell later.
+        if taken.knows_whom {
+            let known = self.sightings.services.keys();
+            let left: Vec<_> = known.filter(|name| !is_asked(name)).cloned().collect();
+            for name in left {
+                self.sightings.services.remove(&name);
             }
         }
-        let troubles = taken.troubles.iter().filter(|(name, _)| self.asked.contains_key(*name));
+        let troubles = taken.troubles.iter().filter(|(name, _)| is_asked(name));
         self.sightings.troubles =
             troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect();
         self.sightings.stale.clone_from(&taken.stale);
@@ -83,12 +114,15 @@ impl Board {
     }
 
     /// What is known, if something is new since this was asked last.
-    pub(super) fn news(&mut self) -> Option<Sightings> {
+    pub(super) fn news(&mut self) -> Option<Told> {
         let is_known = |name| self.sightings.services.contains_key(name);
         let is_complete = self.sightings.knows_whom && self.asked.keys().all(is_known);
         self.is_new |= is_complete != self.sightings.is_complete;
         self.sightings.is_complete = is_complete;
-        std::mem::take(&mut self.is_new).then(|| self.sightings.clone())
+        std::mem::take(&mut self.is_new).then(|| Told {
+            sightings: self.sightings.clone(),
+            questions: Arc::clone(&self.questions),
+        })
     }
 
     /// Puts together what is known of a service. While something was neither answered nor refused, what was
@@ -171,6 +205,29 @@ impl Board {
             self.is_new = true;
         }
     }
+}
+
+/// What services ask, in words. All that a question says is in them, in an order of its own.
+pub(super) fn questions(
+    asked: &BTreeMap<ServiceName, Vec<AzureQuery>>,
+) -> BTreeMap<ServiceName, String> {
+    let words = |question: &AzureQuery| {
+        let AzureQuery { machines, subscription, resource_group, tags, port, address_family } =
+            question;
+        let machines = match machines {
+            AzureMachines::ScaleSet(name) => ("scale_set", name.as_deref().map(str::to_owned)),
+            AzureMachines::VirtualMachines => ("vm", None),
+        };
+        let tags: Vec<_> =
+            tags.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let family = AddressFamily::ALL.iter().find(|(_, family)| family == address_family);
+        let scope = (subscription.as_deref(), resource_group.as_deref());
+        serde_json::json!([machines, scope, tags, port, family.map(|(word, _)| word)])
+    };
+    let of_service = |questions: &Vec<AzureQuery>| {
+        serde_json::Value::Array(questions.iter().map(words).collect()).to_string()
+    };
+    asked.iter().map(|(name, questions)| (name.clone(), of_service(questions))).collect()
 }
 
 /// What is known of a question.
@@ -381,3 +438,6 @@ fn distinct(mut found: Vec<Endpoint>, problems: &mut Vec<Problem>) -> Vec<Endpoi
     }
     taken.into_values().collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,14 +9,14 @@ use jiff::Timestamp;
 use reqwest::StatusCode;
 use tokio::time::Instant;
 
-use super::board::Board;
+use super::board::{Board, Told};
 use super::error::RequestError;
 use super::held::{Lists, is_off, needed};
 use super::id::ResourceId;
 use super::lists::{Contents, Fetched, List};
 use super::options::AzureOptions;
+use crate::Stale;
 use crate::backoff::{Backoff, spread};
-use crate::{Sightings, Stale};
 
 /// So often lists of network interfaces are asked for where no machine came or went: addresses stay.
 const INTERFACES: Duration = Duration::from_secs(600);
@@ -150,7 +150,7 @@ impl Poll {
     }
 
     /// What is known, if something is new.
-    pub(super) fn news(&mut self) -> Option<Sightings> {
+    pub(super) fn news(&mut self) -> Option<Told> {
         self.board.news()
     }
 

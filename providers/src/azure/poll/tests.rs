@@ -113,7 +113,7 @@ async fn who_was_asked_too_often_is_left_alone_and_says_still_why() {
     let (wait, now) = (Duration::from_secs(120), Instant::now());
     poll.take(&list, Err(RequestError::Throttled(wait)), false, Timestamp::UNIX_EPOCH);
     assert!(poll.deadline().unwrap() >= now + wait);
-    let told = poll.news().unwrap();
+    let told = poll.news().unwrap().sightings;
     let reasons: Vec<_> = told.troubles.values().map(|stale| stale.reason.clone()).collect();
     assert!(matches!(&*reasons, [reason] if reason.contains("so many")), "{reasons:?}");
     assert!(told.stale.is_none() && !told.is_complete);
@@ -124,12 +124,12 @@ async fn without_a_subscription_it_is_said_what_to_set() {
     let mut poll = Poll::new(&AzureOptions::default());
     let nowhere = AzureQuery { subscription: None, ..question(0) };
     poll.follow([("web".parse().unwrap(), vec![nowhere])].into(), Timestamp::UNIX_EPOCH);
-    let told = poll.news().unwrap();
+    let told = poll.news().unwrap().sightings;
     let reason = &told.troubles.values().next().unwrap().reason;
     assert!(reason.contains("set `subscription`"), "{reason}");
     let odd = AzureQuery { resource_group: Some("g' or 'x".into()), ..question(0) };
     poll.follow([("web".parse().unwrap(), vec![odd])].into(), Timestamp::UNIX_EPOCH);
-    let told = poll.news().unwrap();
+    let told = poll.news().unwrap().sightings;
     let reason = &told.troubles.values().next().unwrap().reason;
     assert!(reason.contains("no name of a subscription or resource group"), "{reason}");
     assert!(poll.next().is_none(), "nothing is asked");
@@ -143,7 +143,7 @@ async fn who_cannot_be_judged_is_vouched_for_only_where_nobody_was_missing_befor
         poll.take(&list, answer(contents), false, Timestamp::UNIX_EPOCH);
     }
     let told = poll.news().unwrap();
-    let found = told.services.values().next().unwrap();
+    let found = told.sightings.services.values().next().unwrap();
     assert_eq!(found.problems.len(), 1, "{found:?}");
     assert!(found.endpoints.is_empty() && !found.is_confirmed, "{found:?}");
 }
