@@ -9,10 +9,10 @@ use ironmesh_catalog::{
 use jiff::Timestamp;
 
 use super::endpoint::{self, Reading};
-use super::held::{Held, Lists, matching, of_set};
+use super::held::{Held, Lists, Places, matching, single};
 use super::id::ResourceId;
 use super::lists::{List, Scope};
-use super::machines::{Entries, Machine, ScaleSet, State, Tags};
+use super::machines::{Entries, Interface, ScaleSet, State, Tags};
 use crate::{Problem, Sighting, Sightings, Stale};
 
 /// Problems that are told of one service, at most.
@@ -54,6 +54,8 @@ struct Part {
     is_open: bool,
     /// Whether something was asked for, and nothing was ever answered to that.
     is_partial: bool,
+    /// Whether machines are called by their subscription too: the service looks in several.
+    is_of_several: bool,
     /// Whether there is a machine that cannot be judged and of which nothing is known.
     is_unsure: bool,
     stale: Vec<Stale>,
@@ -131,8 +133,11 @@ impl Board {
         let Some(questions) = self.asked.get(name) else { return };
         let before = self.sightings.services.get(name).cloned();
         let known = before.as_ref().map(|before| Arc::clone(&before.endpoints)).unwrap_or_default();
-        let parts: Vec<_> =
-            questions.iter().map(|question| part(question, lists, &known, now)).collect();
+        let subscriptions = questions.iter().filter_map(|one| one.subscription.as_deref());
+        let subscriptions: BTreeSet<_> = subscriptions.map(str::to_lowercase).collect();
+        let is_of_several = subscriptions.len() > 1;
+        let parts = questions.iter().map(|one| part(one, is_of_several, lists, &known, now));
+        let parts: Vec<_> = parts.collect();
         if parts.iter().any(|part| part.is_open) {
             return;
         }
@@ -231,8 +236,14 @@ pub(super) fn questions(
 }
 
 /// What is known of a question.
-fn part(question: &AzureQuery, lists: &Lists, before: &[Endpoint], now: Timestamp) -> Part {
-    let mut part = Part { is_confirmed: true, ..Part::default() };
+fn part(
+    question: &AzureQuery,
+    is_of_several: bool,
+    lists: &Lists,
+    before: &[Endpoint],
+    now: Timestamp,
+) -> Part {
+    let mut part = Part { is_confirmed: true, is_of_several, ..Part::default() };
     let scope = match Scope::of(question) {
         Ok(scope) => scope,
         Err(reason) => {
@@ -256,26 +267,25 @@ fn part(question: &AzureQuery, lists: &Lists, before: &[Endpoint], now: Timestam
             }
         }
         AzureMachines::VirtualMachines => {
-            let (machines, interfaces) =
-                (List::Machines(scope.clone()), List::Interfaces(scope.clone()));
-            for list in [&machines, &List::States(scope.clone()), &interfaces] {
-                part.look(lists, list);
-            }
-            let answers =
-                (lists.machines(&machines), lists.states(&scope), lists.interfaces(&interfaces));
-            let (Some(machines), Some(states), Some(interfaces)) = answers else { return part };
+            let places = Places::of_single(&scope, question, lists);
+            let states = List::States(Arc::clone(&scope.subscription));
+            part.look(lists, &states);
+            part.look_at(lists, &places);
+            let answers = (
+                lists.machines(&places.machines),
+                lists.states(&states),
+                lists.interfaces(&places.interfaces),
+            );
+            let (Some(machines), Some(states), Some(_)) = answers else { return part };
             part.is_answered = true;
-            let has_tags = |machine: &&Machine| {
-                question.tags.iter().all(|(name, value)| machine.tags.get(name) == Some(value))
-            };
-            let single = machines.good.values().filter(|machine| !machine.is_in_scale_set);
-            for machine in single.filter(has_tags) {
+            for machine in single(machines, question) {
                 let state = states.get(&machine.id).map(|state| State {
                     provisioning: Arc::clone(&machine.state.provisioning),
                     ..state.clone()
                 });
                 let no_tags = Tags::new();
-                let read = endpoint::read(machine, state.as_ref(), interfaces, question, &no_tags);
+                let interfaces = interfaces(&machine.id, lists, &places);
+                let read = endpoint::read(machine, state.as_ref(), &interfaces, question, &no_tags);
                 part.take(&machine.id, read, question, before);
             }
             part.unreadable(machines, question, before);
@@ -296,6 +306,19 @@ impl Part {
         }
     }
 
+    /// Looks at how the lists of machines and their interfaces stand.
+    fn look_at(&mut self, lists: &Lists, places: &Places) {
+        self.look(lists, &places.machines);
+        for interfaces in places.all_interfaces() {
+            self.look(lists, interfaces);
+        }
+    }
+
+    /// What a machine is called.
+    fn name(&self, id: &ResourceId) -> String {
+        if self.is_of_several { id.long() } else { id.short() }
+    }
+
     /// Takes the machines of a scale set.
     fn of_set(
         &mut self,
@@ -304,23 +327,23 @@ impl Part {
         lists: &Lists,
         before: &[Endpoint],
     ) {
-        let (list, interfaces) = of_set(set);
-        self.look(lists, &list);
-        self.look(lists, &interfaces);
-        let answers = (lists.machines(&list), lists.interfaces(&interfaces));
-        let (Some(machines), Some(interfaces)) = answers else {
+        let places = Places::of_set(set, lists);
+        self.look_at(lists, &places);
+        let answers = (lists.machines(&places.machines), lists.interfaces(&places.interfaces));
+        let (Some(machines), Some(_)) = answers else {
             self.is_partial = true;
             return;
         };
         self.is_answered = true;
         // Resource Graph shows what one may read, and a scale set that has machines shows some.
-        let is_of_graph = lists.0.get(&list).is_some_and(|held| held.is_of_graph);
+        let is_of_graph = lists.0.get(&places.machines).is_some_and(|held| held.is_of_graph);
         if machines.good.is_empty() && (set.capacity > 0 || is_of_graph) {
             self.is_confirmed = false;
         }
         for machine in machines.good.values() {
+            let interfaces = interfaces(&machine.id, lists, &places);
             let read =
-                endpoint::read(machine, Some(&machine.state), interfaces, question, &set.tags);
+                endpoint::read(machine, Some(&machine.state), &interfaces, question, &set.tags);
             self.take(&machine.id, read, question, before);
         }
         self.unreadable(machines, question, before);
@@ -334,15 +357,17 @@ impl Part {
         question: &AzureQuery,
         before: &[Endpoint],
     ) {
+        let instance = self.name(id);
         let known = || {
-            let instance = id.short();
             let is_it = |one: &&Endpoint| {
                 one.instance.as_deref() == Some(&*instance) && one.port == question.port
             };
             before.iter().find(is_it).cloned()
         };
         match reading {
-            Reading::Endpoint(endpoint) => self.endpoints.push(endpoint),
+            Reading::Endpoint(endpoint) => {
+                self.endpoints.push(Endpoint { instance: Some(instance.into()), ..endpoint });
+            }
             Reading::Nothing => {}
             Reading::Leaves => {
                 let leaves = known().map(|known| Endpoint { health: Health::Draining, ..known });
@@ -352,7 +377,7 @@ impl Part {
                 let known = known();
                 self.is_unsure |= known.is_none();
                 self.endpoints.extend(known);
-                self.problems.push(Problem { instance: id.short(), reason });
+                self.problems.push(Problem { instance, reason });
             }
         }
     }
@@ -363,8 +388,8 @@ impl Part {
             match &unreadable.id {
                 // Of one that has nothing to do with the question nothing is known, and nothing is told.
                 Some(id) if question.machines == AzureMachines::VirtualMachines => {
-                    let is_known =
-                        before.iter().any(|one| one.instance.as_deref() == Some(&*id.short()));
+                    let name = self.name(id);
+                    let is_known = before.iter().any(|one| one.instance.as_deref() == Some(&*name));
                     if is_known {
                         self.take(id, Reading::Unusable(reason), question, before);
                     }
@@ -388,11 +413,17 @@ impl Part {
             };
             if concerns {
                 self.is_confirmed = false;
-                let instance = of.map_or_else(|| "unnamed".to_owned(), ResourceId::short);
+                let instance = of.map_or_else(|| "unnamed".to_owned(), |id| self.name(id));
                 self.problems.push(Problem { instance, reason: unreadable.reason.clone() });
             }
         }
     }
+}
+
+/// The interfaces of a machine, wherever they are.
+fn interfaces<'a>(machine: &ResourceId, lists: &'a Lists, places: &Places) -> Vec<&'a Interface> {
+    let all = places.all_interfaces().filter_map(|list| lists.interfaces(list)?.get(machine));
+    all.flatten().collect()
 }
 
 /// There is no scale set as it is asked for. Who may read the others would see it, so nobody is in it.

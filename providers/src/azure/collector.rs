@@ -73,6 +73,7 @@ impl Collector {
                     }
                 }
                 Some(done) = running.join_next(), if !running.is_empty() => {
+                    poll.made(self.arm.made());
                     if let Ok((list, answer)) = done {
                         poll.take(&list, answer, self.arm.is_slow(), (self.clock)());
                     }
