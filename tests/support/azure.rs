@@ -73,6 +73,8 @@ pub enum Fault {
     OtherPort,
     /// It says that little is left to ask.
     LittleLeft,
+    /// It takes no token, and says that it is so many minutes later than it is here.
+    Later(i64),
 }
 
 /// The fake.

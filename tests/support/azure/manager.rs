@@ -164,13 +164,11 @@ fn graph(shared: &Shared, body: &[u8], fault: Option<&Fault>) -> Response {
     {
         return refusal(400, "InvalidQuery", "Query is invalid. Please refer to the documentation");
     }
-    let all: Vec<_> = shared.with(|state| match fault {
-        Some(Fault::Empty) => Vec::new(),
-        // Of subscriptions that one may not read nothing is told.
-        _ => {
-            let worlds = state.worlds(subscription, group.map(|(group, _)| group));
-            worlds.into_iter().flat_map(World::rows).collect()
-        }
+    let is_empty = matches!(fault, Some(Fault::Empty));
+    // Of subscriptions that one may not read nothing is told.
+    let all: Vec<_> = shared.with(|state| {
+        let worlds = state.worlds(subscription, group.map(|(group, _)| group)).into_iter();
+        worlds.filter(|_| !is_empty).flat_map(World::rows).collect()
     });
     let token = body.pointer("/options/$skipToken").and_then(Value::as_str);
     let from: usize = token.map_or(0, |token| token.parse().unwrap());
@@ -199,6 +197,13 @@ pub(super) async fn misbehave(fault: Option<Fault>) -> Option<Response> {
                 "The server rejected the request because too many requests have been received for this subscription.",
             );
             answer.headers_mut().insert("retry-after", wait.to_string().parse().unwrap());
+            answer
+        }
+        Fault::Later(minutes) => {
+            let mut answer = refusal(401, "ExpiredAuthenticationToken", "The token has expired.");
+            let time = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(minutes);
+            let date = time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+            answer.headers_mut().insert("date", date.parse().unwrap());
             answer
         }
         Fault::Body(body) => body.into_response(),
