@@ -11,7 +11,7 @@ const COMES_BACK: Duration = Duration::from_secs(4000);
 const AT_ONCE: Duration = Duration::from_secs(400);
 
 /// What may be made, of so many calls an hour: never more within any hour, if each waits until it is
-/// [ready](Self::ready_at).
+/// [ready](Self::ready_at) and takes no more than it was thought to. What it takes more is owed.
 #[derive(Debug)]
 pub(super) struct Budget {
     /// A call comes back after so long.
