@@ -32,6 +32,7 @@ mod survey;
 mod token;
 mod wire;
 
+pub use board::Told;
 pub use error::AzureError;
 pub use options::{AzureCloud, AzureCredential, AzureOptions};
 pub use survey::{Call, MissingRight, Survey, survey};
@@ -43,7 +44,9 @@ use collector::Collector;
 #[derive(Debug)]
 pub struct Azure {
     specification: watch::Sender<Arc<MeshSpecification>>,
-    taken: watch::Sender<Sightings>,
+    options: AzureOptions,
+    taken: watch::Sender<Told>,
+    told: watch::Receiver<Told>,
     sightings: watch::Receiver<Sightings>,
     _task: AbortOnDropHandle<()>,
 }
@@ -67,35 +70,44 @@ impl Azure {
     ) -> Result<Self, AzureError> {
         let arm = Arc::new(Arm::new(&options, clock, false)?);
         let specification = watch::Sender::new(Arc::default());
-        let taken = watch::Sender::new(Sightings::default());
-        let told = watch::Sender::new(Sightings::default());
-        let sightings = told.subscribe();
+        let taken = watch::Sender::new(Told::default());
+        let (tell, told) = watch::channel(Told::default());
+        let (sight, sightings) = watch::channel(Sightings::default());
         let collector = Collector {
-            options,
+            options: options.clone(),
             clock,
             arm,
             specification: specification.subscribe(),
             turn,
             taken: taken.subscribe(),
-            told,
+            sightings: sight,
+            told: tell,
         };
         let task = AbortOnDropHandle::new(tokio::spawn(collector.run()));
-        Ok(Self { specification, taken, sightings, _task: task })
+        Ok(Self { specification, options, taken, told, sightings, _task: task })
     }
 
-    /// Takes what the control plane whose turn it is has found. While it is our own turn, it is where we begin
-    /// and no more: what we find ourselves counts.
-    pub fn take(&self, sightings: Sightings) {
+    /// Takes what the control plane whose turn it is has found, as far as it asks the same as we. While it is
+    /// our own turn, it is where we begin and no more: what we find ourselves counts.
+    pub fn take(&self, told: Told) {
         self.taken.send_if_modified(|taken| {
-            let is_new = *taken != sightings;
-            *taken = sightings;
+            let is_new = *taken != told;
+            *taken = told;
             is_new
         });
     }
 
-    /// What is known, by us or by whom we follow: the same as [`EndpointsProvider::sightings`].
-    pub fn told(&self) -> watch::Receiver<Sightings> {
-        self.sightings.clone()
+    /// Whether some service asks here what it does not ask there from where was [taken](Self::take) last:
+    /// the policy or the settings are others.
+    pub fn asks_otherwise(&self) -> bool {
+        let asked = collector::asked(&self.specification.borrow(), &self.options);
+        let taken = self.taken.borrow();
+        board::questions(&asked).iter().any(|(name, ours)| taken.questions.get(name) != Some(ours))
+    }
+
+    /// What is known, by us or by whom we follow, with what was asked for it.
+    pub fn told(&self) -> watch::Receiver<Told> {
+        self.told.clone()
     }
 }
 
@@ -109,6 +121,6 @@ impl EndpointsProvider for Azure {
     }
 
     fn sightings(&self) -> watch::Receiver<Sightings> {
-        self.told()
+        self.sightings.clone()
     }
 }

@@ -8,6 +8,11 @@ use ironmesh_tests::eventually;
 
 use crate::watching::{Watching, options, scale_set, shop};
 
+/// What Azure publishes: reads of one who asks in a subscription within an hour, as it was counted first…
+const READS: usize = 12_000;
+/// …and of the network provider within 5 minutes.
+const OF_NETWORK: usize = 10_000;
+
 #[tokio::test]
 async fn a_thousand_machines_take_ten_calls() {
     for is_flexible in [false, true] {
@@ -30,10 +35,6 @@ async fn a_thousand_machines_take_ten_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn twenty_scale_sets_take_less_than_a_tenth_of_what_may_be_asked() {
-    // What Azure publishes: reads of one who asks in a subscription within an hour, and reads of the network
-    // provider within 5 minutes.
-    const READS: usize = 12_000;
-    const OF_NETWORK: usize = 10_000;
     let azure = FakeAzure::start().await;
     let names: Vec<_> = (0..20).map(|n| format!("set{n}")).collect();
     azure.change(|world| {
@@ -51,6 +52,7 @@ async fn twenty_scale_sets_take_less_than_a_tenth_of_what_may_be_asked() {
         reads_per_hour: AzureOptions::default().reads_per_hour,
         ..options(&azure)
     };
+    let may_be = usize::try_from(paced.reads_per_hour).unwrap();
     let services = names.iter().map(|name| (name.as_str(), vec![scale_set(name)]));
     let watching = Watching::services(paced, services);
     for name in &names {
@@ -64,6 +66,7 @@ async fn twenty_scale_sets_take_less_than_a_tenth_of_what_may_be_asked() {
     let calls = azure.calls() - before;
     println!("{calls} calls within an hour");
     assert!(calls * 10 < READS, "{calls} calls");
+    assert!(calls <= may_be, "{calls} calls");
     assert!(calls > 200, "{calls} calls: it is asked at all");
     let of_network = azure.asked_at().into_iter().filter(|(kind, at)| {
         let is_late = *at > begun + hour - Duration::from_secs(300);
@@ -72,6 +75,61 @@ async fn twenty_scale_sets_take_less_than_a_tenth_of_what_may_be_asked() {
     assert!(of_network.count() * 10 < OF_NETWORK);
     let found = watching.of("set0").unwrap();
     assert!(found.is_confirmed && found.stale.is_none(), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hundreds_of_scale_sets_take_no_more_than_settings_allow_from_the_start() {
+    const SETS: u8 = 200;
+    let azure = FakeAzure::start().await;
+    let names: Vec<_> = (0..SETS).map(|n| format!("set{n}")).collect();
+    azure.change(|world| {
+        for (n, name) in names.iter().enumerate() {
+            world.scale_sets.insert(name.clone(), ScaleSet::default());
+            world.machines.push(Machine::of(name, "1", &format!("10.0.{n}.1")));
+        }
+    });
+    let paced = AzureOptions {
+        interval: AzureOptions::default().interval,
+        reads_per_hour: AzureOptions::default().reads_per_hour,
+        ..options(&azure)
+    };
+    let may_be = usize::try_from(paced.reads_per_hour).unwrap();
+    let begun = tokio::time::Instant::now();
+    let services = names.iter().map(|name| (name.as_str(), vec![scale_set(name)]));
+    let watching = Watching::services(paced, services);
+    for name in &names {
+        watching.has("all", name, |found| found.endpoints.len() == 1).await;
+    }
+    let hour = Duration::from_secs(3600);
+    tokio::time::sleep_until(begun + hour * 3 / 2).await;
+    // A third of them changes.
+    azure.change(|world| {
+        for name in names.iter().step_by(3) {
+            world.machines.push(Machine::of(name, "2", &format!("10.1.{}.1", &name[3..])));
+        }
+    });
+    tokio::time::sleep_until(begun + hour * 3).await;
+    for name in names.iter().step_by(3) {
+        watching.has("the new one", name, |found| found.endpoints.len() == 2).await;
+    }
+    let of_tokens = [Kind::Login, Kind::Metadata];
+    let mut asked = azure.asked_at();
+    asked.retain(|(kind, _)| !of_tokens.contains(kind));
+    let most = |time: Duration, is_it: &dyn Fn(Kind) -> bool| {
+        let times: Vec<_> =
+            asked.iter().filter(|(kind, _)| is_it(*kind)).map(|(_, at)| *at).collect();
+        let within = |(n, from): (usize, &tokio::time::Instant)| {
+            times.partition_point(|at| *at < *from + time) - n
+        };
+        times.iter().enumerate().map(within).max().unwrap_or(0)
+    };
+    let of_network = |kind| matches!(kind, Kind::UniformInterfaces | Kind::Interfaces);
+    let within_an_hour = most(hour, &|_| true);
+    println!("{within_an_hour} calls within an hour, {} in all", asked.len());
+    assert!(within_an_hour <= may_be, "{within_an_hour} calls");
+    assert!(within_an_hour * 10 < READS, "{within_an_hour} calls");
+    assert!(most(Duration::from_secs(300), &of_network) * 10 < OF_NETWORK);
+    assert!(asked.len() > 2 * may_be, "{} calls: what may be asked is asked", asked.len());
 }
 
 #[tokio::test]

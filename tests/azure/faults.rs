@@ -220,7 +220,8 @@ async fn machines_without_an_address_or_a_state_stay_where_they_were() {
         |azure| {
             azure.change(|world| {
                 world.machine("0").power = None;
-                let interface = Interface { primary: Some(true), addresses: vec![None] };
+                let interface =
+                    Interface { primary: Some(true), addresses: vec![None], group: None };
                 world.machine("1").interfaces = vec![interface];
                 // One that comes makes that interfaces are asked for; it has none itself.
                 let come =

@@ -147,14 +147,19 @@ async fn of_several_interfaces_and_addresses_the_primary_of_the_family_is_taken(
     let some = |text: &str| Some(text.to_owned());
     azure.change(|world| {
         world.machine("0").interfaces = vec![
-            Interface { primary: Some(false), addresses: vec![some("10.9.0.1"), some("fd09::1")] },
+            Interface {
+                primary: Some(false),
+                addresses: vec![some("10.9.0.1"), some("fd09::1")],
+                group: None,
+            },
             Interface {
                 primary: Some(true),
                 addresses: vec![some("10.0.0.1"), some("10.0.0.101"), some("fd00::1")],
+                group: None,
             },
         ];
         world.machine("1").interfaces =
-            vec![Interface { primary: None, addresses: vec![some("fd00::2")] }];
+            vec![Interface { addresses: vec![some("fd00::2")], ..Interface::default() }];
     });
     let six = AzureQuery { address_family: AddressFamily::Ipv6, ..scale_set("web") };
     let services = [("four", vec![scale_set("web")]), ("six", vec![six])];

@@ -13,6 +13,7 @@ mod credentials;
 mod faults;
 mod finds;
 mod meshes;
+mod places;
 mod shop;
 mod surveys;
 mod turns;

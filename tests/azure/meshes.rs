@@ -1,10 +1,12 @@
 //! A mesh whose proxies are tied to their machines by the key of these, and what may happen to Azure
 //! meanwhile: no request fails, nobody is taken out of use, and a machine that leaves is called no more.
 
-use ironmesh_tests::azure::{Fault, Kind};
-use ironmesh_tests::eventually;
+use std::net::{Ipv6Addr, SocketAddr};
 
-use crate::shop::Shop;
+use ironmesh_tests::azure::{FakeAzure, Fault, Interface, Kind, Machine};
+use ironmesh_tests::{App, Load, Mesh, Programs, ProxyOptions, eventually, get_once};
+
+use crate::shop::{Shop, settings};
 
 const READ: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read";
 
@@ -39,6 +41,8 @@ async fn machines_are_called_by_their_keys_through_whatever_happens_to_azure() {
     })
     .await;
     for (what, fault, words) in [
+        ("a clock that is an hour behind", Fault::Later(61), "minutes behind of Azure's"),
+        ("a clock that is an hour ahead", Fault::Later(-61), "minutes ahead of Azure's"),
         ("429: asked too often", Fault::Throttled(1), "429 Too Many Requests"),
         ("JSON that is none", Fault::Body("{".to_owned()), "the answer cannot be read"),
         ("a fault of Azure's", Fault::Status(500, "InternalServerError"), "500 Internal Server"),
@@ -58,6 +62,34 @@ async fn machines_are_called_by_their_keys_through_whatever_happens_to_azure() {
         shop.azure.be(Kind::UniformMachines, None);
     })
     .await;
+    let at = |address: Option<&str>| {
+        let addresses = vec![address.map(str::to_owned)];
+        vec![Interface { primary: Some(true), addresses, ..Interface::default() }]
+    };
+    for (what, interfaces, words) in [
+        ("an address that is null", at(None), "its network interface `nic0` has no address"),
+        (
+            "an instance without network interface",
+            Vec::new(),
+            "`rgshop/web/0` of service `default/web` in azure cannot be used: it has no network",
+        ),
+        ("an instance with IPv6 alone", at(Some("fd00::1")), "set `address_family = \"ipv6\"`"),
+    ] {
+        shop.survives(what, async |shop| {
+            let before = shop.azure.change(|world| {
+                // One that comes makes that interfaces are asked for.
+                let comes = Machine::of("web", "9", "10.0.0.9");
+                world.machines.push(Machine { interfaces: Vec::new(), ..comes });
+                std::mem::replace(&mut world.machine("0").interfaces, interfaces)
+            });
+            shop.tells("IM05", words).await;
+            shop.azure.change(|world| {
+                world.machine("0").interfaces = before;
+                world.machines.retain(|machine| machine.name != "9");
+            });
+        })
+        .await;
+    }
     shop.survives("a connection that breaks", async |shop| {
         shop.azure.be(Kind::UniformMachines, Fault::Cut);
         shop.tells("IM0501", "").await;
@@ -71,4 +103,91 @@ async fn machines_are_called_by_their_keys_through_whatever_happens_to_azure() {
     })
     .await;
     shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_with_ipv6_alone_are_called_by_their_keys_through_faults_of_tokens_and_restarts() {
+    let Some(mut shop) = Shop::open_with_ipv6_by_secret().await else { return };
+    shop.survives("a secret that others may read", async |shop| {
+        shop.set_mode_of_secret(0o644);
+        shop.azure.revoke_tokens();
+        shop.tells("IM0501", "(mode 0644)").await;
+        shop.set_mode_of_secret(0o600);
+    })
+    .await;
+    shop.survives("nobody gives out tokens to applications", async |shop| {
+        shop.azure.be(Kind::Login, Fault::Cut);
+        shop.azure.revoke_tokens();
+        shop.tells("IM0501", "no token for Azure").await;
+        shop.azure.be(Kind::Login, None);
+    })
+    .await;
+    // The control plane begins anew while nothing is answered, with what it knew last.
+    for (kind, fault) in [
+        (Kind::UniformMachines, Fault::Status(500, "InternalServerError")),
+        (Kind::ScaleSets, Fault::Body("{".to_owned())),
+        (Kind::Login, Fault::Status(503, "ServiceUnavailable")),
+    ] {
+        shop.azure.be(kind, fault.clone());
+        shop.azure.revoke_tokens();
+        shop.tells("IM0501", "").await;
+        shop.mesh.restart_control_plane().await;
+        shop.survives(&format!("a restart while {kind:?} is {fault:?}"), async |shop| {
+            shop.tells("IM0501", "").await;
+            shop.azure.be(kind, None);
+        })
+        .await;
+    }
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_with_ipv6_alone_is_called_there_through_faults() {
+    let Some(programs) = Programs::find() else { return };
+    if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    }
+    let azure = FakeAzure::start().await;
+    let app = App::http1("six", SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0)).await;
+    azure.change(|world| {
+        let tags = [("app".to_owned(), "six".to_owned())].into();
+        world.machines.push(Machine { tags, ..Machine::at("six", "::1") });
+    });
+    let policy = format!(
+        "[[service]]\nname = \"buyer\"\n\n[[service]]\nname = \"six\"\nmode = \"permissive\"\n\
+         ports = [{{ name = \"web\", port = 80, protocol = \"http\" }}]\n\
+         endpoints = {{ azure_vm = {{ tags = {{ app = \"six\" }}, port = {}, address_family = \"ipv6\" }} }}\n",
+        app.address().port()
+    );
+    let mut mesh = Mesh::prepare(&settings(&azure), &programs, &[("policy.toml", &policy)]);
+    mesh.restart_control_plane().await;
+    let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
+    eventually("the machine to be called", async || {
+        let answer = get_once(buyer.socket(15080), "/", &[("host", "six")]).await?;
+        anyhow::ensure!(answer.status == 200, "{} {}", answer.status, answer.text());
+        Ok(())
+    })
+    .await;
+    let load = Load::start(buyer.socket(15080), "six", "/");
+    for (kind, fault) in [
+        (Kind::Machines, Fault::Status(500, "InternalServerError")),
+        (Kind::States, Fault::Empty),
+        (Kind::Interfaces, Fault::Body("null".to_owned())),
+    ] {
+        let (asked, before) = (azure.count(kind), load.requests());
+        azure.be(kind, fault);
+        // Who comes makes that interfaces are asked for.
+        azure.change(|world| world.machines.push(Machine::at(&format!("{kind:?}"), "10.0.0.9")));
+        eventually("the fault to be met, and load after it", async || {
+            let (asked, load) = (azure.count(kind) - asked, load.requests() - before);
+            if asked > 1 && load > 300 { Ok(()) } else { Err(format!("{asked} {load}")) }
+        })
+        .await;
+        azure.be(kind, None);
+    }
+    load.finish().await.assert_undisturbed();
+    assert_eq!(buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
+    assert!(app.requests() > 0);
+    mesh.stop().await;
 }

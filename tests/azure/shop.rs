@@ -1,10 +1,13 @@
 //! A mesh whose service is on a scale set, under load: three web servers behind Envoys, of which the third may go.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::PermissionsExt as _;
 
+use fs_err as fs;
 use ironmesh_tests::azure::{GROUP, Machine, SUBSCRIPTION, ScaleSet};
 use ironmesh_tests::{App, Envoy, FakeAzure, Load, Mesh, Programs, ProxyOptions, eventually};
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
 const POLICY: &str = r#"
 [[service]]
@@ -51,15 +54,42 @@ pub(crate) struct Shop {
     load: Load,
     buyer: Envoy,
     sidecars: Vec<Envoy>,
+    /// The file with the secret of the application.
+    secret: NamedTempFile,
     _apps: Vec<App>,
 }
 
 impl Shop {
     /// Opens it. `None` where a program is missing and the test is to be skipped.
     pub(crate) async fn open() -> Option<Self> {
+        Self::open_as(POLICY, known_as, |_| String::new()).await
+    }
+
+    /// The same; but its machines have no IPv4 address, and the control plane is an application with a secret.
+    pub(crate) async fn open_with_ipv6_by_secret() -> Option<Self> {
+        let policy = POLICY.replace("port = 8080 }", "port = 8080, address_family = \"ipv6\" }");
+        assert_ne!(policy, POLICY);
+        let with_secret = |file: &NamedTempFile| {
+            format!(
+                "azure.client_secret = {{ tenant = \"72f988bf-86f1-41af-91ab-2d7cd011db47\", client_id = \"11111111-2222-3333-4444-555555555555\", secret_file = \"{}\" }}\n",
+                file.path().display()
+            )
+        };
+        Self::open_as(&policy, known_by_ipv6_as, with_secret).await
+    }
+
+    async fn open_as(
+        policy: &str,
+        known_as: impl Fn(&Mesh, u8) -> IpAddr,
+        credential: impl Fn(&NamedTempFile) -> String,
+    ) -> Option<Self> {
         let programs = Programs::find()?;
         let azure = FakeAzure::start().await;
-        let mut mesh = Mesh::prepare(&settings(&azure), &programs, &[("policy.toml", POLICY)]);
+        // Nobody else may read it: so these files are made.
+        let secret = NamedTempFile::new().unwrap();
+        fs::write(secret.path(), "s3cret").unwrap();
+        let settings = settings(&azure) + &credential(&secret);
+        let mut mesh = Mesh::prepare(&settings, &programs, &[("policy.toml", policy)]);
         azure.change(|world| {
             world.scale_sets.insert("web".to_owned(), ScaleSet::default());
             world.machines.extend(
@@ -81,7 +111,12 @@ impl Shop {
             is_called(&mesh, &buyer, name, true).await;
         }
         let load = Load::start(buyer.socket(15080), "web", "/");
-        Some(Self { azure, mesh, load, buyer, sidecars, _apps: apps })
+        Some(Self { azure, mesh, load, buyer, sidecars, secret, _apps: apps })
+    }
+
+    /// Lets others read the secret, or no more.
+    pub(crate) fn set_mode_of_secret(&self, mode: u32) {
+        fs::set_permissions(self.secret.path(), std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
     /// Something is wrong, which `fault` sees and mends: nobody is taken out of use for it.
@@ -172,6 +207,11 @@ impl Shop {
 /// it is the key of the machine that ties them.
 fn known_as(mesh: &Mesh, host: u8) -> IpAddr {
     mesh.loopback().host(host + 100)
+}
+
+/// The same, where it has no IPv4 address.
+fn known_by_ipv6_as(_: &Mesh, host: u8) -> IpAddr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host.into()).into()
 }
 
 /// Waits until the buyer's Envoy calls a machine, or does so no more.

@@ -2,12 +2,12 @@
 
 use ironmesh_providers::EndpointsProvider as _;
 use ironmesh_providers::azure::Azure;
-use ironmesh_tests::azure::Machine;
+use ironmesh_tests::azure::{Kind, Machine, ScaleSet};
 use ironmesh_tests::eventually;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::watching::{Watching, options, scale_set, shop, specification};
+use crate::watching::{Watching, at, options, scale_set, shop, specification};
 
 #[tokio::test]
 async fn who_has_no_turn_asks_nothing_and_knows_what_it_is_told() {
@@ -15,7 +15,7 @@ async fn who_has_no_turn_asks_nothing_and_knows_what_it_is_told() {
     let turn = watch::Sender::new(false);
     let follower = Azure::start(options(&azure), Timestamp::now, turn.subscribe()).unwrap();
     follower.follow(&specification([("web", vec![scale_set("web")])]));
-    let told = follower.told();
+    let told = follower.sightings();
     let count = |wanted: usize| {
         let mut told = told.clone();
         async move {
@@ -31,7 +31,7 @@ async fn who_has_no_turn_asks_nothing_and_knows_what_it_is_told() {
     let poller = Watching::web(options(&azure));
     poller.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
     assert!(told.borrow().services.is_empty());
-    follower.take(poller.now());
+    follower.take(poller.provider.told().borrow().clone());
     count(2).await;
     drop(poller);
     let asked = azure.calls();
@@ -43,7 +43,7 @@ async fn who_has_no_turn_asks_nothing_and_knows_what_it_is_told() {
     // And no more: what we know stays, and nobody is asked.
     turn.send_replace(false);
     let known = count(3).await;
-    follower.take(known.clone());
+    follower.take(follower.told().borrow().clone());
     azure.change(|world| world.machines.remove(0));
     let after = eventually("nothing under way", async || {
         let (before, ()) = (azure.calls(), tokio::task::yield_now().await);
@@ -58,4 +58,49 @@ async fn who_has_no_turn_asks_nothing_and_knows_what_it_is_told() {
     .await;
     assert!(azure.calls() <= after + 6, "{} {after}", azure.calls());
     assert_eq!(told.borrow().services, known.services);
+}
+
+#[tokio::test]
+async fn what_another_one_has_found_for_another_question_is_not_taken() {
+    let azure = shop().await;
+    azure.change(|world| {
+        world.scale_sets.insert("next".to_owned(), ScaleSet::default());
+        world.machines.push(Machine::of("next", "0", "10.1.0.1"));
+    });
+    let of = |set: &str| specification([("web", vec![scale_set(set)])]);
+    let turn = watch::Sender::new(false);
+    let follower = Azure::start(options(&azure), Timestamp::now, turn.subscribe()).unwrap();
+    let poller = Watching::web(options(&azure));
+    let mut sightings = follower.sightings();
+    // Takes what the other one tells until it is so, and returns where the service is.
+    let mut becomes = async |what: &str, is_complete: bool, endpoints: &[&str]| {
+        eventually(what, async || {
+            follower.take(poller.provider.told().borrow().clone());
+            let now = sightings.borrow_and_update().clone();
+            let found = now.services.values().next().map(|found| at(found)).unwrap_or_default();
+            // Of another scale set than the one that is asked for there is nobody, not for a moment.
+            let is_it = found == endpoints.iter().map(ToString::to_string).collect();
+            assert!(is_it || found.is_empty() || endpoints.is_empty(), "{now:?}");
+            if is_it && now.is_complete == is_complete { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+    };
+    follower.follow(&of("web"));
+    becomes("the same question", true, &["10.0.0.1", "10.0.0.2"]).await;
+    assert!(!follower.asks_otherwise());
+    // Policy has come to the follower first.
+    follower.follow(&of("next"));
+    becomes("nothing known", false, &[]).await;
+    assert!(follower.asks_otherwise());
+    poller.provider.follow(&of("next"));
+    becomes("the next one", true, &["10.1.0.1"]).await;
+    assert!(!follower.asks_otherwise());
+    // And once more, to the one who asks first.
+    poller.provider.follow(&of("web"));
+    poller.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    becomes("nothing known again", false, &[]).await;
+    assert!(follower.asks_otherwise());
+    follower.follow(&of("web"));
+    becomes("all again", true, &["10.0.0.1", "10.0.0.2"]).await;
+    assert_eq!(azure.count(Kind::Metadata), 1, "one has asked");
 }

@@ -12,9 +12,9 @@ const POLICY: &str = "[[service]]\nname = \"web\"\nports = [{ port = 80, protoco
 /// Whose turn it is, and below it what that one has told.
 const TURNS: &str = "/ironmesh/default/policy/turns/azure";
 
-/// Two places whose settings name this etcd and this Azure. `None` where a program is missing.
-fn two_places(etcd: &Etcd, azure: &FakeAzure) -> Option<[Place; 2]> {
-    let settings = format!(
+/// Settings that name this etcd and this Azure.
+fn settings(etcd: &Etcd, azure: &FakeAzure) -> String {
+    format!(
         "azure.subscription = \"{SUBSCRIPTION}\"\nazure.resource_group = \"{GROUP}\"\n\
          azure.interval = \"1s\"\nazure.reads_per_hour = 12000\n\
          azure.cloud = {{ resource_manager = \"{}\", login = \"{}\", metadata = \"{}\" }}\n{}",
@@ -22,7 +22,12 @@ fn two_places(etcd: &Etcd, azure: &FakeAzure) -> Option<[Place; 2]> {
         azure.login(),
         azure.metadata(),
         etcd.settings("mesh")
-    );
+    )
+}
+
+/// Two places with these settings. `None` where a program is missing.
+fn two_places(etcd: &Etcd, azure: &FakeAzure) -> Option<[Place; 2]> {
+    let settings = settings(etcd, azure);
     Some([Place::open(&settings)?, Place::open(&settings)?])
 }
 
@@ -179,6 +184,67 @@ async fn who_cannot_tell_does_not_keep_others_from_asking() {
         knows(place, 150).await;
     }
     assert_eq!(asking(&azure), 2, "each asks for itself");
+    for child in [&mut one, &mut other] {
+        assert!(child.terminate().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_otherwise_is_not_told_what_others_have_found() {
+    const OTHER: &str = "rgOther";
+    let Some(etcd) = Etcd::start().await else { return };
+    let azure = FakeAzure::start().await;
+    add(&azure, 1);
+    // A scale set of the same name, in another resource group, which the settings of the second name.
+    azure.change_in(SUBSCRIPTION, OTHER, |world| {
+        world.scale_sets.insert("web".to_owned(), ScaleSet::default());
+        world.machines.extend(["2", "3"].map(|n| Machine::of("web", n, &format!("10.1.0.{n}"))));
+    });
+    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    second.set(&settings(&etcd, &azure).replace(GROUP, OTHER));
+    first.write("policy/web.toml", POLICY);
+    let revision = first.push("policy").await;
+    let mut one = first.serve().await;
+    first.in_force(&revision).await;
+    knows(&first, 1).await;
+    let mut other = second.serve().await;
+    second.in_force(&revision).await;
+    // It asks for itself, since nobody tells it anything.
+    knows(&second, 2).await;
+    assert_eq!(asking(&azure), 2);
+    add(&azure, 4);
+    knows(&first, 2).await;
+    let endpoints = second.get("/v1/endpoints/default/web").await.unwrap().to_string();
+    assert!(!endpoints.contains("10.0.0."), "{endpoints}");
+    for child in [&mut one, &mut other] {
+        assert!(child.terminate().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_asks_for_another_scale_set_is_answered_by_who_asks() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let azure = FakeAzure::start().await;
+    add(&azure, 1);
+    azure.change(|world| {
+        world.scale_sets.insert("next".to_owned(), ScaleSet::default());
+        world.machines.extend(["2", "3"].map(|n| Machine::of("next", n, &format!("10.1.0.{n}"))));
+    });
+    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    first.write("policy/web.toml", POLICY);
+    let revision = first.push("policy").await;
+    let (mut one, mut other) = (first.serve().await, second.serve().await);
+    for place in [&first, &second] {
+        place.in_force(&revision).await;
+        knows(place, 1).await;
+    }
+    first.write("policy/web.toml", &POLICY.replace("name = \"web\" } }", "name = \"next\" } }"));
+    let revision = first.push("policy").await;
+    for place in [&first, &second] {
+        place.in_force(&revision).await;
+        knows(place, 2).await;
+    }
+    assert_eq!(asking(&azure), 1, "one asks for both");
     for child in [&mut one, &mut other] {
         assert!(child.terminate().await.success());
     }

@@ -73,6 +73,8 @@ pub enum Fault {
     OtherPort,
     /// It says that little is left to ask.
     LittleLeft,
+    /// It takes no token, and says that it is so many minutes later than it is here.
+    Later(i64),
 }
 
 /// The fake.
@@ -104,7 +106,8 @@ impl std::fmt::Debug for Shared {
 
 #[derive(Default)]
 pub(crate) struct Inner {
-    pub(crate) world: World,
+    /// What there is in each resource group, by its subscription and name in lower case.
+    worlds: BTreeMap<(String, String), World>,
     pub(crate) faults: BTreeMap<Kind, Fault>,
     pub(crate) counts: BTreeMap<Kind, usize>,
     pub(crate) mixes_case: bool,
@@ -125,7 +128,8 @@ impl FakeAzure {
         let (manager, other_port, foreign) = (listen(1).await, listen(1).await, listen(2).await);
         let (login, metadata) = (listen(3).await, listen(4).await);
         let at = |listener: &TcpListener| listener.local_addr().unwrap();
-        let inner = Inner { page_size: 250, ..Inner::default() };
+        let mut inner = Inner { page_size: 250, ..Inner::default() };
+        inner.world(SUBSCRIPTION, GROUP);
         let shared = Arc::new(Shared {
             state: Mutex::new(inner),
             manager: at(&manager),
@@ -173,7 +177,17 @@ impl FakeAzure {
 
     /// Changes what there is.
     pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
-        change(&mut self.shared.state.lock().world)
+        self.change_in(SUBSCRIPTION, GROUP, change)
+    }
+
+    /// Changes what there is in a resource group, which is there from now on.
+    pub fn change_in<T>(
+        &self,
+        subscription: &str,
+        group: &str,
+        change: impl FnOnce(&mut World) -> T,
+    ) -> T {
+        change(self.shared.state.lock().world(subscription, group))
     }
 
     /// From now on it is wrong like this about what is asked; none for nothing wrong.
@@ -251,6 +265,23 @@ impl FakeAzure {
 impl Drop for FakeAzure {
     fn drop(&mut self) {
         self.shared.state.lock().is_closed = true;
+    }
+}
+
+impl Inner {
+    /// What there is in a resource group. It is made where there is none.
+    pub(crate) fn world(&mut self, subscription: &str, group: &str) -> &mut World {
+        let key = (subscription.to_lowercase(), group.to_lowercase());
+        self.worlds.entry(key).or_insert_with(|| World::of(subscription, group))
+    }
+
+    /// What there is in a subscription; in one resource group alone where it is named.
+    pub(crate) fn worlds(&self, subscription: &str, group: Option<&str>) -> Vec<&World> {
+        let is_it = |world: &&World| {
+            world.subscription.eq_ignore_ascii_case(subscription)
+                && group.is_none_or(|group| world.group.eq_ignore_ascii_case(group))
+        };
+        self.worlds.values().filter(is_it).collect()
     }
 }
 

@@ -26,11 +26,10 @@ pub struct AzureSettings {
     pub credential: AzureCredential,
     /// How long after an answer it is asked again, a tenth more or less.
     pub interval: Duration,
-    /// So many calls an hour are made while nothing changes, at most: where there are many lists, each is asked
-    /// for less often.
+    /// So many calls are made within an hour, at most: where there are many lists, each is asked for less often.
     pub reads_per_hour: u32,
-    /// Whether virtual machines are looked for by Azure Resource Graph, which takes fewer calls and is some
-    /// seconds late.
+    /// Whether the machines of scale sets, and whether others run, are asked of Azure Resource Graph, which has
+    /// limits of its own and is some seconds late.
     pub resource_graph: bool,
 }
 
@@ -43,7 +42,7 @@ pub enum AzureCloud {
     UsGovernment,
     /// Azure in China.
     China,
-    /// One of which only its addresses are known: an Azure Stack Hub.
+    /// One of which only its addresses are known, and that answers the same calls as Azure.
     Custom {
         /// Where its resource manager is.
         resource_manager: String,
@@ -263,7 +262,7 @@ fn read_url(value: Value<'_>) -> Result<String, Told> {
     let Some(url) = Url::read(text) else {
         let message = format!("`{}` must be `https://host`: `{text}`", value.key());
         let finding = value.error(codes::INVALID_VALUE, message).label("not `https://host`");
-        let help = "write it as in `https://management.local.azurestack.external`";
+        let help = "write it as in `https://management.azure.example`";
         return Err(value.tell(finding.help(help)));
     };
     if !url.is_tls && !url.is_here {

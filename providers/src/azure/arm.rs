@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ironmesh_catalog::Secret;
@@ -48,6 +49,8 @@ pub(super) struct Arm {
     /// Who is not to be asked before when.
     gates: Mutex<BTreeMap<String, Instant>>,
     slow_until: Mutex<Option<Instant>>,
+    /// How many calls were made.
+    made: AtomicU64,
     /// How many calls of a kind were left at most, by subscription and kind.
     most: Mutex<BTreeMap<String, u64>>,
 }
@@ -105,6 +108,7 @@ impl Arm {
             clock,
             gates: Mutex::default(),
             slow_until: Mutex::default(),
+            made: AtomicU64::default(),
             most: Mutex::default(),
         })
     }
@@ -112,6 +116,11 @@ impl Arm {
     /// Whether there is little left of what Azure lets one ask.
     pub(super) fn is_slow(&self) -> bool {
         self.slow_until.lock().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// How many calls were made since the start, whatever came of them.
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
     }
 
     /// Asks for a list, page by page.
@@ -239,6 +248,7 @@ impl Arm {
         let method = if body.is_some() { "POST" } else { "GET" };
         let begun = Instant::now();
         let request = Request { url: url.clone(), body, token: Some(token), is_metadata: false };
+        self.made.fetch_add(1, Ordering::Relaxed);
         let answer = self.http.ask(request).await;
         if let Ok(answer) = &answer {
             self.note_what_is_left(question, answer);

@@ -3,23 +3,37 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{AzureMachines, AzureQuery, Endpoint, EndpointPlace, Health, ServiceName};
+use ironmesh_catalog::{
+    AddressFamily, AzureMachines, AzureQuery, Endpoint, EndpointPlace, Health, ServiceName,
+};
 use jiff::Timestamp;
 
 use super::endpoint::{self, Reading};
-use super::held::{Held, Lists, matching, of_set};
+use super::held::{Held, Lists, Places, matching, single};
 use super::id::ResourceId;
 use super::lists::{List, Scope};
-use super::machines::{Entries, Machine, ScaleSet, State, Tags};
+use super::machines::{Entries, Interface, ScaleSet, State, Tags};
 use crate::{Problem, Sighting, Sightings, Stale};
 
 /// Problems that are told of one service, at most.
 const MAX_PROBLEMS: usize = 20;
 
+/// What a control plane tells others: what it has found, and what it has asked. A copy costs little.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Told {
+    /// What it has found.
+    pub sightings: Sightings,
+    /// What each service asks there, with what the settings say where policy says nothing, in words that are
+    /// the same for the same questions.
+    pub questions: Arc<BTreeMap<ServiceName, String>>,
+}
+
 /// The questions of services, and the answers.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     asked: BTreeMap<ServiceName, Vec<AzureQuery>>,
+    /// The same in words.
+    questions: Arc<BTreeMap<ServiceName, String>>,
     sightings: Sightings,
     /// How many times something was new.
     index: u64,
@@ -40,6 +54,8 @@ struct Part {
     is_open: bool,
     /// Whether something was asked for, and nothing was ever answered to that.
     is_partial: bool,
+    /// Whether machines are called by their subscription too: the service looks in several.
+    is_of_several: bool,
     /// Whether there is a machine that cannot be judged and of which nothing is known.
     is_unsure: bool,
     stale: Vec<Stale>,
@@ -58,18 +74,35 @@ impl Board {
                 self.is_new |= self.sightings.troubles.remove(&name).is_some();
             }
         }
+        let questions = questions(&self.asked);
+        if *self.questions != questions {
+            self.questions = Arc::new(questions);
+            self.is_new = true;
+        }
         self.is_new |= !self.sightings.knows_whom;
         self.sightings.knows_whom = true;
     }
 
-    /// Takes what another control plane has found.
-    pub(super) fn take(&mut self, taken: &Sightings) {
-        for (name, sighting) in &taken.services {
-            if self.asked.contains_key(name) {
-                self.sightings.services.insert(name.clone(), Arc::clone(sighting));
+    /// Takes what another control plane has found for the same questions. What it has found for others is no
+    /// answer; and of what it does not ask, nobody tells any more.
+    pub(super) fn take(&mut self, taken: &Told) {
+        let Told { sightings: taken, questions } = taken;
+        let ours = Arc::clone(&self.questions);
+        let is_asked = |name: &ServiceName| {
+            ours.get(name).is_some_and(|ours| questions.get(name) == Some(ours))
+        };
+        for (name, sighting) in taken.services.iter().filter(|(name, _)| is_asked(name)) {
+            self.sightings.services.insert(name.clone(), Arc::clone(sighting));
+        }
+        // Who does not know yet whom to ask for may tell later.
+        if taken.knows_whom {
+            let known = self.sightings.services.keys();
+            let left: Vec<_> = known.filter(|name| !is_asked(name)).cloned().collect();
+            for name in left {
+                self.sightings.services.remove(&name);
             }
         }
-        let troubles = taken.troubles.iter().filter(|(name, _)| self.asked.contains_key(*name));
+        let troubles = taken.troubles.iter().filter(|(name, _)| is_asked(name));
         self.sightings.troubles =
             troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect();
         self.sightings.stale.clone_from(&taken.stale);
@@ -83,12 +116,15 @@ impl Board {
     }
 
     /// What is known, if something is new since this was asked last.
-    pub(super) fn news(&mut self) -> Option<Sightings> {
+    pub(super) fn news(&mut self) -> Option<Told> {
         let is_known = |name| self.sightings.services.contains_key(name);
         let is_complete = self.sightings.knows_whom && self.asked.keys().all(is_known);
         self.is_new |= is_complete != self.sightings.is_complete;
         self.sightings.is_complete = is_complete;
-        std::mem::take(&mut self.is_new).then(|| self.sightings.clone())
+        std::mem::take(&mut self.is_new).then(|| Told {
+            sightings: self.sightings.clone(),
+            questions: Arc::clone(&self.questions),
+        })
     }
 
     /// Puts together what is known of a service. While something was neither answered nor refused, what was
@@ -97,8 +133,11 @@ impl Board {
         let Some(questions) = self.asked.get(name) else { return };
         let before = self.sightings.services.get(name).cloned();
         let known = before.as_ref().map(|before| Arc::clone(&before.endpoints)).unwrap_or_default();
-        let parts: Vec<_> =
-            questions.iter().map(|question| part(question, lists, &known, now)).collect();
+        let subscriptions = questions.iter().filter_map(|one| one.subscription.as_deref());
+        let subscriptions: BTreeSet<_> = subscriptions.map(str::to_lowercase).collect();
+        let is_of_several = subscriptions.len() > 1;
+        let parts = questions.iter().map(|one| part(one, is_of_several, lists, &known, now));
+        let parts: Vec<_> = parts.collect();
         if parts.iter().any(|part| part.is_open) {
             return;
         }
@@ -173,9 +212,38 @@ impl Board {
     }
 }
 
+/// What services ask, in words. All that a question says is in them, in an order of its own.
+pub(super) fn questions(
+    asked: &BTreeMap<ServiceName, Vec<AzureQuery>>,
+) -> BTreeMap<ServiceName, String> {
+    let words = |question: &AzureQuery| {
+        let AzureQuery { machines, subscription, resource_group, tags, port, address_family } =
+            question;
+        let machines = match machines {
+            AzureMachines::ScaleSet(name) => ("scale_set", name.as_deref().map(str::to_owned)),
+            AzureMachines::VirtualMachines => ("vm", None),
+        };
+        let tags: Vec<_> =
+            tags.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let family = AddressFamily::ALL.iter().find(|(_, family)| family == address_family);
+        let scope = (subscription.as_deref(), resource_group.as_deref());
+        serde_json::json!([machines, scope, tags, port, family.map(|(word, _)| word)])
+    };
+    let of_service = |questions: &Vec<AzureQuery>| {
+        serde_json::Value::Array(questions.iter().map(words).collect()).to_string()
+    };
+    asked.iter().map(|(name, questions)| (name.clone(), of_service(questions))).collect()
+}
+
 /// What is known of a question.
-fn part(question: &AzureQuery, lists: &Lists, before: &[Endpoint], now: Timestamp) -> Part {
-    let mut part = Part { is_confirmed: true, ..Part::default() };
+fn part(
+    question: &AzureQuery,
+    is_of_several: bool,
+    lists: &Lists,
+    before: &[Endpoint],
+    now: Timestamp,
+) -> Part {
+    let mut part = Part { is_confirmed: true, is_of_several, ..Part::default() };
     let scope = match Scope::of(question) {
         Ok(scope) => scope,
         Err(reason) => {
@@ -199,26 +267,25 @@ fn part(question: &AzureQuery, lists: &Lists, before: &[Endpoint], now: Timestam
             }
         }
         AzureMachines::VirtualMachines => {
-            let (machines, interfaces) =
-                (List::Machines(scope.clone()), List::Interfaces(scope.clone()));
-            for list in [&machines, &List::States(scope.clone()), &interfaces] {
-                part.look(lists, list);
-            }
-            let answers =
-                (lists.machines(&machines), lists.states(&scope), lists.interfaces(&interfaces));
-            let (Some(machines), Some(states), Some(interfaces)) = answers else { return part };
+            let places = Places::of_single(&scope, question, lists);
+            let states = List::States(Arc::clone(&scope.subscription));
+            part.look(lists, &states);
+            part.look_at(lists, &places);
+            let answers = (
+                lists.machines(&places.machines),
+                lists.states(&states),
+                lists.interfaces(&places.interfaces),
+            );
+            let (Some(machines), Some(states), Some(_)) = answers else { return part };
             part.is_answered = true;
-            let has_tags = |machine: &&Machine| {
-                question.tags.iter().all(|(name, value)| machine.tags.get(name) == Some(value))
-            };
-            let single = machines.good.values().filter(|machine| !machine.is_in_scale_set);
-            for machine in single.filter(has_tags) {
+            for machine in single(machines, question) {
                 let state = states.get(&machine.id).map(|state| State {
                     provisioning: Arc::clone(&machine.state.provisioning),
                     ..state.clone()
                 });
                 let no_tags = Tags::new();
-                let read = endpoint::read(machine, state.as_ref(), interfaces, question, &no_tags);
+                let interfaces = interfaces(&machine.id, lists, &places);
+                let read = endpoint::read(machine, state.as_ref(), &interfaces, question, &no_tags);
                 part.take(&machine.id, read, question, before);
             }
             part.unreadable(machines, question, before);
@@ -239,6 +306,19 @@ impl Part {
         }
     }
 
+    /// Looks at how the lists of machines and their interfaces stand.
+    fn look_at(&mut self, lists: &Lists, places: &Places) {
+        self.look(lists, &places.machines);
+        for interfaces in places.all_interfaces() {
+            self.look(lists, interfaces);
+        }
+    }
+
+    /// What a machine is called.
+    fn name(&self, id: &ResourceId) -> String {
+        if self.is_of_several { id.long() } else { id.short() }
+    }
+
     /// Takes the machines of a scale set.
     fn of_set(
         &mut self,
@@ -247,23 +327,23 @@ impl Part {
         lists: &Lists,
         before: &[Endpoint],
     ) {
-        let (list, interfaces) = of_set(set);
-        self.look(lists, &list);
-        self.look(lists, &interfaces);
-        let answers = (lists.machines(&list), lists.interfaces(&interfaces));
-        let (Some(machines), Some(interfaces)) = answers else {
+        let places = Places::of_set(set, lists);
+        self.look_at(lists, &places);
+        let answers = (lists.machines(&places.machines), lists.interfaces(&places.interfaces));
+        let (Some(machines), Some(_)) = answers else {
             self.is_partial = true;
             return;
         };
         self.is_answered = true;
         // Resource Graph shows what one may read, and a scale set that has machines shows some.
-        let is_of_graph = lists.0.get(&list).is_some_and(|held| held.is_of_graph);
+        let is_of_graph = lists.0.get(&places.machines).is_some_and(|held| held.is_of_graph);
         if machines.good.is_empty() && (set.capacity > 0 || is_of_graph) {
             self.is_confirmed = false;
         }
         for machine in machines.good.values() {
+            let interfaces = interfaces(&machine.id, lists, &places);
             let read =
-                endpoint::read(machine, Some(&machine.state), interfaces, question, &set.tags);
+                endpoint::read(machine, Some(&machine.state), &interfaces, question, &set.tags);
             self.take(&machine.id, read, question, before);
         }
         self.unreadable(machines, question, before);
@@ -277,15 +357,17 @@ impl Part {
         question: &AzureQuery,
         before: &[Endpoint],
     ) {
+        let instance = self.name(id);
         let known = || {
-            let instance = id.short();
             let is_it = |one: &&Endpoint| {
                 one.instance.as_deref() == Some(&*instance) && one.port == question.port
             };
             before.iter().find(is_it).cloned()
         };
         match reading {
-            Reading::Endpoint(endpoint) => self.endpoints.push(endpoint),
+            Reading::Endpoint(endpoint) => {
+                self.endpoints.push(Endpoint { instance: Some(instance.into()), ..endpoint });
+            }
             Reading::Nothing => {}
             Reading::Leaves => {
                 let leaves = known().map(|known| Endpoint { health: Health::Draining, ..known });
@@ -295,7 +377,7 @@ impl Part {
                 let known = known();
                 self.is_unsure |= known.is_none();
                 self.endpoints.extend(known);
-                self.problems.push(Problem { instance: id.short(), reason });
+                self.problems.push(Problem { instance, reason });
             }
         }
     }
@@ -306,8 +388,8 @@ impl Part {
             match &unreadable.id {
                 // Of one that has nothing to do with the question nothing is known, and nothing is told.
                 Some(id) if question.machines == AzureMachines::VirtualMachines => {
-                    let is_known =
-                        before.iter().any(|one| one.instance.as_deref() == Some(&*id.short()));
+                    let name = self.name(id);
+                    let is_known = before.iter().any(|one| one.instance.as_deref() == Some(&*name));
                     if is_known {
                         self.take(id, Reading::Unusable(reason), question, before);
                     }
@@ -331,11 +413,17 @@ impl Part {
             };
             if concerns {
                 self.is_confirmed = false;
-                let instance = of.map_or_else(|| "unnamed".to_owned(), ResourceId::short);
+                let instance = of.map_or_else(|| "unnamed".to_owned(), |id| self.name(id));
                 self.problems.push(Problem { instance, reason: unreadable.reason.clone() });
             }
         }
     }
+}
+
+/// The interfaces of a machine, wherever they are.
+fn interfaces<'a>(machine: &ResourceId, lists: &'a Lists, places: &Places) -> Vec<&'a Interface> {
+    let all = places.all_interfaces().filter_map(|list| lists.interfaces(list)?.get(machine));
+    all.flatten().collect()
 }
 
 /// There is no scale set as it is asked for. Who may read the others would see it, so nobody is in it.
@@ -381,3 +469,6 @@ fn distinct(mut found: Vec<Endpoint>, problems: &mut Vec<Problem>) -> Vec<Endpoi
     }
     taken.into_values().collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use super::arm::Arm;
+use super::board::Told;
 use super::error::RequestError;
 use super::lists::{Fetched, List};
 use super::options::AzureOptions;
@@ -25,8 +26,9 @@ pub(super) struct Collector {
     pub(super) arm: Arc<Arm>,
     pub(super) specification: watch::Receiver<Arc<MeshSpecification>>,
     pub(super) turn: watch::Receiver<bool>,
-    pub(super) taken: watch::Receiver<Sightings>,
-    pub(super) told: watch::Sender<Sightings>,
+    pub(super) taken: watch::Receiver<Told>,
+    pub(super) sightings: watch::Sender<Sightings>,
+    pub(super) told: watch::Sender<Told>,
 }
 
 impl Collector {
@@ -71,6 +73,7 @@ impl Collector {
                     }
                 }
                 Some(done) = running.join_next(), if !running.is_empty() => {
+                    poll.made(self.arm.made());
                     if let Ok((list, answer)) = done {
                         poll.take(&list, answer, self.arm.is_slow(), (self.clock)());
                     }
@@ -87,15 +90,16 @@ impl Collector {
                     (list, answer)
                 });
             }
-            if let Some(sightings) = poll.news() {
-                self.told.send_replace(sightings);
+            if let Some(told) = poll.news() {
+                self.sightings.send_replace(told.sightings.clone());
+                self.told.send_replace(told);
             }
         }
     }
 }
 
 /// What services ask, with what the settings say where policy says nothing.
-fn asked(
+pub(super) fn asked(
     specification: &MeshSpecification,
     options: &AzureOptions,
 ) -> BTreeMap<ServiceName, Vec<AzureQuery>> {

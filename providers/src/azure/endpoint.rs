@@ -38,11 +38,12 @@ pub(super) enum Reading {
 /// The interfaces of machines.
 pub(super) type Interfaces = BTreeMap<ResourceId, Vec<Interface>>;
 
-/// Reads a machine, in one question's eyes. `state` is how it fares; `of_set` are the tags of its scale set.
+/// Reads a machine, in one question's eyes: what it is called is left out. `state` is how it fares; `interfaces`
+/// are those of it that were shown; `of_set` are the tags of its scale set.
 pub(super) fn read(
     machine: &Machine,
     state: Option<&State>,
-    interfaces: &Interfaces,
+    interfaces: &[&Interface],
     question: &AzureQuery,
     of_set: &Tags,
 ) -> Reading {
@@ -51,8 +52,7 @@ pub(super) fn read(
         Standing::IsOff => return Reading::Nothing,
         Standing::Unknown(reason) => return Reading::Unusable(reason),
     };
-    let interfaces = interfaces.get(&machine.id).map(Vec::as_slice).unwrap_or_default();
-    let address = match address(interfaces, question.address_family) {
+    let address = match address(interfaces, &machine.interfaces, question.address_family) {
         Ok(address) => address,
         // It is being taken apart.
         Err(_) if health == Health::Draining => return Reading::Leaves,
@@ -68,7 +68,6 @@ pub(super) fn read(
         labels: labels(of_set, &machine.tags),
         health,
         locality: locality(machine),
-        instance: Some(machine.id.short().into()),
         ..Endpoint::new(Provider::Azure, address)
     })
 }
@@ -103,10 +102,25 @@ fn standing(state: Option<&State>) -> Standing {
     })
 }
 
-/// The address of the primary interface, of the family that is asked for.
-fn address(interfaces: &[Interface], family: AddressFamily) -> Result<IpAddr, String> {
+/// The address of the primary interface, of the family that is asked for. `named` are the interfaces that the
+/// machine says it has.
+fn address(
+    interfaces: &[&Interface],
+    named: &[ResourceId],
+    family: AddressFamily,
+) -> Result<IpAddr, String> {
     let mut primary = interfaces.iter().filter(|interface| interface.is_primary);
+    let is_shown = |id: &&ResourceId| interfaces.iter().any(|one| one.id == **id);
+    let hidden = named.iter().find(|id| !is_shown(id));
     let interface = match (interfaces, primary.next(), primary.next()) {
+        // One that is not shown may be the primary: another one is no place to call it at.
+        (_, None, None) if let Some(hidden) = hidden => {
+            return Err(format!(
+                "its network interface `{}` in resource group `{}` is not shown",
+                hidden.name(),
+                hidden.group()
+            ));
+        }
         ([], ..) => return Err("it has no network interface".to_owned()),
         ([only], ..) | (_, Some(only), None) => only,
         (several, ..) => {
@@ -214,6 +228,9 @@ mod tests {
         let both = interface(true, &["10.0.0.4", "fd00::4"]);
         let other = interface(false, &["10.1.0.4", "fd01::4"]);
         let two = [other.clone(), both.clone()];
+        let address = |interfaces: &[Interface], family| {
+            address(&interfaces.iter().collect::<Vec<_>>(), &[], family)
+        };
         assert_eq!(address(&two, Ipv4).unwrap().to_string(), "10.0.0.4");
         assert_eq!(address(&two, Ipv6).unwrap().to_string(), "fd00::4");
         // Of a machine that was off, Azure does not say which is the primary; of one there is no doubt.
@@ -229,5 +246,28 @@ mod tests {
             let error = address(interfaces, family).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn an_interface_that_is_not_shown_may_be_the_primary() {
+        let id = |group: &str| {
+            let id = format!(
+                "/subscriptions/s/resourceGroups/{group}/providers/Microsoft.Network/networkInterfaces/nic"
+            );
+            ResourceId::parse(&id).unwrap()
+        };
+        let (first, second) = (interface(true, &["10.0.0.4"]), interface(false, &["10.1.0.4"]));
+        let named = [id("g"), id("h")];
+        let address = |interfaces: &[&Interface], named: &[ResourceId]| {
+            address(interfaces, named, AddressFamily::Ipv4)
+        };
+        assert_eq!(address(&[&first], &named).unwrap().to_string(), "10.0.0.4");
+        assert_eq!(address(&[&second], &named[..1]).unwrap().to_string(), "10.1.0.4");
+        for shown in [&[][..], &[&second][..]] {
+            let error = address(shown, &named).unwrap_err();
+            assert!(error.contains("is not shown"), "{error}");
+        }
+        let error = address(&[&second], &named).unwrap_err();
+        assert!(error.contains("`nic` in resource group `h`"), "{error}");
     }
 }

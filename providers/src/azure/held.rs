@@ -11,6 +11,9 @@ use super::lists::{Contents, List, Scope};
 use super::machines::{Entries, Machine, ScaleSet, State};
 use crate::Stale;
 
+/// In so many other resource groups interfaces of the machines of a list are looked for.
+const MAX_ELSEWHERE: usize = 20;
+
 /// What is held of a list.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Held {
@@ -43,8 +46,8 @@ impl Lists {
         }
     }
 
-    pub(super) fn states(&self, scope: &Scope) -> Option<&BTreeMap<ResourceId, State>> {
-        match self.contents(&List::States(scope.clone()))? {
+    pub(super) fn states(&self, list: &List) -> Option<&BTreeMap<ResourceId, State>> {
+        match self.contents(list)? {
             Contents::States(states) => Some(states),
             _ => None,
         }
@@ -75,21 +78,51 @@ impl Lists {
         self.0.get(list)?.contents.as_deref()
     }
 
-    /// Whether all that can be known now of the machines is known whose interfaces these are.
-    pub(super) fn knows_machines_of(&self, interfaces: &List) -> bool {
-        let mut of_it =
-            self.0.iter().filter(|(list, _)| list.interfaces().as_ref() == Some(interfaces));
-        of_it.all(|(_, held)| held.contents.is_some() || held.trouble.is_some())
+    /// The resource groups in which interfaces of the machines of a list are, as these say.
+    pub(super) fn groups_of_interfaces(&self, list: &List) -> BTreeSet<&str> {
+        let machines = self.machines(list).into_iter().flat_map(|known| known.good.values());
+        machines.flat_map(|machine| &machine.interfaces).map(ResourceId::group).collect()
     }
 
-    /// Whether machines that are on have no address in this list, so that it is worth to ask soon again.
-    pub(super) fn lacks(&self, interfaces: &List) -> bool {
+    /// Whether all that can be known now of these lists is known.
+    pub(super) fn are_known(&self, lists: &BTreeSet<List>) -> bool {
+        let mut held = lists.iter().filter_map(|list| self.0.get(list));
+        held.all(|held| held.contents.is_some() || held.trouble.is_some())
+    }
+
+    /// Whether machines that came in a list have their interfaces in this one. States are of a whole
+    /// subscription, of which few machines may be asked for.
+    pub(super) fn concern(
+        &self,
+        came: &[ResourceId],
+        list: &List,
+        interfaces: &List,
+        needs: &Needs,
+    ) -> bool {
+        if !matches!(list, List::States(_)) {
+            return !came.is_empty();
+        }
+        let of = needs.machines_of.get(interfaces).into_iter().flatten();
+        let mut known = of.filter_map(|list| self.machines(list));
+        known.any(|known| came.iter().any(|id| known.good.contains_key(id)))
+    }
+
+    /// Whether machines of these lists that are on have no address in this list of interfaces, so that it is
+    /// worth to ask soon again.
+    pub(super) fn lack(&self, of: &BTreeSet<List>, interfaces: &List) -> bool {
         let Some(known) = self.interfaces(interfaces) else { return true };
         let has_address =
             |id| known.get(id).is_some_and(|all| all.iter().any(|one| !one.addresses.is_empty()));
-        let of_it = self.0.keys().filter(|list| list.interfaces().as_ref() == Some(interfaces));
-        let mut machines = of_it.filter_map(|list| Some(&self.machines(list)?.good)).flatten();
-        machines.any(|(id, machine)| !is_off(&machine.state) && !has_address(id))
+        // One whose interfaces are known to be elsewhere lacks nothing here.
+        let is_here = |machine: &Machine| {
+            let mut named = machine.interfaces.iter().map(Scope::around).map(List::Interfaces);
+            machine.interfaces.is_empty()
+                || interfaces.is_of_subscription()
+                || named.any(|list| list == *interfaces)
+        };
+        let mut machines = of.iter().filter_map(|list| Some(&self.machines(list)?.good)).flatten();
+        machines
+            .any(|(id, machine)| !is_off(&machine.state) && is_here(machine) && !has_address(id))
     }
 }
 
@@ -114,32 +147,101 @@ pub(super) fn matching<'a>(
     })
 }
 
-/// The lists of the machines of a scale set, and of their network interfaces.
-pub(super) fn of_set(set: &ScaleSet) -> (List, List) {
-    if set.is_flexible {
-        (List::FlexibleMachines(set.id.clone()), List::Interfaces(Scope::around(&set.id)))
-    } else {
-        (List::UniformMachines(set.id.clone()), List::UniformInterfaces(set.id.clone()))
+/// The machines in no scale set that a question is about.
+pub(super) fn single<'a>(
+    machines: &'a Entries<Machine>,
+    question: &AzureQuery,
+) -> impl Iterator<Item = &'a Machine> {
+    let tags = question.tags.clone();
+    let single = machines.good.values().filter(|machine| !machine.is_in_scale_set);
+    single.filter(move |machine| {
+        tags.iter().all(|(name, value)| machine.tags.get(name) == Some(value))
+    })
+}
+
+/// The lists in which machines are, and their network interfaces.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// That of the machines.
+    pub(super) machines: List,
+    /// That of their interfaces, as a rule.
+    pub(super) interfaces: List,
+    /// Those of interfaces that are in other resource groups than their machines, as machines name them.
+    pub(super) elsewhere: BTreeSet<List>,
+}
+
+impl Places {
+    /// Those of a scale set.
+    pub(super) fn of_set(set: &ScaleSet, lists: &Lists) -> Self {
+        if !set.is_flexible {
+            let machines = List::UniformMachines(set.id.clone());
+            let interfaces = List::UniformInterfaces(set.id.clone());
+            return Self { machines, interfaces, elsewhere: BTreeSet::new() };
+        }
+        let machines = List::FlexibleMachines(set.id.clone());
+        let known = lists.machines(&machines).into_iter().flat_map(|known| known.good.values());
+        let scope = Scope::around(&set.id);
+        let elsewhere = elsewhere(&scope, known);
+        Self { machines, interfaces: List::Interfaces(scope), elsewhere }
+    }
+
+    /// Those of machines in no scale set.
+    pub(super) fn of_single(scope: &Scope, question: &AzureQuery, lists: &Lists) -> Self {
+        let machines = List::Machines(scope.clone());
+        let known = lists.machines(&machines).into_iter();
+        let elsewhere = elsewhere(scope, known.flat_map(|known| single(known, question)));
+        Self { machines, interfaces: List::Interfaces(scope.clone()), elsewhere }
+    }
+
+    /// All lists of interfaces.
+    pub(super) fn all_interfaces(&self) -> impl Iterator<Item = &List> {
+        std::iter::once(&self.interfaces).chain(&self.elsewhere)
     }
 }
 
-/// The lists that are needed, as far as is known, with those who need them.
-pub(super) fn needed(
-    asked: &BTreeMap<ServiceName, Vec<AzureQuery>>,
-    lists: &Lists,
-) -> BTreeMap<List, BTreeSet<ServiceName>> {
-    let mut needed: BTreeMap<List, BTreeSet<ServiceName>> = BTreeMap::new();
+/// The lists of interfaces in other groups than where one looks anyway. In another subscription none is.
+fn elsewhere<'a>(scope: &Scope, machines: impl Iterator<Item = &'a Machine>) -> BTreeSet<List> {
+    let Some(group) = scope.group.as_deref() else { return BTreeSet::new() };
+    let interfaces = machines.flat_map(|machine| &machine.interfaces);
+    let others = interfaces
+        .filter(|one| one.subscription() == &*scope.subscription && one.group() != group)
+        .map(|one| List::Interfaces(Scope::around(one)));
+    let others: BTreeSet<_> = others.collect();
+    others.into_iter().take(MAX_ELSEWHERE).collect()
+}
+
+/// What is needed, as far as is known.
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    /// The lists, with those who need them.
+    pub(super) lists: BTreeMap<List, BTreeSet<ServiceName>>,
+    /// Of which machines the interfaces of a list are: the lists of these, and of their states.
+    pub(super) machines_of: BTreeMap<List, BTreeSet<List>>,
+}
+
+impl Needs {
+    /// The lists of the interfaces of the machines of a list.
+    pub(super) fn interfaces_of(&self, list: &List) -> Vec<List> {
+        let of_it = self.machines_of.iter().filter(|(_, machines)| machines.contains(list));
+        of_it.map(|(interfaces, _)| interfaces.clone()).collect()
+    }
+}
+
+/// What is needed, as far as is known.
+pub(super) fn needed(asked: &BTreeMap<ServiceName, Vec<AzureQuery>>, lists: &Lists) -> Needs {
+    let mut needs = Needs::default();
     for (name, questions) in asked {
         for question in questions {
             let Ok(scope) = Scope::of(question) else { continue };
             let mut need = |list| {
-                needed.entry(list).or_default().insert(name.clone());
+                needs.lists.entry(list).or_default().insert(name.clone());
             };
+            let mut places = Vec::new();
             match &question.machines {
                 AzureMachines::VirtualMachines => {
-                    need(List::Machines(scope.clone()));
-                    need(List::States(scope.clone()));
-                    need(List::Interfaces(scope));
+                    let states = List::States(Arc::clone(&scope.subscription));
+                    need(states.clone());
+                    places.push((Places::of_single(&scope, question, lists), Some(states)));
                 }
                 AzureMachines::ScaleSet(_) => {
                     for set in lists
@@ -147,14 +249,21 @@ pub(super) fn needed(
                         .into_iter()
                         .flat_map(|sets| matching(sets, question))
                     {
-                        let (machines, interfaces) = of_set(set);
-                        need(machines);
-                        need(interfaces);
+                        places.push((Places::of_set(set, lists), None));
                     }
                     need(List::ScaleSets(scope));
                 }
             }
+            for (places, states) in places {
+                for interfaces in places.all_interfaces() {
+                    need(interfaces.clone());
+                    let of = needs.machines_of.entry(interfaces.clone()).or_default();
+                    of.insert(places.machines.clone());
+                    of.extend(states.clone());
+                }
+                need(places.machines);
+            }
         }
     }
-    needed
+    needs
 }

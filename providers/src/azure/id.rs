@@ -56,6 +56,16 @@ impl ResourceId {
         names.fold(self.group().to_owned(), |short, name| short + "/" + name)
     }
 
+    /// What it is called among the resources of several subscriptions: the same, below its subscription.
+    pub(super) fn long(&self) -> String {
+        format!("{}/{}", self.subscription(), self.short())
+    }
+
+    /// The namespace of who provides it, in lower case: `microsoft.network`.
+    pub(super) fn provider(&self) -> &str {
+        self.part(6)
+    }
+
     fn part(&self, n: usize) -> &str {
         self.key.split('/').nth(n).unwrap_or_default()
     }
@@ -103,7 +113,8 @@ mod tests {
         assert_eq!(one, other);
         assert_ne!(one.told(), other.told());
         assert_eq!((one.subscription(), one.group(), one.name()), ("s1", "rg", "7"));
-        assert_eq!(one.short(), "rg/web/7");
+        assert_eq!((&*one.short(), &*one.long()), ("rg/web/7", "s1/rg/web/7"));
+        assert_eq!(one.provider(), "microsoft.compute");
         let machine =
             id("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm1");
         assert_eq!(machine.short(), "g/vm1");

@@ -39,8 +39,8 @@ pub(super) enum List {
     FlexibleMachines(ResourceId),
     /// All machines that are in no uniform scale set.
     Machines(Scope),
-    /// Whether they run.
-    States(Scope),
+    /// Whether those of a subscription run, which is told of all of it at once.
+    States(Arc<str>),
     /// Their network interfaces.
     Interfaces(Scope),
 }
@@ -93,6 +93,11 @@ impl Scope {
         Self { subscription: id.subscription().into(), group: Some(id.group().into()) }
     }
 
+    /// All of a subscription.
+    fn whole(subscription: &Arc<str>) -> Self {
+        Self { subscription: Arc::clone(subscription), group: None }
+    }
+
     fn path(&self, rest: &[&str]) -> Vec<String> {
         let group = self.group.as_deref().map(|group| ["resourceGroups", group]);
         let scope = ["subscriptions", &self.subscription].into_iter();
@@ -102,19 +107,22 @@ impl Scope {
 }
 
 impl List {
-    /// Where the network interfaces of the machines of this list are.
-    pub(super) fn interfaces(&self) -> Option<Self> {
-        match self {
-            Self::UniformMachines(set) => Some(Self::UniformInterfaces(set.clone())),
-            Self::FlexibleMachines(set) => Some(Self::Interfaces(Scope::around(set))),
-            Self::Machines(scope) | Self::States(scope) => Some(Self::Interfaces(scope.clone())),
-            Self::ScaleSets(_) | Self::UniformInterfaces(_) | Self::Interfaces(_) => None,
-        }
-    }
-
     /// Whether it is of network interfaces, which change only where machines do.
     pub(super) fn is_of_interfaces(&self) -> bool {
         matches!(self, Self::UniformInterfaces(_) | Self::Interfaces(_))
+    }
+
+    /// Whether it is of a whole subscription.
+    pub(super) fn is_of_subscription(&self) -> bool {
+        match self {
+            Self::ScaleSets(scope) | Self::Machines(scope) | Self::Interfaces(scope) => {
+                scope.group.is_none()
+            }
+            Self::States(_) => true,
+            Self::UniformMachines(_) | Self::UniformInterfaces(_) | Self::FlexibleMachines(_) => {
+                false
+            }
+        }
     }
 
     /// The scale set that it is of.
@@ -129,8 +137,8 @@ impl List {
 
     /// Asks for it. `with_graph` says whether Resource Graph may answer what it can.
     pub(super) async fn ask(&self, arm: &Arm, with_graph: bool) -> Result<Fetched, RequestError> {
-        if let Self::States(scope) = self {
-            return states(arm, scope, with_graph).await;
+        if let Self::States(subscription) = self {
+            return states(arm, subscription, with_graph).await;
         }
         let question = self.question();
         let can_be_of_graph = matches!(self, Self::UniformMachines(_) | Self::FlexibleMachines(_));
@@ -199,8 +207,13 @@ impl List {
                 COMPUTE,
                 "Microsoft.Compute/virtualMachines/read",
             ),
-            Self::Machines(scope) | Self::States(scope) => (
+            Self::Machines(scope) => (
                 scope.path(&["Microsoft.Compute", "virtualMachines"]),
+                COMPUTE,
+                "Microsoft.Compute/virtualMachines/read",
+            ),
+            Self::States(subscription) => (
+                Scope::whole(subscription).path(&["Microsoft.Compute", "virtualMachines"]),
                 COMPUTE,
                 "Microsoft.Compute/virtualMachines/read",
             ),
@@ -229,9 +242,13 @@ impl List {
 
 /// Whether machines run. The resource provider tells it of whole subscriptions only, to who may read them;
 /// Resource Graph tells it of what one may read.
-async fn states(arm: &Arm, scope: &Scope, with_graph: bool) -> Result<Fetched, RequestError> {
+async fn states(
+    arm: &Arm,
+    subscription: &Arc<str>,
+    with_graph: bool,
+) -> Result<Fetched, RequestError> {
     if with_graph {
-        match states_of_graph(arm, scope).await {
+        match states_of_graph(arm, subscription).await {
             Err(
                 RequestError::Status { .. }
                 | RequestError::Malformed(_)
@@ -240,30 +257,25 @@ async fn states(arm: &Arm, scope: &Scope, with_graph: bool) -> Result<Fetched, R
             other => return other,
         }
     }
-    let whole = Scope { subscription: Arc::clone(&scope.subscription), group: None };
-    match arm.list(&List::States(whole).question()).await {
+    match arm.list(&List::States(Arc::clone(subscription)).question()).await {
         Ok(Listed { entries, pages }) => {
             let machines = Entries::read(entries, Machine::read).good.into_iter();
             let states = machines.map(|(id, machine)| (id, machine.state)).collect();
             Ok(Fetched { contents: Contents::States(states), pages, is_of_graph: false })
         }
         Err(error) if error.has_status(StatusCode::FORBIDDEN) && !with_graph => {
-            states_of_graph(arm, scope).await.map_err(|_| error)
+            states_of_graph(arm, subscription).await.map_err(|_| error)
         }
         Err(error) => Err(error),
     }
 }
 
-async fn states_of_graph(arm: &Arm, scope: &Scope) -> Result<Fetched, RequestError> {
-    // Names were looked at when the scope was made: nothing in them ends a string.
-    let group = scope.group.as_ref().map(|group| format!(" | where resourceGroup =~ '{group}'"));
+/// One question for all groups, as where the resource provider answers: that shows those that may be read.
+async fn states_of_graph(arm: &Arm, subscription: &str) -> Result<Fetched, RequestError> {
     // Without the id in it, pages are not stable.
-    let query = format!(
-        "Resources | where type =~ 'microsoft.compute/virtualmachines'{} | project id, \
-         power = tostring(properties.extended.instanceView.powerState.code)",
-        group.unwrap_or_default()
-    );
-    let Listed { entries, pages } = arm.rows(&scope.subscription, &query).await?;
+    let query = "Resources | where type =~ 'microsoft.compute/virtualmachines' | project id, \
+                 power = tostring(properties.extended.instanceView.powerState.code)";
+    let Listed { entries, pages } = arm.rows(subscription, query).await?;
     let states = Entries::read(entries, |row: wire::PowerRow| State::of_row(row)).good;
     Ok(Fetched { contents: Contents::States(states), pages, is_of_graph: true })
 }

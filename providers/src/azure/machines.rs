@@ -16,6 +16,8 @@ use super::wire;
 
 /// Tags of a machine that are read: Azure lets one have 50.
 const MAX_TAGS: usize = 50;
+/// Network interfaces of a machine that are read: no size of machine has as many.
+const MAX_INTERFACES: usize = 32;
 /// The length of what they say, in bytes: of Azure's 256 characters each may take four.
 const MAX_TAG: usize = 1024;
 
@@ -43,6 +45,8 @@ pub(super) struct Machine {
     pub(super) tags: Tags,
     pub(super) state: State,
     pub(super) is_in_scale_set: bool,
+    /// Its network interfaces, as far as they are resources of their own: those of a uniform scale set are not.
+    pub(super) interfaces: Vec<ResourceId>,
 }
 
 /// How a machine fares, as far as an answer says.
@@ -146,6 +150,7 @@ impl Machine {
             tags: tags(wire.tags),
             is_in_scale_set: scale_set.is_some_and(|set| set.id.is_some()),
             state: State::read(&properties),
+            interfaces: interfaces(properties.network_profile),
             id: id.clone(),
         };
         Ok((id, machine))
@@ -217,6 +222,13 @@ impl Interface {
         let interface = Self { id: id.clone(), is_primary, addresses, unreadable };
         Ok((id, (machine, interface)))
     }
+}
+
+/// The interfaces that a machine names.
+fn interfaces(profile: Option<wire::NetworkProfile>) -> Vec<ResourceId> {
+    let named = profile.and_then(|profile| profile.network_interfaces).into_iter().flatten();
+    let ids = named.filter_map(|one| ResourceId::parse(one.id.as_deref()?));
+    ids.filter(|id| id.provider() == "microsoft.network").take(MAX_INTERFACES).collect()
 }
 
 /// Those for Azure's own use are left out.

@@ -21,8 +21,9 @@ pub struct AzureOptions {
     /// How often each list is asked for. Where there are many lists it is less often: see
     /// [`Self::reads_per_hour`].
     pub interval: Duration,
-    /// So many calls an hour are made while nothing changes, at most. Azure lets one who asks read 12,000 times
-    /// an hour in a subscription, and others may ask as the same one.
+    /// So many calls are made within an hour, at most, whatever happens; unless what is asked for the first time
+    /// is more. Azure let one who asks read 12,000 times an hour in a subscription, and lets one more today;
+    /// others may ask as the same one.
     pub reads_per_hour: u32,
     /// Whether the machines of scale sets are asked of Azure Resource Graph, which has limits of its own, is
     /// some seconds behind, and knows nothing of the health of applications. Where it refuses, the resource
@@ -46,7 +47,8 @@ pub enum AzureCloud {
     UsGovernment,
     /// That of China.
     China,
-    /// Another one: Azure Stack, say.
+    /// Another one, which answers the same calls and whose tokens are for its Resource Manager. (Azure Stack Hub
+    /// is none: it knows older versions of the calls alone, and its tokens are for another name.)
     Custom {
         /// Where its Resource Manager is: a URL, and no path. By plain HTTP on this machine only.
         resource_manager: String,

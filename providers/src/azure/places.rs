@@ -149,4 +149,28 @@ mod tests {
         }
         metadata("http://192.0.2.1").unwrap_err();
     }
+
+    #[test]
+    fn each_cloud_has_its_own_doors_and_its_tokens_are_for_no_other() {
+        let of = |cloud| Places::new(&AzureOptions { cloud, ..AzureOptions::default() }).unwrap();
+        // As Microsoft's own clients have them.
+        let all = [
+            (AzureCloud::Public, "management.azure.com", "login.microsoftonline.com"),
+            (AzureCloud::UsGovernment, "management.usgovcloudapi.net", "login.microsoftonline.us"),
+            (AzureCloud::China, "management.chinacloudapi.cn", "login.chinacloudapi.cn"),
+        ];
+        for (cloud, manager, login) in &all {
+            let places = of(cloud.clone());
+            assert_eq!(places.resource_manager.as_str(), format!("https://{manager}/"));
+            assert_eq!(places.login.as_str(), format!("https://{login}/"));
+            assert_eq!(places.audience(), format!("https://{manager}"));
+            assert_eq!(places.metadata.as_str(), "http://169.254.169.254/", "the same in each");
+            for (_, other, _) in &all {
+                let next = places.next(&format!("https://{other}/subscriptions/s?page=2"));
+                assert_eq!(next.is_some(), manager == other, "{manager} {other}");
+            }
+        }
+        let places = custom("https://arm.example.com/").unwrap();
+        assert_eq!(places.audience(), "https://arm.example.com");
+    }
 }

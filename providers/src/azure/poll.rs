@@ -1,6 +1,6 @@
 //! When which list is asked for, and what becomes of answers. It asks nobody itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,40 +9,51 @@ use jiff::Timestamp;
 use reqwest::StatusCode;
 use tokio::time::Instant;
 
-use super::board::Board;
+use super::board::{Board, Told};
 use super::error::RequestError;
-use super::held::{Lists, is_off, needed};
+use super::held::{Lists, Needs, is_off, needed};
 use super::id::ResourceId;
 use super::lists::{Contents, Fetched, List};
 use super::options::AzureOptions;
+use crate::Stale;
 use crate::backoff::{Backoff, spread};
-use crate::{Sightings, Stale};
+
+mod budget;
+
+use budget::Budget;
 
 /// So often lists of network interfaces are asked for where no machine came or went: addresses stay.
 const INTERFACES: Duration = Duration::from_secs(600);
-/// No list is asked for less often, however many there are.
-const RAREST: Duration = Duration::from_secs(600);
-/// How much less often where little is left of what Azure lets one ask.
+/// How much less often where little is left of what Azure lets one ask; and interfaces than machines, where
+/// there is so much to ask that it is to be spared.
 const SLOWER: u32 = 4;
+/// Where each list is asked for less often, more calls should be allowed.
+const RARE: Duration = Duration::from_secs(600);
 
 /// All that is known, and what is to be asked.
 #[derive(Debug)]
 pub(super) struct Poll {
     interval: Duration,
-    reads_per_hour: u32,
+    budget: Budget,
+    /// Whether it was said that each list is asked for rarely.
+    is_rare: bool,
     retry: Duration,
     pub(super) board: Board,
     lists: Lists,
     plans: BTreeMap<List, Plan>,
-    /// Who needs which list.
-    needed: BTreeMap<List, BTreeSet<ServiceName>>,
+    needs: Needs,
 }
 
 /// When a list is to be asked for.
+#[expect(clippy::struct_excessive_bools, reason = "each is set where it is seen, by itself")]
 #[derive(Debug)]
 struct Plan {
     due: Instant,
     is_running: bool,
+    /// Whether it was never asked for. Then it is at once: nothing is known of it.
+    is_first: bool,
+    /// Whether machines that are on have no address in it.
+    is_lacking: bool,
     /// Something has happened since it was asked for: it is asked for again at once.
     is_stale: bool,
     /// How many calls it takes.
@@ -56,12 +67,13 @@ impl Poll {
     pub(super) fn new(options: &AzureOptions) -> Self {
         Self {
             interval: options.interval,
-            reads_per_hour: options.reads_per_hour,
+            budget: Budget::new(options.reads_per_hour),
+            is_rare: false,
             retry: options.retry,
             board: Board::default(),
             lists: Lists::default(),
             plans: BTreeMap::new(),
-            needed: BTreeMap::new(),
+            needs: Needs::default(),
         }
     }
 
@@ -83,19 +95,21 @@ impl Poll {
     pub(super) fn rest(&mut self) {
         self.lists = Lists::default();
         self.plans.clear();
-        self.needed.clear();
+        self.needs = Needs::default();
     }
 
     /// Plans the lists that are needed now, and forgets the others.
     pub(super) fn plan(&mut self) {
-        self.needed = needed(self.board.asked(), &self.lists);
-        self.plans.retain(|list, _| self.needed.contains_key(list));
-        self.lists.0.retain(|list, _| self.needed.contains_key(list));
-        for list in self.needed.keys() {
+        self.needs = needed(self.board.asked(), &self.lists);
+        self.plans.retain(|list, _| self.needs.lists.contains_key(list));
+        self.lists.0.retain(|list, _| self.needs.lists.contains_key(list));
+        for list in self.needs.lists.keys() {
             self.lists.0.entry(list.clone()).or_default();
             self.plans.entry(list.clone()).or_insert_with(|| Plan {
                 due: Instant::now(),
                 is_running: false,
+                is_first: true,
+                is_lacking: false,
                 is_stale: false,
                 cost: 1,
                 backoff: Backoff::new(self.retry * 2, self.interval.max(self.retry * 60)),
@@ -107,20 +121,48 @@ impl Poll {
     /// A list that is due, which is now being asked for, and whether Resource Graph may answer.
     pub(super) fn next(&mut self) -> Option<(List, bool)> {
         let now = Instant::now();
-        let lists = &self.lists;
-        let waiting = self.plans.iter_mut().filter(|(list, plan)| plan.is_waiting(list, lists));
-        let due = waiting.filter(|(_, plan)| plan.due <= now);
-        let (list, plan) = due.min_by_key(|(_, plan)| plan.due)?;
+        let (list, _) = self.waiting().into_iter().flatten().find(|(_, at)| *at <= now)?;
+        let plan = self.plans.get_mut(&list)?;
         plan.is_running = true;
+        plan.is_first = false;
         plan.is_stale = false;
         // What Resource Graph leaves out is asked of who knows it.
-        Some((list.clone(), plan.doubted.is_none()))
+        Some((list, plan.doubted.is_none()))
     }
 
     /// When the next list is due that is not being asked for.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let waiting = self.plans.iter().filter(|(list, plan)| plan.is_waiting(list, &self.lists));
-        waiting.map(|(_, plan)| plan.due).min()
+        self.waiting().into_iter().flatten().map(|(_, at)| at).min()
+    }
+
+    /// The lists that come next, each with when: of those that were never asked for, and of the others, for
+    /// which there must be calls left. Who is due first is first, however much it takes: else who takes much
+    /// would wait for ever.
+    fn waiting(&self) -> [Option<(List, Instant)>; 2] {
+        let (mut first, mut again): (Option<(&List, &Plan)>, _) = (None, None);
+        let mut under_way = 0;
+        for (list, plan) in &self.plans {
+            if plan.is_running {
+                under_way += plan.cost;
+                continue;
+            }
+            let best = if plan.is_first { &mut first } else { &mut again };
+            // Whether it waits is looked at last: it takes longest, and there may be thousands.
+            let is_earlier = best.is_none_or(|(_, best)| plan.due < best.due);
+            if is_earlier && plan.is_waiting(list, &self.lists, &self.needs) {
+                *best = Some((list, plan));
+            }
+        }
+        let again = again.map(|(list, plan)| {
+            let ready_at = self.budget.ready_at(under_way + plan.cost, Instant::now());
+            (list.clone(), plan.due.max(ready_at))
+        });
+        [first.map(|(list, plan)| (list.clone(), plan.due)), again]
+    }
+
+    /// So many calls were made in all since the start, for whatever reason.
+    pub(super) fn made(&mut self, calls: u64) {
+        self.budget.made(calls, Instant::now());
     }
 
     /// Takes an answer. `is_slow` says that Azure has little left for us.
@@ -134,14 +176,25 @@ impl Poll {
         if !self.plans.contains_key(list) {
             return;
         }
+        let groups = |lists: &Lists| {
+            let groups = lists.groups_of_interfaces(list).into_iter();
+            groups.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let before = groups(&self.lists);
         match answer {
             Ok(fetched) => self.answered(list, fetched, is_slow),
             Err(error) => self.failed(list, &error, now),
         }
         self.board.stale(self.lists.general());
-        let concerned = self.needed.get(list).cloned().unwrap_or_default();
-        // Of which scale sets there are it follows what else is to be asked.
-        if matches!(list, List::ScaleSets(_)) {
+        let concerned = self.needs.lists.get(list).cloned().unwrap_or_default();
+        // Of which scale sets there are it follows what else is to be asked, and of which machines, where
+        // their interfaces are.
+        let may_name_others = match list {
+            List::ScaleSets(_) | List::Machines(_) => true,
+            List::FlexibleMachines(_) => groups(&self.lists) != before,
+            _ => false,
+        };
+        if may_name_others {
             self.plan();
         }
         for name in concerned {
@@ -150,13 +203,12 @@ impl Poll {
     }
 
     /// What is known, if something is new.
-    pub(super) fn news(&mut self) -> Option<Sightings> {
+    pub(super) fn news(&mut self) -> Option<Told> {
         self.board.news()
     }
 
     fn answered(&mut self, list: &List, fetched: Fetched, is_slow: bool) {
         let Fetched { contents, pages, is_of_graph } = fetched;
-        let period = self.period(is_slow);
         let now = Instant::now();
         let Some(plan) = self.plans.get_mut(list) else { return };
         let Some(held) = self.lists.0.get_mut(list) else { return };
@@ -176,23 +228,35 @@ impl Poll {
             }
             contents
         };
-        let has_changed = held.contents.as_deref().is_none_or(|before| contents.moves(before));
+        let came = held.contents.as_deref().map(|before| contents.came(before));
         held.contents = Some(Arc::new(contents));
         held.is_of_graph = is_of_graph;
-        let period = if list.is_of_interfaces() {
-            let lacks = self.lists.lacks(list);
-            if lacks { period * SLOWER } else { INTERFACES }.max(period)
-        } else {
-            period
+        let of = self.needs.machines_of.get(list).filter(|_| list.is_of_interfaces());
+        let is_lacking = of.is_some_and(|of| self.lists.lack(of, list));
+        if let Some(plan) = self.plans.get_mut(list) {
+            plan.is_lacking = is_lacking;
+        }
+        let Periods { machines, interfaces } = self.periods(is_slow);
+        let period = match list.is_of_interfaces() {
+            false => machines,
+            true if is_lacking => machines * SLOWER,
+            true => interfaces,
         };
         if let Some(plan) = self.plans.get_mut(list) {
             plan.due = if plan.is_stale { now } else { now + spread(period) };
         }
         // Who came, or came back, has an address that is not known.
-        let interfaces = list.interfaces().filter(|_| has_changed);
-        if let Some(plan) = interfaces.and_then(|interfaces| self.plans.get_mut(&interfaces)) {
-            plan.is_stale = plan.is_running;
-            plan.due = plan.due.min(now);
+        for interfaces in self.needs.interfaces_of(list) {
+            let concerned = came
+                .as_ref()
+                .is_none_or(|came| self.lists.concern(came, list, &interfaces, &self.needs));
+            if !concerned {
+                continue;
+            }
+            if let Some(plan) = self.plans.get_mut(&interfaces) {
+                plan.is_stale = plan.is_running;
+                plan.due = plan.due.min(now);
+            }
         }
     }
 
@@ -231,30 +295,59 @@ impl Poll {
         }
     }
 
-    /// How often each list is asked for, so that all together make no more calls than they may.
-    fn period(&self, is_slow: bool) -> Duration {
-        let costs = |of_interfaces: bool| {
-            let of_kind =
-                self.plans.iter().filter(move |(list, _)| list.is_of_interfaces() == of_interfaces);
-            u64::try_from(of_kind.map(|(_, plan)| plan.cost).sum::<usize>()).unwrap_or(u64::MAX)
+    /// How often each list is asked for, so that all together make no more calls than they may. Of many lists
+    /// that is less often, and network interfaces are spared then.
+    fn periods(&mut self, is_slow: bool) -> Periods {
+        // In quarters of calls: what lacks something is asked for a quarter as often as the others.
+        let (mut quarters, mut rounds) = (0, 0);
+        for (list, plan) in &self.plans {
+            match list.is_of_interfaces() {
+                true if plan.is_lacking => quarters += plan.cost,
+                true => rounds += plan.cost,
+                false => quarters += plan.cost * 4,
+            }
+        }
+        // Of all time, interfaces take this part when they are asked for as often as they may be.
+        let of_interfaces = self.budget.fair(rounds * 4);
+        let alone = self.budget.fair(quarters);
+        let fair = match INTERFACES.checked_sub(of_interfaces).filter(|left| !left.is_zero()) {
+            Some(left) => {
+                let stretched = alone.as_secs_f64() * INTERFACES.as_secs_f64() / left.as_secs_f64();
+                Duration::try_from_secs_f64(stretched).unwrap_or(Duration::MAX)
+            }
+            None => Duration::MAX,
         };
-        let rounds_of_interfaces = 3600 / INTERFACES.as_secs();
-        let allowed = u64::from(self.reads_per_hour);
-        let left = allowed.saturating_sub(costs(true).saturating_mul(rounds_of_interfaces));
-        // Where network interfaces alone take nearly all, the others get a half after all.
-        let left = left.max(allowed / 2).max(1);
-        let fair = Duration::from_millis(costs(false).saturating_mul(3_600_000) / left);
-        let period = self.interval.max(fair);
-        let longest = RAREST.max(self.interval);
-        let period = if is_slow { period * SLOWER } else { period };
-        period.min(longest)
+        let fair =
+            if fair <= INTERFACES / SLOWER { fair } else { self.budget.fair(quarters + rounds) };
+        let machines = self.interval.max(fair);
+        let interfaces = INTERFACES.max(fair * SLOWER).max(machines);
+        let is_rare = fair > RARE;
+        if is_rare && !self.is_rare {
+            tracing::warn!(
+                period = ?fair,
+                "so much is asked of Azure that each list is asked for rarely: allow more by `reads_per_hour`"
+            );
+        }
+        self.is_rare = is_rare;
+        let slower = if is_slow { SLOWER } else { 1 };
+        Periods { machines: machines * slower, interfaces: interfaces * slower }
     }
+}
+
+/// How often lists are asked for while nothing changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Periods {
+    /// Those of machines and scale sets.
+    machines: Duration,
+    /// Those of network interfaces.
+    interfaces: Duration,
 }
 
 impl Plan {
     /// Whether it is to be asked for at some time. Where machines are is asked when it is known which there are.
-    fn is_waiting(&self, list: &List, lists: &Lists) -> bool {
-        !self.is_running && (!list.is_of_interfaces() || lists.knows_machines_of(list))
+    fn is_waiting(&self, list: &List, lists: &Lists, needs: &Needs) -> bool {
+        let of = needs.machines_of.get(list);
+        !self.is_running && of.is_none_or(|of| lists.are_known(of))
     }
 }
 
@@ -295,8 +388,8 @@ impl Contents {
         }
     }
 
-    /// Whether machines have come, or come back, since.
-    fn moves(&self, before: &Self) -> bool {
+    /// The machines that have come, or come back, since.
+    fn came(&self, before: &Self) -> Vec<ResourceId> {
         let is_on = |id: &ResourceId, contents: &Self| match contents {
             Self::Machines(machines) => machines
                 .good
@@ -309,12 +402,13 @@ impl Contents {
         let ids: Vec<_> = match self {
             Self::Machines(machines) => machines.good.keys().collect(),
             Self::States(states) => states.keys().collect(),
-            _ => return false,
+            _ => return Vec::new(),
         };
-        ids.into_iter().any(|id| {
+        let came = ids.into_iter().filter(|id| {
             let now = is_on(id, self);
             now.is_some() && now != is_on(id, before)
-        })
+        });
+        came.cloned().collect()
     }
 }
 

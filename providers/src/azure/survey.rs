@@ -79,6 +79,6 @@ pub async fn survey(
         calls.extend(made);
         poll.take(&list, answer, false, clock());
     }
-    let sightings = poll.news().unwrap_or_default();
+    let sightings = poll.news().unwrap_or_default().sightings;
     Ok(Survey { calls, sightings })
 }

@@ -56,6 +56,15 @@ pub(super) struct MachineProperties {
     pub(super) platform_fault_domain: Option<i64>,
     #[serde(default)]
     pub(super) virtual_machine_scale_set: Option<Reference>,
+    #[serde(default)]
+    pub(super) network_profile: Option<NetworkProfile>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NetworkProfile {
+    #[serde(default)]
+    pub(super) network_interfaces: Option<Vec<Reference>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

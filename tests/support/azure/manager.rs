@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{Fault, GROUP, Kind, SUBSCRIPTION, Shared};
+use super::{Fault, GROUP, Kind, SUBSCRIPTION, Shared, World};
 
 /// A question that can be answered.
 struct Asked {
@@ -18,6 +18,8 @@ struct Asked {
     /// The scale set that it is about.
     set: Option<String>,
     action: &'static str,
+    subscription: String,
+    group: Option<String>,
     scope: String,
 }
 
@@ -68,15 +70,23 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     if asked.kind == Kind::Graph {
         return graph(&shared, &body, extra.as_ref());
     }
-    let set = asked.set.as_deref();
-    let all = shared.with(|state| match asked.kind {
-        _ if matches!(extra, Some(Fault::Empty)) => Vec::new(),
-        Kind::ScaleSets => state.world.scale_sets(),
-        Kind::UniformMachines => state.world.uniform(set.unwrap_or_default()),
-        Kind::UniformInterfaces | Kind::Interfaces => state.world.interfaces(set),
-        Kind::FlexibleMachines => state.world.machines(set, true),
-        Kind::Machines => state.world.machines(None, false),
-        _ => state.world.states(),
+    let Asked { set, subscription, group, .. } = &asked;
+    let (set, group) = (set.as_deref(), group.as_deref());
+    let of = |world: &World| match asked.kind {
+        Kind::ScaleSets => world.scale_sets(),
+        Kind::UniformMachines => world.uniform(set.unwrap_or_default()),
+        Kind::UniformInterfaces => world.interfaces_of_set(set.unwrap_or_default()),
+        Kind::Interfaces => world.interfaces(group),
+        Kind::FlexibleMachines => world.machines(set, true),
+        Kind::Machines => world.machines(None, false),
+        _ => world.states(),
+    };
+    // Interfaces may be in another resource group than their machines.
+    let group_of_machines = group.filter(|_| asked.kind != Kind::Interfaces);
+    let is_empty = matches!(extra, Some(Fault::Empty));
+    let all = shared.with(|state| {
+        let worlds = state.worlds(subscription, group_of_machines).into_iter();
+        worlds.filter(|_| !is_empty).flat_map(of).collect()
     });
     page(&shared, asked.kind, all, &path, &parameters, extra.as_ref())
 }
@@ -117,7 +127,7 @@ fn page(
     }
     let mixes_case = shared.with(|state| {
         if let Some(change) = state.after_page.remove(&kind) {
-            change(&mut state.world);
+            change(state.world(SUBSCRIPTION, GROUP));
         }
         state.mixes_case
     });
@@ -145,7 +155,8 @@ fn graph(shared: &Shared, body: &[u8], fault: Option<&Fault>) -> Response {
         return refusal(400, "BadRequest", "the body is no JSON");
     };
     let query = body.get("query").and_then(Value::as_str).unwrap_or_default();
-    let is_ours = body.get("subscriptions") == Some(&json!([SUBSCRIPTION]));
+    let subscription = body.pointer("/subscriptions/0").and_then(Value::as_str).unwrap_or_default();
+    let group = query.split_once("resourceGroup =~ '").and_then(|(_, rest)| rest.split_once('\''));
     let top = body.pointer("/options/$top").and_then(Value::as_u64).unwrap_or(100);
     if !query.starts_with("Resources | where type =~ ")
         || !query.contains("project id")
@@ -153,11 +164,11 @@ fn graph(shared: &Shared, body: &[u8], fault: Option<&Fault>) -> Response {
     {
         return refusal(400, "InvalidQuery", "Query is invalid. Please refer to the documentation");
     }
-    let all = shared.with(|state| match fault {
-        Some(Fault::Empty) => Vec::new(),
-        // Of subscriptions that one may not read nothing is told.
-        _ if !is_ours => Vec::new(),
-        _ => state.world.rows(),
+    let is_empty = matches!(fault, Some(Fault::Empty));
+    // Of subscriptions that one may not read nothing is told.
+    let all: Vec<_> = shared.with(|state| {
+        let worlds = state.worlds(subscription, group.map(|(group, _)| group)).into_iter();
+        worlds.filter(|_| !is_empty).flat_map(World::rows).collect()
     });
     let token = body.pointer("/options/$skipToken").and_then(Value::as_str);
     let from: usize = token.map_or(0, |token| token.parse().unwrap());
@@ -188,6 +199,13 @@ pub(super) async fn misbehave(fault: Option<Fault>) -> Option<Response> {
             answer.headers_mut().insert("retry-after", wait.to_string().parse().unwrap());
             answer
         }
+        Fault::Later(minutes) => {
+            let mut answer = refusal(401, "ExpiredAuthenticationToken", "The token has expired.");
+            let time = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(minutes);
+            let date = time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+            answer.headers_mut().insert("date", date.parse().unwrap());
+            answer
+        }
         Fault::Body(body) => body.into_response(),
         Fault::Slow(time) => {
             // Not to wait for anything: it is what is wrong.
@@ -210,15 +228,27 @@ fn asked(
     shared: &Shared,
 ) -> Result<Asked, Box<Response>> {
     let no = |status, code, text: &str| Err(Box::new(refusal(status, code, text)));
+    let is_there = |subscription: &str, group: Option<&str>| {
+        shared.with(|state| !state.worlds(subscription, group).is_empty())
+    };
     let parts: Vec<_> = path.trim_matches('/').split('/').collect();
+    let (subscription, group) = match parts.as_slice() {
+        ["subscriptions", subscription, "resourcegroups", group, ..] => {
+            ((*subscription).to_owned(), Some((*group).to_owned()))
+        }
+        ["subscriptions", subscription, ..] => ((*subscription).to_owned(), None),
+        _ => (String::new(), None),
+    };
     let (scope, rest) = match parts.as_slice() {
         ["providers", "microsoft.resourcegraph", "resources"] if is_post => {
             (String::new(), &["graph"][..])
         }
-        ["subscriptions", subscription, ..] if *subscription != SUBSCRIPTION => {
+        ["subscriptions", subscription, ..] if !is_there(subscription, None) => {
             return no(404, "SubscriptionNotFound", "The subscription could not be found.");
         }
-        ["subscriptions", _, "resourcegroups", group, ..] if *group != GROUP.to_lowercase() => {
+        ["subscriptions", subscription, "resourcegroups", group, ..]
+            if !is_there(subscription, Some(group)) =>
+        {
             return no(404, "ResourceGroupNotFound", "Resource group could not be found.");
         }
         ["subscriptions", s, "resourcegroups", g, "providers", rest @ ..] => {
@@ -319,9 +349,10 @@ fn asked(
         None => None,
         Some((set, wants_flexible)) => {
             let known = shared.with(|state| {
-                let sets = state.world.scale_sets.iter();
-                let known = sets.map(|(name, set)| (name.clone(), set.is_flexible));
-                known.into_iter().find(|(name, _)| name.to_lowercase() == set)
+                let worlds = state.worlds(&subscription, group.as_deref()).into_iter();
+                let sets = worlds.flat_map(|world| &world.scale_sets);
+                let mut known = sets.map(|(name, set)| (name.clone(), set.is_flexible));
+                known.find(|(name, _)| name.to_lowercase() == set)
             });
             match known {
                 None => {
@@ -336,7 +367,7 @@ fn asked(
             }
         }
     };
-    Ok(Asked { kind, set, action, scope })
+    Ok(Asked { kind, set, action, subscription, group, scope })
 }
 
 /// Names of parameters are compared without case; a value is as it is.

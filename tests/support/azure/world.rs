@@ -6,14 +6,16 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// The subscription that there is.
+/// The subscription that there is, unless a test makes more.
 pub const SUBSCRIPTION: &str = "cfbbd179-59d2-4052-aa06-9270a38aa9d6";
-/// The resource group that there is.
+/// The resource group that there is in it, likewise.
 pub const GROUP: &str = "rgShop";
 
-/// What there is.
-#[derive(Debug, Clone, Default)]
+/// What there is in one resource group.
+#[derive(Debug, Clone)]
 pub struct World {
+    pub(super) subscription: String,
+    pub(super) group: String,
     /// The scale sets, by name.
     pub scale_sets: BTreeMap<String, ScaleSet>,
     /// The machines of all kinds, in the order in which they are listed.
@@ -55,8 +57,10 @@ pub struct Machine {
 }
 
 /// A network interface.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Interface {
+    /// The resource group that it is in; that of its machine where there is none.
+    pub group: Option<String>,
     /// Whether it is the primary; none where that is not said.
     pub primary: Option<bool>,
     /// Its addresses, the first the primary; null where there is none (yet).
@@ -79,6 +83,7 @@ impl Machine {
             interfaces: vec![Interface {
                 primary: Some(true),
                 addresses: vec![Some(address.to_owned())],
+                group: None,
             }],
         }
     }
@@ -90,6 +95,17 @@ impl Machine {
 }
 
 impl World {
+    /// An empty one.
+    pub(super) fn of(subscription: &str, group: &str) -> Self {
+        let (scale_sets, machines) = (BTreeMap::new(), Vec::new());
+        Self {
+            subscription: subscription.to_owned(),
+            group: group.to_owned(),
+            scale_sets,
+            machines,
+        }
+    }
+
     /// The machine of this name.
     ///
     /// # Panics
@@ -114,7 +130,7 @@ impl World {
             let count = self.machines.iter().filter(|one| one.set.as_ref() == Some(name)).count();
             let mode = if set.is_flexible { "Flexible" } else { "Uniform" };
             json!({
-                "id": id(&format!("Microsoft.Compute/virtualMachineScaleSets/{name}")),
+                "id": self.id(&format!("Microsoft.Compute/virtualMachineScaleSets/{name}")),
                 "name": name, "location": "westeurope", "tags": set.tags,
                 "sku": { "name": "Standard_D2s_v5", "tier": "Standard", "capacity": count },
                 "properties": { "orchestrationMode": mode, "singlePlacementGroup": false }
@@ -149,10 +165,11 @@ impl World {
                 set_key(&mut value, "name", json!(machine.name));
                 let mut properties = json!({
                     "vmId": machine.vm_id, "provisioningState": machine.provisioning,
-                    "hardwareProfile": { "vmSize": "Standard_D2s_v5" }
+                    "hardwareProfile": { "vmSize": "Standard_D2s_v5" },
+                    "networkProfile": { "networkInterfaces": self.references(machine) }
                 });
                 if let Some((name, _)) = self.set_of(machine) {
-                    let set = id(&format!("Microsoft.Compute/virtualMachineScaleSets/{name}"));
+                    let set = self.id(&format!("Microsoft.Compute/virtualMachineScaleSets/{name}"));
                     set_key(&mut properties, "virtualMachineScaleSet", json!({ "id": set }));
                 }
                 if with_view {
@@ -182,25 +199,47 @@ impl World {
         single.map(|one| json!({ "id": self.id_of(one), "power": power(one) })).collect()
     }
 
-    /// The network interfaces of one uniform scale set, or of all that are in none.
-    pub(super) fn interfaces(&self, set: Option<&str>) -> Vec<Value> {
-        let of_it = self.machines.iter().filter(|one| match set {
-            Some(set) => one.set.as_deref() == Some(set),
-            None => !self.is_uniform(one),
-        });
-        of_it.flat_map(|machine| self.interfaces_of(machine)).collect()
+    /// The network interfaces of one uniform scale set.
+    pub(super) fn interfaces_of_set(&self, set: &str) -> Vec<Value> {
+        let of_set = self.machines.iter().filter(|one| one.set.as_deref() == Some(set));
+        of_set.flat_map(|machine| self.interfaces_of(machine, None)).collect()
     }
 
-    fn interfaces_of(&self, machine: &Machine) -> Vec<Value> {
+    /// The network interfaces of all machines that are in no uniform one; of one resource group alone where it
+    /// is named.
+    pub(super) fn interfaces(&self, group: Option<&str>) -> Vec<Value> {
+        let single = self.machines.iter().filter(|one| !self.is_uniform(one));
+        single.flat_map(|machine| self.interfaces_of(machine, group)).collect()
+    }
+
+    /// What a machine says of its network interfaces itself.
+    fn references(&self, machine: &Machine) -> Value {
+        let all = machine.interfaces.iter().enumerate();
+        let reference = |(n, interface): (usize, &Interface)| {
+            let id = self.id_of_interface(machine, n, interface);
+            json!({ "id": id, "properties": { "primary": interface.primary.unwrap_or(true) } })
+        };
+        all.map(reference).collect()
+    }
+
+    fn id_of_interface(&self, machine: &Machine, n: usize, interface: &Interface) -> String {
+        if self.is_uniform(machine) {
+            return format!("{}/networkInterfaces/nic{n}", self.id_of(machine));
+        }
+        let Self { subscription, group, .. } = self;
+        let group = interface.group.as_ref().unwrap_or(group);
+        let name = &machine.name;
+        format!(
+            "/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Network/networkInterfaces/{name}-nic{n}"
+        )
+    }
+
+    fn interfaces_of(&self, machine: &Machine, group: Option<&str>) -> Vec<Value> {
         let of_machine = self.id_of(machine);
         let write = |(n, interface): (usize, &Interface)| {
             let mut value = example("network-NetworkInterfaceListAll");
             let name = format!("nic{n}");
-            let place = if self.is_uniform(machine) {
-                format!("{of_machine}/networkInterfaces/{name}")
-            } else {
-                id(&format!("Microsoft.Network/networkInterfaces/{}-{name}", machine.name))
-            };
+            let place = self.id_of_interface(machine, n, interface);
             let properties = value.get_mut("properties").unwrap();
             let configurations = properties.get_mut("ipConfigurations").unwrap();
             let configurations = configurations.as_array_mut().unwrap();
@@ -229,17 +268,27 @@ impl World {
             set_key(&mut value, "name", json!(name));
             value
         };
-        machine.interfaces.iter().enumerate().map(write).collect()
+        let is_there = |one: &Interface| {
+            let of = one.group.as_ref().unwrap_or(&self.group);
+            group.is_none_or(|group| group.eq_ignore_ascii_case(of))
+        };
+        let all = machine.interfaces.iter().enumerate();
+        all.filter(|(_, one)| is_there(one)).map(write).collect()
     }
 
     fn id_of(&self, machine: &Machine) -> String {
         match self.set_of(machine) {
-            Some((set, of)) if !of.is_flexible => id(&format!(
+            Some((set, of)) if !of.is_flexible => self.id(&format!(
                 "Microsoft.Compute/virtualMachineScaleSets/{set}/virtualMachines/{}",
                 machine.name
             )),
-            _ => id(&format!("Microsoft.Compute/virtualMachines/{}", machine.name)),
+            _ => self.id(&format!("Microsoft.Compute/virtualMachines/{}", machine.name)),
         }
+    }
+
+    fn id(&self, rest: &str) -> String {
+        let Self { subscription, group, .. } = self;
+        format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{rest}")
     }
 
     fn fill(properties: &mut Value, machine: &Machine) {
@@ -280,10 +329,6 @@ fn view(machine: &Machine) -> Value {
         set_key(&mut view, "vmHealth", json!({ "status": { "code": code, "level": "Info" } }));
     }
     view
-}
-
-fn id(rest: &str) -> String {
-    format!("/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/{rest}")
 }
 
 fn set_key(value: &mut Value, key: &str, to: Value) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::ServiceName;
 use ironmesh_config::{EtcdError, EtcdTurn, Looked};
-use ironmesh_providers::azure::Azure;
+use ironmesh_providers::azure::{Azure, Told};
 use ironmesh_providers::{Sighting, Sightings, Stale};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::exit::chain;
 
 /// The form of what is told. Who knows another one asks for himself.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A control plane among others.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Group {
     azure: Arc<Azure>,
     /// Whether it is our turn to ask.
     asks: watch::Sender<bool>,
-    told: watch::Receiver<Sightings>,
+    told: watch::Receiver<Told>,
     /// What we have told the others, under the lease that we have.
     shared: Option<Vec<u8>>,
     /// Since when we cannot tell them anything, and whether that it is too much was logged.
@@ -46,6 +46,7 @@ pub(crate) struct Group {
 #[derive(Debug, Serialize, Deserialize)]
 struct Shared {
     format: u32,
+    questions: Vec<(ServiceName, String)>,
     services: Vec<(ServiceName, Arc<Sighting>)>,
     troubles: Vec<(ServiceName, Stale)>,
     knows_whom: bool,
@@ -108,25 +109,30 @@ impl Group {
                     Looked::Theirs(told) => {
                         self.rest();
                         if let Some(bytes) = told {
-                            let sightings = decode(&bytes);
-                            self.can_take = sightings.is_some();
+                            let told = decode(&bytes);
+                            self.can_take = told.is_some();
                             // Before it is another one's turn: else what was told before would be taken once
                             // more.
-                            if let Some(sightings) = sightings {
-                                self.azure.take(sightings);
+                            if let Some(told) = told {
+                                self.azure.take(told);
                             }
                         }
-                        // What is too much to be told, or of another version, each asks for itself.
-                        self.waits_since = None;
-                        self.set(!self.can_take);
+                        if !self.can_take {
+                            // What is too much to be told, or of another version, each asks for itself.
+                            self.waits_since = None;
+                            self.set(true);
+                        } else if self.azure.asks_otherwise() {
+                            // Policy is not everywhere at once; settings may be others for good.
+                            self.wait();
+                        } else {
+                            self.waits_since = None;
+                            self.set(false);
+                        }
                     }
                     Looked::Silent => {
                         self.rest();
                         // Nobody but who has the turn asks before he has told something; if he can.
-                        let since = *self.waits_since.get_or_insert_with(Instant::now);
-                        if since.elapsed() >= EtcdTurn::LASTS {
-                            self.set(true);
-                        }
+                        self.wait();
                     }
                 }
             }
@@ -154,6 +160,14 @@ impl Group {
         if is_news {
             let whose = if asks { "ours" } else { "another one's" };
             tracing::info!(turn = whose, "whose turn it is to ask Azure");
+        }
+    }
+
+    /// Asks after all, if nothing that we can use was told for long.
+    fn wait(&mut self) {
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= EtcdTurn::LASTS {
+            self.set(true);
         }
     }
 
@@ -202,11 +216,14 @@ impl Group {
 }
 
 /// What is told; that it is too much, where it is.
-fn encode(sightings: &Sightings) -> Vec<u8> {
+fn encode(told: &Told) -> Vec<u8> {
+    let Told { sightings, questions } = told;
+    let questions = questions.iter();
     let services = sightings.services.iter();
     let troubles = sightings.troubles.iter();
     let shared = Shared {
         format: FORMAT,
+        questions: questions.map(|(name, one)| (name.clone(), one.clone())).collect(),
         services: services.map(|(name, one)| (name.clone(), Arc::clone(one))).collect(),
         troubles: troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect(),
         knows_whom: sightings.knows_whom,
@@ -218,25 +235,30 @@ fn encode(sightings: &Sightings) -> Vec<u8> {
 }
 
 /// What was told; none where that is nothing that this version can use.
-fn decode(bytes: &[u8]) -> Option<Sightings> {
+fn decode(bytes: &[u8]) -> Option<Told> {
     let shared: Shared = serde_json::from_slice(bytes).ok()?;
-    (shared.format == FORMAT).then(|| Sightings {
-        services: shared.services.into_iter().collect(),
-        troubles: shared.troubles.into_iter().collect(),
-        knows_whom: shared.knows_whom,
-        is_complete: shared.is_complete,
-        stale: shared.stale,
+    (shared.format == FORMAT).then(|| Told {
+        sightings: Sightings {
+            services: shared.services.into_iter().collect(),
+            troubles: shared.troubles.into_iter().collect(),
+            knows_whom: shared.knows_whom,
+            is_complete: shared.is_complete,
+            stale: shared.stale,
+        },
+        questions: Arc::new(shared.questions.into_iter().collect()),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use ironmesh_catalog::{Endpoint, Provider};
+    use ironmesh_config::{EtcdPolicy, EtcdSettings};
+    use ironmesh_providers::azure::AzureOptions;
     use jiff::Timestamp;
 
     use super::*;
 
-    fn sightings(endpoints: u32) -> Sightings {
+    fn told(endpoints: u32) -> Told {
         let endpoint = |n: u32| Endpoint {
             machine: Some(uuid::Uuid::from_u128(n.into())),
             ..Endpoint::new(Provider::Azure, std::net::Ipv4Addr::from_bits(n).into())
@@ -250,18 +272,78 @@ mod tests {
             problems: Arc::default(),
             stale: Some(stale.clone()),
         };
-        Sightings {
+        let sightings = Sightings {
             services: [("shop/a".parse().unwrap(), Arc::new(sighting))].into_iter().collect(),
             troubles: [("shop/b".parse().unwrap(), stale.clone())].into_iter().collect(),
             knows_whom: true,
             is_complete: false,
             stale: Some(stale),
+        };
+        let questions = [("shop/a".parse().unwrap(), "[\"vm\"]".to_owned())];
+        Told { sightings, questions: Arc::new(questions.into()) }
+    }
+
+    /// One of a group, and whether it asks. Nothing is asked of etcd, nor of Azure: there is no policy.
+    fn group() -> (Group, watch::Receiver<bool>) {
+        let settings = EtcdSettings {
+            endpoints: vec!["http://127.0.0.1:1".to_owned()],
+            prefix: "/mesh".to_owned(),
+            ca: None,
+            identity: None,
+            user: None,
+        };
+        let turn = EtcdTurn::new(EtcdPolicy::open(settings).unwrap(), "azure");
+        let (asks, is_asking) = watch::channel(false);
+        let options = AzureOptions::default();
+        let azure = Azure::start(options, Timestamp::now, is_asking.clone()).unwrap();
+        (Group::new(turn, Arc::new(azure), asks), is_asking)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_told_nothing_for_long_asks_until_something_is_told() {
+        let (mut group, asks) = group();
+        let mut follow = |looked| {
+            let is_ours = group.follow(Ok(looked));
+            (is_ours, *asks.borrow())
+        };
+        assert_eq!(follow(Looked::Silent), (false, false));
+        tokio::time::advance(EtcdTurn::LASTS / 2).await;
+        assert_eq!(follow(Looked::Silent), (false, false));
+        tokio::time::advance(EtcdTurn::LASTS / 2).await;
+        assert_eq!(follow(Looked::Silent), (false, true));
+        let of_other = || Looked::Theirs(Some(encode(&told(1))));
+        assert_eq!(follow(of_other()), (false, false));
+        assert_eq!(follow(Looked::Theirs(None)), (false, false));
+        // Who had the turn has gone, and another one has begun: it has its time.
+        assert_eq!(follow(Looked::Silent), (false, false));
+        assert_eq!(follow(Looked::Ours { is_new: true }), (true, true));
+        // What cannot be used is no reason to wait.
+        assert_eq!(follow(of_other()), (false, false));
+        assert_eq!(follow(Looked::Theirs(Some(Vec::new()))), (false, true));
+        assert_eq!(follow(Looked::Theirs(None)), (false, true));
+    }
+
+    #[tokio::test]
+    async fn what_was_told_under_a_lease_is_told_again_under_the_next_one() {
+        let (mut group, _asks) = group();
+        for (looked, is_known) in [
+            (Looked::Ours { is_new: true }, false),
+            (Looked::Ours { is_new: false }, true),
+            (Looked::Silent, false),
+            (Looked::Theirs(None), false),
+        ] {
+            group.shared = Some(vec![1]);
+            group.follow(Ok(looked.clone()));
+            assert_eq!(group.shared.is_some(), is_known, "{looked:?}");
         }
+        group.shared = Some(vec![1]);
+        group.follow(Err(EtcdError::NoEndpoint("nobody answers".to_owned())));
+        assert_eq!(group.shared, None);
     }
 
     #[test]
     fn what_is_told_to_others_is_what_they_take() {
-        for told in [sightings(2), Sightings::default(), sightings(1000)] {
+        for told in [told(2), Told::default(), told(1000)] {
             let bytes = encode(&told);
             assert!(!bytes.is_empty());
             assert_eq!(decode(&bytes), Some(told));
@@ -270,9 +352,9 @@ mod tests {
 
     #[test]
     fn what_is_too_much_or_of_another_version_is_taken_by_nobody() {
-        assert_eq!(encode(&sightings(20_000)), b"");
-        let of_another = String::from_utf8(encode(&sightings(1))).unwrap();
-        let of_another = of_another.replace("\"format\":1", "\"format\":2");
+        assert_eq!(encode(&told(20_000)), b"");
+        let of_another = String::from_utf8(encode(&told(1))).unwrap();
+        let of_another = of_another.replace("\"format\":2", "\"format\":3");
         for bytes in ["", "{}", "[]", "\u{0}", &of_another] {
             assert_eq!(decode(bytes.as_bytes()), None, "{bytes}");
         }

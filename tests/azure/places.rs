@@ -1,0 +1,169 @@
+//! Machines in several subscriptions and resource groups.
+
+use std::time::Duration;
+
+use ironmesh_catalog::{AzureMachines, AzureQuery};
+use ironmesh_providers::azure::AzureOptions;
+use ironmesh_tests::azure::{FakeAzure, GROUP, Interface, Kind, Machine, SUBSCRIPTION, ScaleSet};
+
+use crate::watching::{Watching, at, options, scale_set, shop, tagged};
+
+const OTHER: &str = "00000000-1111-2222-3333-444444444444";
+
+/// A machine with a tag, by itself.
+fn db(name: &str, address: &str) -> Machine {
+    let tags = [("app".to_owned(), "db".to_owned())].into();
+    Machine { tags, ..Machine::at(name, address) }
+}
+
+/// Those with that tag.
+fn dbs() -> AzureQuery {
+    tagged(AzureMachines::VirtualMachines, "app", "db")
+}
+
+/// Each list is asked for once, and no more.
+fn once(azure: &FakeAzure) -> AzureOptions {
+    AzureOptions { interval: Duration::from_secs(3600), ..options(azure) }
+}
+
+#[tokio::test]
+async fn machines_of_the_same_name_in_two_subscriptions_are_two() {
+    let azure = shop().await;
+    azure.change_in(OTHER, GROUP, |world| {
+        world.scale_sets.insert("web".to_owned(), ScaleSet::default());
+        world
+            .machines
+            .extend([Machine::of("web", "0", "10.1.0.1"), Machine::of("web", "1", "10.1.0.2")]);
+    });
+    let elsewhere = AzureQuery {
+        subscription: Some(OTHER.into()),
+        resource_group: Some(GROUP.into()),
+        ..scale_set("web")
+    };
+    let both = [("web", vec![scale_set("web"), elsewhere])];
+    let web = Watching::services(options(&azure), both);
+    let all = ["10.0.0.1", "10.0.0.2", "10.1.0.1", "10.1.0.2"];
+    let found = web.finds("web", &all).await;
+    let names: Vec<_> = found.endpoints.iter().filter_map(|one| one.instance.as_deref()).collect();
+    assert_eq!(names[0], format!("{SUBSCRIPTION}/rgshop/web/0"));
+    assert_eq!(names[2], format!("{OTHER}/rgshop/web/0"));
+    // Of one of each it is not known how it fares: each stays where it was, and not where the other one is.
+    azure.change(|world| world.machine("0").power = None);
+    azure.change_in(OTHER, GROUP, |world| world.machine("1").power = None);
+    let mine = format!("{SUBSCRIPTION}/rgshop/web/0");
+    web.has_problem("web", &mine, "whether it runs").await;
+    let found = web.has_problem("web", &format!("{OTHER}/rgshop/web/1"), "whether it runs").await;
+    assert_eq!(at(&found), all.map(str::to_owned).into());
+    let mut reasons = found.problems.iter().map(|problem| &problem.reason);
+    assert!(!reasons.any(|reason| reason.contains("taken")), "{:?}", found.problems);
+}
+
+#[tokio::test]
+async fn whether_machines_of_many_groups_run_is_asked_for_once() {
+    const GROUPS: u8 = 12;
+    for resource_graph in [false, true] {
+        let azure = FakeAzure::start().await;
+        let mut services = Vec::new();
+        for n in 0..GROUPS {
+            let (group, name) = (format!("group{n}"), format!("db{n}"));
+            azure.change_in(SUBSCRIPTION, &group, |world| {
+                world.machines.push(db("one", &format!("10.0.{n}.1")));
+                let off = db("off", &format!("10.0.{n}.2"));
+                world.machines.push(Machine { power: Some("deallocated"), ..off });
+                let set = ScaleSet { is_flexible: true, ..ScaleSet::default() };
+                world.scale_sets.insert("set".to_owned(), set);
+                world.machines.push(Machine::of("set", "set_1", &format!("10.1.{n}.1")));
+            });
+            let in_it =
+                |question| AzureQuery { resource_group: Some(group.as_str().into()), ..question };
+            services.push((name, vec![in_it(dbs()), in_it(scale_set("set"))]));
+        }
+        let all = services.iter().map(|(name, asked)| (name.as_str(), asked.clone()));
+        let asking = AzureOptions { resource_graph, ..once(&azure) };
+        let watching = Watching::services(asking, all);
+        for n in 0..GROUPS {
+            let (single, of_set) = (format!("10.0.{n}.1"), format!("10.1.{n}.1"));
+            watching.finds(&format!("db{n}"), &[&single, &of_set]).await;
+        }
+        let (own, of_graph) = if resource_graph { (0, 1) } else { (1, 0) };
+        assert_eq!((azure.count(Kind::States), azure.count(Kind::Graph)), (own, of_graph));
+        assert_eq!(azure.count(Kind::Interfaces), usize::from(GROUPS), "one for each group");
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_starts_makes_that_interfaces_of_its_group_are_asked_for_and_of_no_other() {
+    let azure = FakeAzure::start().await;
+    let mut services = Vec::new();
+    for n in 0..5 {
+        let group = format!("group{n}");
+        azure.change_in(SUBSCRIPTION, &group, |world| {
+            let off = db("one", &format!("10.0.{n}.1"));
+            world.machines.push(Machine { power: Some("deallocated"), ..off });
+            world.machines.push(db("two", &format!("10.0.{n}.2")));
+        });
+        let asked = AzureQuery { resource_group: Some(group.as_str().into()), ..dbs() };
+        services.push((format!("db{n}"), vec![asked]));
+    }
+    let all = services.iter().map(|(name, asked)| (name.as_str(), asked.clone()));
+    let watching = Watching::services(options(&azure), all);
+    for n in 0..5 {
+        watching.finds(&format!("db{n}"), &[&format!("10.0.{n}.2")]).await;
+    }
+    let before = azure.count(Kind::Interfaces);
+    azure.change_in(SUBSCRIPTION, "group3", |world| {
+        let machine = world.machine("one");
+        machine.power = Some("running");
+        machine.interfaces[0].addresses = vec![Some("10.0.3.9".to_owned())];
+    });
+    watching.finds("db3", &["10.0.3.2", "10.0.3.9"]).await;
+    assert!(azure.count(Kind::Interfaces) <= before + 2, "{before}");
+}
+
+#[tokio::test]
+async fn an_interface_in_another_group_than_its_machine_is_found() {
+    const NETWORK: &str = "rgNetwork";
+    let azure = FakeAzure::start().await;
+    azure.change_in(SUBSCRIPTION, NETWORK, |_| ());
+    let interface = |address: &str, primary, group: Option<&str>| Interface {
+        primary: Some(primary),
+        addresses: vec![Some(address.to_owned())],
+        group: group.map(str::to_owned),
+    };
+    azure.change(|world| {
+        let interfaces = vec![interface("10.2.0.1", true, Some(NETWORK))];
+        world.machines.push(Machine { interfaces, ..db("db1", "") });
+        // Its second one is in its own group: that is not where it is called.
+        let interfaces =
+            vec![interface("10.9.0.2", false, None), interface("10.2.0.2", true, Some(NETWORK))];
+        world.machines.push(Machine { interfaces, ..db("db2", "") });
+        world.machines.push(db("db3", "10.2.0.3"));
+        // Nobody asks for this one: so its interfaces are not looked for either.
+        let interfaces = vec![interface("10.2.0.9", true, Some("rgElsewhere"))];
+        world.machines.push(Machine { interfaces, ..Machine::at("other", "") });
+        let set = ScaleSet { is_flexible: true, ..ScaleSet::default() };
+        world.scale_sets.insert("flex".to_owned(), set);
+        let interfaces = vec![interface("10.2.0.4", true, Some(NETWORK))];
+        world.machines.push(Machine { interfaces, ..Machine::of("flex", "flex_1", "") });
+    });
+    let services = [("db", vec![dbs()]), ("flex", vec![scale_set("flex")])];
+    let watching = Watching::services(once(&azure), services.clone());
+    watching.finds("db", &["10.2.0.1", "10.2.0.2", "10.2.0.3"]).await;
+    watching.finds("flex", &["10.2.0.4"]).await;
+    assert_eq!(azure.count(Kind::Interfaces), 2, "one for each group");
+    // One comes whose interface is in a group that may not be read: it is told, and the others stay.
+    let watching = Watching::services(options(&azure), services);
+    watching.finds("db", &["10.2.0.1", "10.2.0.2", "10.2.0.3"]).await;
+    azure.change(|world| {
+        let interfaces = vec![interface("10.2.0.5", true, Some("rgSecret"))];
+        world.machines.push(Machine { interfaces, ..db("db5", "") });
+    });
+    let found =
+        watching.has_problem("db", "rgshop/db5", "in resource group `rgsecret` is not shown").await;
+    assert_eq!(found.endpoints.len(), 3);
+    let found = watching.is_stale_of("db", "ResourceGroupNotFound").await;
+    assert_eq!(found.endpoints.len(), 3);
+    // And there it is.
+    azure.change_in(SUBSCRIPTION, "rgSecret", |_| ());
+    watching.finds("db", &["10.2.0.1", "10.2.0.2", "10.2.0.3", "10.2.0.5"]).await;
+}
