@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::{Method, StatusCode};
 use ironmesh_tests::{
     App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, eventually, get_once,
+    request_name,
 };
 
 use crate::bookstore::expect;
@@ -285,9 +286,7 @@ struct Market {
     store: App,
     next: App,
     shadow: App,
-    /// How many requests there were so far: the name of the next.
-    asked: AtomicU64,
-    /// How many of them its sidecar has delayed.
+    /// How many requests its sidecar has delayed.
     delayed: AtomicU64,
     /// How many calls of the shadow have not come to it, before it was there.
     lost: u64,
@@ -328,17 +327,7 @@ impl Market {
         }
         let lost = buyer.stat(COPIES).await - shadow.requests();
         mesh.write_policy("near.toml", &near());
-        Some(Self {
-            mesh,
-            buyer,
-            server,
-            store,
-            next,
-            shadow,
-            asked: AtomicU64::new(0),
-            delayed: AtomicU64::new(0),
-            lost,
-        })
+        Some(Self { mesh, buyer, server, store, next, shadow, delayed: AtomicU64::new(0), lost })
     }
 
     /// How many requests the buyer's sidecar has delayed, once all copies that it has ever made have come to the
@@ -364,7 +353,7 @@ impl Market {
 
     /// What becomes of a request that every application refuses and whose caller would like it to be tried again.
     async fn ask(&self, host: &str, path: &str) -> anyhow::Result<Outcome> {
-        let name = self.asked.fetch_add(1, Ordering::Relaxed).to_string();
+        let name = request_name();
         let mut connection = Http1Connection::connect(self.buyer.socket(15080)).await?;
         let wish = WISH.to_string();
         let headers = [

@@ -97,6 +97,12 @@ impl Drop for App {
     }
 }
 
+/// A name for a request (`x-ask`) that no other one has.
+pub fn request_name() -> String {
+    static NAMES: AtomicU64 = AtomicU64::new(0);
+    NAMES.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Protocol {
     Http1,
