@@ -4,6 +4,8 @@
 //! What a request comes to is worked out by a model of what the reference says, and compared with what
 //! happens.
 
+mod spared;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -260,10 +262,12 @@ fn near() -> String {
         let name = setting.name();
         for namespace in ["default", "plain"] {
             let path = setting.path();
-            policy += &format!(
+            write!(
+                policy,
                 "[[http_route_group]]\nnamespace = \"{namespace}\"\nname = \"{name}\"\n\
                  matches = [{{ name = \"it\", path_regex = \"{path}(/|$)\" }}]\n"
-            );
+            )
+            .unwrap();
         }
         for (namespace, service) in [("default", "store"), ("plain", "whole"), ("plain", "asked")] {
             let about = format!(
@@ -414,7 +418,7 @@ impl Market {
         let report = load.finish().await;
         eprintln!("{} requests in {:?}: {:?}", report.requests, report.duration, report.by_status);
         report.assert_answered_with(&[Timeout, Abort, Redirect].map(of_load));
-        assert_eq!(self.unnamed() - before, report.by_status[&200]);
+        assert_eq!(self.unnamed() - before, report.answers(StatusCode::OK));
         for envoy in [&self.server, &self.buyer] {
             envoy.assert_calm().await;
         }

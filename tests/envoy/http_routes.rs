@@ -80,7 +80,7 @@ impl Market {
         let report = load.finish().await;
         eprintln!("{} requests in {:?}: {:?}", report.requests, report.duration, report.by_status);
         report.assert_answered_with(statuses);
-        assert_eq!(self.app.unnamed() - before, report.by_status[&200], "tried again");
+        assert_eq!(self.app.unnamed() - before, report.answers(StatusCode::OK), "tried again");
         self.assert_calm().await;
     }
 

@@ -151,7 +151,7 @@ impl Load {
 
     /// How many answers with this status there have been so far.
     pub fn answers(&self, status: StatusCode) -> u64 {
-        self.report.lock().unwrap().by_status.get(&status.as_u16()).copied().unwrap_or_default()
+        self.report.lock().unwrap().answers(status)
     }
 
     /// Waits until one more request is answered with this status, so that it is load that has seen what makes it
@@ -178,6 +178,11 @@ impl Load {
 }
 
 impl LoadReport {
+    /// How many answers had this status.
+    pub fn answers(&self, status: StatusCode) -> u64 {
+        self.by_status.get(&status.as_u16()).copied().unwrap_or_default()
+    }
+
     fn fail(&mut self, failure: String) {
         self.failed += 1;
         if self.failures.len() < MOST_FAILURES {
