@@ -1,8 +1,10 @@
 //! How calls are treated on their way: timeouts and retries, by the nearest object that says them.
 
-use http::Method;
+use http::{Method, StatusCode};
 use ironmesh_tests::xds::Imposter;
-use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually, tls};
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, eventually, request_name, tls,
+};
 
 use crate::bookstore::expect;
 use crate::shop::Shop;
@@ -60,9 +62,26 @@ impl Market {
 
     /// How often such a request comes to the application, and with which status it ends.
     async fn tries(&self, envoy: &Envoy, path: &str, answer: &str) -> (u64, u16) {
-        let before = self.app.requests();
-        let response = ask(envoy, path, answer).await.unwrap();
-        (self.app.requests() - before, response.status.as_u16())
+        let name = request_name();
+        let mut connection = Http1Connection::connect(envoy.socket(14001)).await.unwrap();
+        let headers = [("host", "store"), ("x-answer", answer), ("x-ask", &name)];
+        let response = connection.request(Method::GET, path, &headers).await.unwrap();
+        (self.app.asked(&name), response.status.as_u16())
+    }
+
+    /// Load of the buyer.
+    fn load(&self, path: &str) -> Load {
+        Load::start(self.buyer.socket(14001), "store", path)
+    }
+
+    /// Every request of the load had one of these answers, and what the store has answered came to it once.
+    #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
+    async fn assert_nothing_broke(&self, load: Load, before: u64, statuses: &[StatusCode]) {
+        let report = load.finish().await;
+        eprintln!("{} requests in {:?}: {:?}", report.requests, report.duration, report.by_status);
+        report.assert_answered_with(statuses);
+        assert_eq!(self.app.unnamed() - before, report.answers(StatusCode::OK), "tried again");
+        self.assert_calm().await;
     }
 
     async fn assert_calm(&self) {
@@ -98,7 +117,11 @@ source = { kind = "ServiceAccount", name = "buyer" }
 destinations = [{ kind = "Service", name = "store" }]
 retry_policy = { retry_on = "5xx", num_retries = 5, per_try_timeout = "3s", retry_backoff_base_interval = "1ms" }
 "#;
-    let Some(market) = Market::open(retry).await else { return };
+    let Some(market) = Market::open("").await else { return };
+    let before = market.app.unnamed();
+    let load = market.load("/");
+    market.mesh.write_policy("treatments.toml", retry);
+    wait_for(&market.buyer, "\"num_retries\":5", true).await;
     let counters = async || {
         let of = |name: &str| format!(r"^cluster\.default/store\|14001\.{name}$");
         let mut counts = Vec::new();
@@ -123,7 +146,7 @@ retry_policy = { retry_on = "5xx", num_retries = 5, per_try_timeout = "3s", retr
         other => Err(format!("{other:?}")),
     })
     .await;
-    market.assert_calm().await;
+    market.assert_nothing_broke(load, before, &[StatusCode::OK]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,6 +164,8 @@ async fn the_nearest_object_that_says_a_setting_decides_it() {
         )
     };
     let Some(market) = Market::open("").await else { return };
+    let before = market.app.unnamed();
+    let load = market.load("/search");
     // Each is nearer than the one before it, and all of them stay.
     let mut policy = String::new();
     let retry = format!(
@@ -172,7 +197,13 @@ async fn the_nearest_object_that_says_a_setting_decides_it() {
         })
         .await;
     }
-    market.assert_calm().await;
+    market.mesh.write_policy("treatments.toml", "");
+    eventually("no more retries", async || match market.tries(&market.buyer, "/", "503").await {
+        (1, 503) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    market.assert_nothing_broke(load, before, &[StatusCode::OK]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,7 +251,7 @@ async fn under_load_settings_change_and_no_request_fails() {
         let headers = [("host", "store"), ("x-answer", answer)];
         connection.request(Method::GET, "/", &headers).await
     };
-    for _ in 0..5 {
+    for _ in 0..2 {
         let route = "[[http_route]]\nname = \"store\"\nservice = \"store\"\ntimeout = \"200ms\"\n";
         shop.mesh.write_policy("treatments.toml", route);
         let time = "\"timeout\":\"0.200s\"";
@@ -231,6 +262,29 @@ async fn under_load_settings_change_and_no_request_fails() {
         wait_for(&shop.buyer, time, false).await;
         expect(&ask("200").await.unwrap(), 200).unwrap();
     }
+    // Of all calls, and so of the service of the stream as well; each takes the place of the one before.
+    for (key, text) in [
+        ("timeout = \"59s\"", "\"timeout\":\"59s\""),
+        ("retries = { retry_on = [\"refused-stream\"], num_retries = 9 }", "\"num_retries\":9"),
+        ("fault = { delay = { duration = \"1ms\", percent = 100 } }", "\"fixed_delay\":\"0.001s\""),
+        ("request_headers = { set = { x-said = \"yes\" } }", "\"x-said\""),
+        ("response_headers = { set = { x-told = \"yes\" } }", "\"x-told\""),
+        (
+            "rewrite = { path_prefix = { from = \"/\", to = \"/v2\" }, host = \"books.example\" }",
+            "books.example",
+        ),
+        ("mirror = { service = \"v3\" }", "\"request_mirror_policies\""),
+        ("allow_override_headers = true", "\"ironmesh.overrides.put-back\":"),
+    ] {
+        let route = format!("[[http_route]]\nname = \"all\"\nscope = \"mesh\"\n{key}\n");
+        shop.mesh.write_policy("treatments.toml", &route);
+        wait_for(&shop.buyer, text, true).await;
+        expect(&ask("200").await.unwrap(), 200).unwrap();
+    }
+    assert!(shop.app("v3").requests() > 0, "nothing was copied");
+    shop.mesh.remove_policy("treatments.toml");
+    wait_for(&shop.buyer, "\"ironmesh.overrides.put-back\":", false).await;
+    expect(&ask("200").await.unwrap(), 200).unwrap();
     shop.assert_nothing_broke(load).await;
 }
 
@@ -247,27 +301,15 @@ async fn a_fault_is_made_of_the_requests_and_callers_that_it_is_about_and_of_no_
         "fault = { abort = { status = 418, percent = 100 } }\n\
          retries = { retry_on = [\"418\"], num_retries = 3 }",
     );
-    let Some(market) = Market::open(&aborts).await else { return };
+    let Some(market) = Market::open("").await else { return };
+    let before_load = market.app.unnamed();
+    let load = market.load("/search");
+    load.sees(StatusCode::OK).await;
+    market.mesh.write_policy("treatments.toml", &aborts);
+    load.sees(StatusCode::IM_A_TEAPOT).await;
     assert_eq!(market.tries(&market.buyer, "/search", "200").await, (0, 418));
     assert_eq!(market.tries(&market.buyer, "/", "200").await, (1, 200));
     assert_eq!(market.tries(&market.auditor, "/search", "200").await, (1, 200));
-    // As a delay: the request comes to the application all the same, and has all of its time then.
-    let delays =
-        fault("fault = { delay = { duration = \"200ms\", percent = 100 } }\ntimeout = \"150ms\"");
-    market.mesh.write_policy("treatments.toml", &delays);
-    eventually("no more aborts", async || {
-        match market.tries(&market.buyer, "/search", "200").await {
-            (1, 200) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-    let injected =
-        async |what: &str| market.buyer.sum(&format!(r"^http\..*\.fault\.{what}_injected$")).await;
-    let before = injected("delays").await;
-    assert_eq!(market.tries(&market.buyer, "/search", "200").await, (1, 200));
-    assert_eq!(market.tries(&market.buyer, "/", "200").await, (1, 200));
-    assert_eq!(injected("delays").await, before + 1);
     // Of some: neither all nor none.
     let some = fault("fault = { abort = { status = 418, percent = 50.0 } }");
     market.mesh.write_policy("treatments.toml", &some);
@@ -278,7 +320,37 @@ async fn a_fault_is_made_of_the_requests_and_callers_that_it_is_about_and_of_no_
         aborted += u32::from(status == 418);
     }
     assert!((5..=95).contains(&aborted), "{aborted} of 100");
-    market.assert_calm().await;
+    load.sees(StatusCode::IM_A_TEAPOT).await;
+    load.sees(StatusCode::OK).await;
+    market.mesh.write_policy("treatments.toml", "");
+    wait_for(&market.buyer, "\"numerator\":500000", false).await;
+    load.sees(StatusCode::OK).await;
+    let statuses = [StatusCode::OK, StatusCode::IM_A_TEAPOT];
+    market.assert_nothing_broke(load, before_load, &statuses).await;
+    // Load on the way of which nothing is said: on the other one each request would wait.
+    let before_load = market.app.unnamed();
+    let load = market.load("/");
+    // As a delay: the request comes to the application all the same, and has all of its time then.
+    let injected =
+        async |what: &str| market.buyer.sum(&format!(r"^http\..*\.fault\.{what}_injected$")).await;
+    let delays =
+        fault("fault = { delay = { duration = \"200ms\", percent = 100 } }\ntimeout = \"150ms\"");
+    market.mesh.write_policy("treatments.toml", &delays);
+    eventually("delays", async || {
+        assert_eq!(market.tries(&market.buyer, "/search", "200").await, (1, 200));
+        let delays = injected("delays").await;
+        if delays > 0 { Ok(()) } else { Err(delays) }
+    })
+    .await;
+    let before = injected("delays").await;
+    assert_eq!(market.tries(&market.buyer, "/search", "200").await, (1, 200));
+    assert_eq!(market.tries(&market.buyer, "/", "200").await, (1, 200));
+    assert_eq!(injected("delays").await, before + 1);
+    market.mesh.write_policy("treatments.toml", "");
+    wait_for(&market.buyer, "\"fixed_delay\"", false).await;
+    assert_eq!(market.tries(&market.buyer, "/search", "200").await, (1, 200));
+    assert_eq!(injected("delays").await, before + 1);
+    market.assert_nothing_broke(load, before_load, &[StatusCode::OK]).await;
 }
 
 /// Whatever a caller says to Envoy, on either side: it is given what policy gives it.

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
@@ -23,7 +24,7 @@ use tokio::task::{AbortHandle, JoinSet};
 /// the header `x-app`. It ends when this is dropped.
 ///
 /// A request says by a header if it is to be answered otherwise: `x-answer: 503` with another status, and
-/// `x-answer: never` not at all.
+/// `x-answer: never` not at all. By `x-ask` it says a name of its own, by which it is found again.
 #[derive(Debug)]
 pub struct App {
     address: SocketAddr,
@@ -60,7 +61,18 @@ impl App {
 
     /// How many requests have reached it.
     pub fn requests(&self) -> u64 {
-        self.seen.requests.load(Ordering::Relaxed)
+        self.seen.requests.load(Ordering::Acquire)
+    }
+
+    /// How often a request has reached it that says this name for itself (`x-ask`). Whatever [`Self::requests`]
+    /// has counted is counted here.
+    pub fn asked(&self, name: &str) -> u64 {
+        self.seen.asked.lock().get(name).copied().unwrap_or_default()
+    }
+
+    /// How many requests have reached it that say no name, such as those of load.
+    pub fn unnamed(&self) -> u64 {
+        self.asked("")
     }
 
     /// From now on it answers with this status.
@@ -85,6 +97,12 @@ impl Drop for App {
     }
 }
 
+/// A name for a request (`x-ask`) that no other one has.
+pub fn request_name() -> String {
+    static NAMES: AtomicU64 = AtomicU64::new(0);
+    NAMES.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Protocol {
     Http1,
@@ -99,6 +117,8 @@ struct Seen {
     /// Taken for writing while it is to answer nothing.
     gate: Arc<RwLock<()>>,
     requests: AtomicU64,
+    /// By the name that they say.
+    asked: Mutex<BTreeMap<String, u64>>,
     connections: AtomicU64,
 }
 
@@ -132,8 +152,11 @@ async fn answer(
     request: Request<Incoming>,
     protocol: Protocol,
 ) -> Result<Response<BoxBody<Bytes, hyper::Error>>, Infallible> {
-    seen.requests.fetch_add(1, Ordering::Relaxed);
     let (head, body) = request.into_parts();
+    let name = head.headers.get("x-ask").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    *seen.asked.lock().entry(name.to_owned()).or_default() += 1;
+    // After its name, so that who waits for the number finds the name.
+    seen.requests.fetch_add(1, Ordering::Release);
     let wanted = head.headers.get("x-answer").and_then(|value| value.to_str().ok());
     if wanted == Some("never") {
         // Until the client has enough of it, which drops this.
@@ -171,6 +194,8 @@ async fn answer(
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
     use crate::{Http1Connection, Http2Connection};
 
@@ -189,6 +214,9 @@ mod tests {
             assert_eq!(response.json()["headers"]["host"], "bookstore");
             assert_eq!((app.requests(), app.connections()), (count, 1));
         }
+        let named = [("host", "bookstore"), ("x-ask", "first")];
+        connection.request(Method::GET, "/", &named).await.unwrap();
+        assert_eq!((app.asked("first"), app.asked("second"), app.unnamed()), (1, 0, 2));
         let app = App::http2("shop", any_port()).await;
         let mut connection = Http2Connection::connect(app.address()).await.unwrap();
         assert_eq!(connection.get("/", "bookstore").await.unwrap().json()["method"], "GET");

@@ -86,6 +86,11 @@ impl Collector {
         self.told.records.lock().clone()
     }
 
+    /// Those of them that are so, where there are many others.
+    pub fn records_that(&self, are_so: impl Fn(&Record) -> bool) -> Vec<Record> {
+        self.told.records.lock().iter().filter(|one| are_so(one)).cloned().collect()
+    }
+
     /// The spans so far.
     pub fn spans(&self) -> Vec<Span> {
         self.told.spans.lock().clone()

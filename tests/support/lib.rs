@@ -39,7 +39,7 @@ pub mod tls;
 pub mod xds;
 
 pub use addresses::Loopback;
-pub use app::App;
+pub use app::{App, request_name};
 pub use azure::FakeAzure;
 pub use client::{Http1Connection, Http2Connection, Response, get_once};
 pub use collector::Collector;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Http1Connection, Http2Connection, Response};
+use crate::eventually::eventually;
 use crate::ledger::TcpConnection;
 
 /// Running load. It is bounded by the test: dropping it ends it.
@@ -49,11 +50,23 @@ impl LoadReport {
     /// Fails the test unless every request got a 200 on the connections of the beginning, at 200
     /// a second or more.
     pub fn assert_undisturbed(&self) {
+        self.assert_answered_with(&[StatusCode::OK]);
+    }
+
+    /// The same where settings make other answers than a 200: fails the test unless every request got one of
+    /// these.
+    pub fn assert_answered_with(&self, statuses: &[StatusCode]) {
+        let is_foreseen = |status: &&u16| statuses.iter().any(|one| one.as_u16() == **status);
+        let answered = self.by_status.iter().filter(|(status, _)| is_foreseen(status));
+        let of_settings = answered.filter(|(status, _)| **status != 200).map(|(_, count)| count);
+        // What had no answer has failed as well, and so have what goes on beside the requests.
         assert!(
-            self.failed == 0,
-            "{} of {} failed: {:#?}",
+            self.failed == of_settings.sum::<u64>()
+                && self.by_status.keys().all(|one| is_foreseen(&one)),
+            "{} of {} failed ({:?}): {:#?}",
             self.failed,
             self.requests,
+            self.by_status,
             self.failures
         );
         assert_eq!(self.reconnects, 0, "connections were closed under load");
@@ -136,6 +149,22 @@ impl Load {
         self.report.lock().unwrap().requests
     }
 
+    /// How many answers with this status there have been so far.
+    pub fn answers(&self, status: StatusCode) -> u64 {
+        self.report.lock().unwrap().answers(status)
+    }
+
+    /// Waits until one more request is answered with this status, so that it is load that has seen what makes it
+    /// so.
+    pub async fn sees(&self, status: StatusCode) {
+        let before = self.answers(status);
+        eventually(&format!("load that is answered with {status}"), async || {
+            let answers = self.answers(status);
+            if answers > before { Ok(()) } else { Err(answers) }
+        })
+        .await;
+    }
+
     /// Ends it; requests on their way are waited for.
     pub async fn finish(mut self) -> LoadReport {
         self.stop.cancel();
@@ -149,6 +178,11 @@ impl Load {
 }
 
 impl LoadReport {
+    /// How many answers had this status.
+    pub fn answers(&self, status: StatusCode) -> u64 {
+        self.by_status.get(&status.as_u16()).copied().unwrap_or_default()
+    }
+
     fn fail(&mut self, failure: String) {
         self.failed += 1;
         if self.failures.len() < MOST_FAILURES {
@@ -246,7 +280,7 @@ mod tests {
         // HTTP/1.1 alone, so that what asks by HTTP/2 fails.
         let app = App::http1("shop", SocketAddr::from(([127, 0, 0, 1], 0))).await;
         let load = Load::start(app.address(), "bookstore", "/");
-        crate::eventually("some load", async || match load.requests() {
+        eventually("some load", async || match load.requests() {
             count if count >= 50 => Ok(()),
             count => Err(count),
         })
@@ -255,5 +289,36 @@ mod tests {
         assert!(report.by_status[&200] > 0, "{report:?}");
         assert_eq!(report.by_status[&200] + report.failed, report.requests, "{report:?}");
         assert!(report.failed > 0, "{report:?}");
+    }
+
+    fn report(by_status: &[(u16, u64)], requests: u64, failed: u64) -> LoadReport {
+        let by_status = by_status.iter().copied().collect();
+        LoadReport { requests, failed, by_status, ..LoadReport::default() }
+    }
+
+    #[test]
+    fn load_may_be_answered_as_is_foreseen() {
+        let both = [StatusCode::OK, StatusCode::IM_A_TEAPOT];
+        report(&[(200, 5), (418, 2)], 7, 2).assert_answered_with(&both);
+        report(&[(200, 5)], 5, 0).assert_answered_with(&both);
+    }
+
+    #[test]
+    #[should_panic(expected = "1 of 7 failed")]
+    fn load_may_not_be_answered_otherwise() {
+        report(&[(200, 6), (503, 1)], 7, 1).assert_answered_with(&[StatusCode::OK]);
+    }
+
+    #[test]
+    #[should_panic(expected = "3 of 8 failed")]
+    fn load_may_not_be_left_without_an_answer() {
+        let both = [StatusCode::OK, StatusCode::IM_A_TEAPOT];
+        report(&[(200, 5), (418, 2)], 8, 3).assert_answered_with(&both);
+    }
+
+    #[test]
+    #[should_panic(expected = "0 of 2 failed")]
+    fn a_200_may_be_what_is_not_foreseen() {
+        report(&[(200, 2)], 2, 0).assert_answered_with(&[StatusCode::IM_A_TEAPOT]);
     }
 }

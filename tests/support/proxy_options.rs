@@ -111,6 +111,9 @@ impl ProxyOptions {
 
     /// Names its folder and its log.
     pub(crate) fn name(&self) -> String {
-        format!("{}-{}", self.services.join("+").replace('/', "-"), self.host)
+        let mut services = self.services.join("+").replace('/', "-");
+        // A file has 255 bytes for its name; the host tells proxies apart.
+        services.truncate(200);
+        format!("{services}-{}", self.host)
     }
 }

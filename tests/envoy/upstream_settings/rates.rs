@@ -1,5 +1,7 @@
 //! Local rate limits: what is too much for one sidecar of a service is turned away there.
 
+use std::fmt::Write as _;
+
 use http::Method;
 use ironmesh_tests::{
     App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, TcpConnection, eventually, get_once,
@@ -108,10 +110,19 @@ async fn a_limit_of_requests_that_comes_and_goes_disturbs_no_call() {
     let load = shop.load().await;
     for requests in [1_000_000, 2_000_000] {
         let limit = format!("{{ requests = {requests}, unit = \"second\" }}");
-        let policy = format!(
+        let mut policy = format!(
             "[[upstream_traffic_setting]]\nname = \"all\"\nrate_limit.local.http = {limit}\n\
-             http_routes = [{{ path_regex = \"/e\", rate_limit.local.http = {limit} }}]\n"
+             http_routes = [{{ path_regex = \"/e\", rate_limit.local.http = {limit} }}"
         );
+        // Envoy takes every status that policy may say.
+        for status in
+            (400..=417).chain(421..=424).chain([426, 428, 429, 431, 510, 511]).chain(500..=508)
+        {
+            let limit = limit.replace(" }", &format!(", response_status_code = {status} }}"));
+            write!(policy, ", {{ path_regex = \"/{status}\", rate_limit.local.http = {limit} }}")
+                .unwrap();
+        }
+        policy += "]\n";
         shop.mesh.write_policy("settings.toml", &policy);
         wait_for_limit(&shop.server, true).await;
     }

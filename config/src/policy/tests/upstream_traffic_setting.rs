@@ -265,6 +265,14 @@ fn rates_without_unit_or_beyond_their_bounds_are_told() {
             http(&format!("{rate}, response_status_code = 200")),
             "`response_status_code` must be from 400 to 599: `200`",
         ),
+        (
+            http(&format!("{rate}, response_status_code = 418")),
+            "Envoy limits no rate with a status of 418",
+        ),
+        (
+            http(&format!("{rate}, response_status_code = 512")),
+            "Envoy limits no rate with a status of 512",
+        ),
         (with_header("name = \":status\", value = \"x\""), "`:status` is no header"),
         (with_header("name = \"Host\", value = \"x\""), "`host` is no header"),
         (with_header("name = \"a\", value = \"x\\r\\ny: z\""), "without control characters"),

@@ -3,6 +3,7 @@
 mod global;
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
@@ -20,6 +21,11 @@ const MOST_ROUTES: usize = 100;
 
 /// How many headers an answer may get.
 const MOST_HEADERS: usize = 16;
+
+/// The statuses of errors that Envoy has names for: of a limit with another one it would refuse all routes of the
+/// port, grants and all.
+const STATUSES: [RangeInclusive<u32>; 7] =
+    [400..=417, 421..=424, 426..=426, 428..=429, 431..=431, 500..=508, 510..=511];
 
 /// What is said of HTTP and of TCP.
 #[derive(Debug, Default)]
@@ -74,6 +80,13 @@ fn read_http(value: Value<'_>) -> Result<LocalHttpLimit, Told> {
 
 fn read_status(value: Value<'_>) -> Result<u16, Told> {
     let status = value.integer(codes::INVALID_VALUE, 400..=599)?;
+    if !STATUSES.iter().any(|some| some.contains(&status)) {
+        let message = format!("Envoy limits no rate with a status of {status}");
+        let finding = value.error(codes::INVALID_VALUE, message).label("unknown to it");
+        return Err(value.tell(finding.help(
+            "it knows 400 to 417, 421 to 424, 426, 428, 429, 431, 500 to 508, 510 and 511",
+        )));
+    }
     u16::try_from(status).map_err(|_| Told)
 }
 

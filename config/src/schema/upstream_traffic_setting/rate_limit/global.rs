@@ -133,7 +133,7 @@ const HTTP: Shape = Shape {
         },
         Key {
             name: "response_status_code",
-            about: "what one too many is answered with",
+            about: "what one too many is answered with: one of 400 to 417, 421 to 424, 426, 428, 429, 431, 500 to 508, 510 and 511",
             form: Form::Integer(400..=599),
             left_out: LeftOut::Number(429),
         },

@@ -1,0 +1,564 @@
+//! How services are spared and what is told of their calls: each setting at each level beside each other one, and
+//! beside each setting of HTTP routes, in one mesh with one service for each pair, while load goes on.
+//!
+//! What answers cannot show without much of them (limits of connections and requests, ejections, shares of places)
+//! is looked up in what the caller's Envoy has taken; that it does so is shown in `upstream_settings`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::Method;
+use ironmesh_tests::{
+    App, Collector, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, RateLimits,
+    eventually, get_once, request_name,
+};
+use serde_json::{Value, json};
+
+use super::{ALL, Level, Outcome, Retries, Setting, WISH, model, rule};
+use crate::bookstore::expect;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sparing {
+    Requests,
+    Connections,
+    Outliers,
+    Locality,
+    Local,
+    LocalOfRoute,
+    Global,
+    Log,
+}
+
+use Sparing::{Connections, Global, Local, LocalOfRoute, Locality, Log, Outliers, Requests};
+
+const EVERY: [Sparing; 8] =
+    [Requests, Connections, Outliers, Locality, Local, LocalOfRoute, Global, Log];
+
+/// The number by which it is seen who has said something; of limits it is the limit.
+fn number(level: Level) -> u16 {
+    match level {
+        Level::Mesh => 3,
+        Level::Namespace => 2,
+        _ => 1,
+    }
+}
+
+/// The status of a request too many of a service, and of one of its routes.
+fn too_many(sparing: Sparing, level: Level) -> u16 {
+    if sparing == LocalOfRoute { 505 + number(level) } else { 420 + number(level) }
+}
+
+impl Sparing {
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
+    /// The object that says it for a level, and is about `about`.
+    fn object(self, level: Level, about: &str, others: IpAddr) -> String {
+        let number = number(level);
+        let said = level.name();
+        let limit = |sparing| {
+            let status = too_many(sparing, level);
+            format!("{{ requests = {number}, unit = \"hour\", response_status_code = {status} }}")
+        };
+        let key = match self {
+            Requests => format!("connection_settings.http.max_requests = {}", 1000 + number),
+            Connections => {
+                format!("connection_settings.tcp.connect_timeout = \"{}s\"", 10 + number)
+            }
+            Outliers => format!("outlier_detection.consecutive_5xx = {}", 1000 + number),
+            Locality => format!(
+                "locality.distribute = [{{ to = [{{ locality = \"eu\", weight = {} }}, {{ locality = \"us\", weight = {} }}] }}]",
+                10 * number,
+                100 - 10 * number
+            ),
+            Local => format!("rate_limit.local.http = {}", limit(Local)),
+            LocalOfRoute => format!(
+                "http_routes = [{{ path_regex = \"/se.*\", rate_limit.local.http = {} }}]",
+                limit(LocalOfRoute)
+            ),
+            Global => format!(
+                "[upstream_traffic_setting.rate_limit.global.http]\ndomain = \"{said}\"\ntimeout = \"10s\"\n\
+                 rate_limit_service = {{ host = \"{others}\", port = 8081 }}\n\
+                 descriptors = [{{ entries = [{{ request_header = {{ name = \"x-ask\", key = \"ask\" }} }}] }}]"
+            ),
+            Log => format!(
+                "[telemetry.access_log.sink]\nopen_telemetry = {{ host = \"{others}\" }}\n\
+                 attributes = {{ level = \"{said}\", ask = \"%REQ(X-ASK)%\", status = \"%RESPONSE_CODE%\" }}"
+            ),
+        };
+        let kind = if self == Log { "telemetry" } else { "upstream_traffic_setting" };
+        format!("[[{kind}]]\n{about}\n{key}\n")
+    }
+}
+
+/// A service, in its namespace, and what is said of it there.
+struct Row {
+    namespace: String,
+    service: String,
+    of_namespace: Option<Sparing>,
+    of_service: Option<Sparing>,
+}
+
+impl Row {
+    /// Who says a setting, which the mesh does anyhow.
+    fn level(&self, sparing: Sparing) -> Level {
+        if self.of_service == Some(sparing) {
+            Level::Service
+        } else if self.of_namespace == Some(sparing) {
+            Level::Namespace
+        } else {
+            Level::Mesh
+        }
+    }
+
+    fn host(&self) -> String {
+        format!("{}.{}:14001", self.service, self.namespace)
+    }
+
+    /// What comes of requests for these paths, one after the other: those of the route have a limit of their
+    /// own, instead of that of all.
+    fn statuses(&self, paths: &[&str]) -> Vec<u16> {
+        let mut left = [Local, LocalOfRoute].map(|one| number(self.level(one)));
+        let [of_all, of_route] = &mut left;
+        let mut answer = |path: &&str| {
+            let (sparing, left) = match *path {
+                "/search" => (LocalOfRoute, &mut *of_route),
+                _ => (Local, &mut *of_all),
+            };
+            match left.checked_sub(1) {
+                Some(fewer) => {
+                    *left = fewer;
+                    200
+                }
+                None => too_many(sparing, self.level(sparing)),
+            }
+        };
+        paths.iter().map(&mut answer).collect()
+    }
+}
+
+/// One row for each pair of a setting, or none, of a namespace and of a service in it.
+fn rows() -> Vec<Row> {
+    let some = || EVERY.into_iter().map(Some).chain([None]);
+    let name = |one: Option<Sparing>| one.map_or_else(|| "none".to_owned(), Sparing::name);
+    let row = |of_namespace, of_service| Row {
+        namespace: format!("n-{}", name(of_namespace)),
+        service: name(of_service),
+        of_namespace,
+        of_service,
+    };
+    some()
+        .flat_map(|of_namespace| some().map(move |of_service| row(of_namespace, of_service)))
+        .collect()
+}
+
+/// Services of which HTTP routes, and a retry, say something, and the mesh alone how they are spared.
+fn treated() -> Vec<(String, Vec<(Level, Setting)>)> {
+    let mut treated: Vec<_> = ALL
+        .into_iter()
+        .map(|one| (format!("r-{}", one.name()), vec![(Level::Service, one)]))
+        .collect();
+    treated.push(("r-again".to_owned(), vec![(Level::Retry, Retries)]));
+    treated.push(("r-none".to_owned(), Vec::new()));
+    treated
+}
+
+/// The services and who may call them, and what is said of them by HTTP routes.
+fn services() -> (String, Vec<(String, String)>) {
+    let mut names: Vec<_> = rows().into_iter().map(|row| (row.namespace, row.service)).collect();
+    names.extend(treated().into_iter().map(|(name, _)| ("default".to_owned(), name)));
+    names.extend(["shadow", "load"].map(|name| ("default".to_owned(), name.to_owned())));
+    let mut policy = format!(
+        "[[service]]\nname = \"buyer\"\n[[retry]]\nname = \"again\"\nsource = {{ name = \"buyer\" }}\n\
+         destinations = [{{ name = \"r-again\" }}]\nretry_policy = {{ retry_on = \"503\", num_retries = {}, \
+         retry_backoff_base_interval = \"1ms\" }}\n",
+        Level::Retry.retries()
+    );
+    for (name, said) in treated() {
+        for (level, setting) in said.into_iter().filter(|(level, _)| *level == Level::Service) {
+            policy += &rule("default", &name, &format!("service = \"{name}\""), level, setting);
+        }
+    }
+    let mut grouped = BTreeMap::new();
+    for (namespace, service) in &names {
+        let port = if service == "shadow" { 8082 } else { 8080 };
+        write!(
+            policy,
+            "[[service]]\nnamespace = \"{namespace}\"\nname = \"{service}\"\n\
+             ports = [{{ name = \"web\", port = 14001, protocol = \"http\", target_port = {port} }}]\n\
+             [[traffic_target]]\nnamespace = \"{namespace}\"\nname = \"{service}\"\n\
+             destination = {{ name = \"{service}\" }}\n\
+             sources = [{{ name = \"buyer\", namespace = \"default\" }}]\n\
+             rules = [{{ kind = \"HTTPRouteGroup\", name = \"all\" }}]\n"
+        )
+        .unwrap();
+        grouped.entry(namespace.clone()).or_insert_with(|| {
+            format!(
+                "[[http_route_group]]\nnamespace = \"{namespace}\"\nname = \"all\"\nmatches = [{{ name = \"all\" }}]\n"
+            )
+        });
+    }
+    policy.extend(grouped.into_values());
+    (policy, names)
+}
+
+/// What the mesh, the namespaces and the services say.
+fn settings(others: IpAddr) -> String {
+    let mut policy = String::new();
+    for one in EVERY {
+        let name = one.name();
+        let about = format!("name = \"{name}\"\nscope = \"mesh\"");
+        policy += &one.object(Level::Mesh, &about, others);
+        let about = format!("namespace = \"n-{name}\"\nname = \"here\"");
+        policy += &one.object(Level::Namespace, &about, others);
+    }
+    for row in rows() {
+        let Row { namespace, service, of_service: Some(one), .. } = row else { continue };
+        let about =
+            format!("namespace = \"{namespace}\"\nname = \"{service}\"\nservice = \"{service}\"");
+        policy += &one.object(Level::Service, &about, others);
+    }
+    policy
+}
+
+/// What is there in JSON, or null.
+fn at(value: &Value, pointer: &str) -> Value {
+    value.pointer(pointer).cloned().unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).unwrap()
+}
+
+struct Square {
+    mesh: Mesh,
+    buyer: Envoy,
+    server: Envoy,
+    store: App,
+    shadow: App,
+    limits: RateLimits,
+    collector: Collector,
+}
+
+/// What a request came to, by its name.
+struct Asked {
+    name: String,
+    status: u16,
+}
+
+impl Square {
+    async fn open() -> Option<Self> {
+        let programs = Programs::find()?;
+        let (policy, names) = services();
+        let mesh = Mesh::start(&programs, &[("services.toml", &policy)]).await;
+        let others = mesh.loopback().host(OTHERS);
+        // Nothing is too much of the load, and its chain, and the listeners of the buyer, have their logs already:
+        // these are the nearest that say anything of them.
+        let mut own = "[[upstream_traffic_setting]]\nname = \"load\"\nservice = \"load\"\n\
+                       rate_limit.local.http = { requests = 1000000, unit = \"second\" }\n"
+            .to_owned();
+        for name in ["load", "buyer"] {
+            let about = format!("name = \"{name}\"\nservice = \"{name}\"");
+            own += &Log.object(Level::Service, &about, others);
+            own += "[telemetry.access_log.filter]\n";
+            // Of the load they tell nothing.
+            own +=
+                if name == "load" { "status_at_least = 599\n" } else { "status_at_least = 100\n" };
+        }
+        mesh.write_policy("own.toml", &own);
+        let socket = |port| mesh.loopback().socket(OTHERS, port);
+        let limits = RateLimits::start(socket(8081), 1000).await;
+        let collector = Collector::start(socket(4317)).await;
+        let store = App::http1("store", mesh.loopback().socket(21, 8080)).await;
+        let shadow = App::http1("shadow", mesh.loopback().socket(21, 8082)).await;
+        // (Envoy reckons in whole seconds: within one of them no connection would be asked to end in good order.)
+        let server = ProxyOptions::new("default/load", 21).locality("eu/1").drain_seconds(3);
+        let others = names.iter().filter(|(_, name)| name != "load");
+        let server = others
+            .fold(server, |server, (namespace, name)| server.also(&format!("{namespace}/{name}")));
+        let server = mesh.envoy(&server).await;
+        let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/load=14001");
+        let buyer = mesh.envoy(&buyer).await;
+        for (namespace, name) in &names {
+            if name.starts_with("r-") {
+                continue;
+            }
+            let host = format!("{name}.{namespace}:14001");
+            eventually(&format!("{host} to answer"), async || {
+                expect(&get_once(buyer.socket(15080), "/", &[("host", &host)]).await?, 200)
+            })
+            .await;
+        }
+        Some(Self { mesh, buyer, server, store, shadow, limits, collector })
+    }
+
+    /// Puts this in force, and waits until both Envoys have taken all of it, and have nothing of before any more.
+    async fn say(&self, settings: &str) {
+        self.mesh.write_policy("settings.toml", settings);
+        let is_said = !settings.is_empty();
+        // First something of it on each side: from then on the control plane means them to have the rest.
+        for (envoy, text) in
+            [(&self.server, "\"descriptor_key\":\"ask\""), (&self.buyer, "\"consecutive_5xx\"")]
+        {
+            eventually(&format!("{text} to be there: {is_said}"), async || {
+                let has = envoy.config_dump().await.to_string().contains(text);
+                if has == is_said { Ok(()) } else { Err(self.mesh.log()) }
+            })
+            .await;
+        }
+        eventually("all to be taken", async || {
+            for proxy in list(&self.mesh.proxies().await, "") {
+                let id = at(proxy, "/id");
+                let id = id.as_str().unwrap();
+                let config = self.mesh.admin_get(&format!("/v1/proxies/{id}/config")).await;
+                for one in list(&config, "/resources") {
+                    let state = at(one, "/state");
+                    let is_so = ["taken", "not_taken"].into_iter().any(|word| state == word);
+                    anyhow::ensure!(is_so, "{state}: {}", at(one, "/name"));
+                }
+            }
+            let draining = self.server.stat("listener_manager.total_filter_chains_draining").await;
+            anyhow::ensure!(draining == 0, "{draining} chains are draining");
+            Ok(())
+        })
+        .await;
+    }
+
+    /// What the buyer's Envoy has of each cluster: the limits of requests and of making connections, and when
+    /// whom it ejects.
+    async fn taken(&self) -> BTreeMap<String, [Value; 4]> {
+        let dump = self.buyer.config_dump().await;
+        let all = |key: &str| {
+            let lists = list(&dump, "/configs").iter().filter_map(|one| one.get(key)?.as_array());
+            lists.flatten().collect::<Vec<_>>()
+        };
+        let weight = |one: &Value| {
+            let name = at(one, "/endpoint_config/cluster_name");
+            (name.to_string(), at(one, "/endpoint_config/endpoints/0/load_balancing_weight"))
+        };
+        let weights: BTreeMap<_, _> =
+            all("dynamic_endpoint_configs").into_iter().map(weight).collect();
+        let cluster = |one: &Value| {
+            let name = at(one, "/cluster/name");
+            // (Envoy is told ten thousand for each of a hundred.)
+            let of_place = weights.get(&name.to_string()).and_then(Value::as_u64);
+            let said = [
+                at(one, "/cluster/circuit_breakers/thresholds/0/max_requests"),
+                at(one, "/cluster/connect_timeout"),
+                at(one, "/cluster/outlier_detection/consecutive_5xx"),
+                json!(of_place.unwrap_or_default() / 10_000),
+            ];
+            (name.as_str().unwrap_or_default().to_owned(), said)
+        };
+        all("dynamic_active_clusters").into_iter().map(cluster).collect()
+    }
+
+    async fn ask(&self, host: &str, path: &str, answer: &str) -> Asked {
+        let name = request_name();
+        let mut connection = Http1Connection::connect(self.buyer.socket(15080)).await.unwrap();
+        let wish = WISH.to_string();
+        let headers = [
+            ("host", host),
+            ("x-ask", &name),
+            ("x-answer", answer),
+            ("x-envoy-retry-on", "5xx"),
+            ("x-envoy-max-retries", &wish),
+        ];
+        let response = connection.request(Method::GET, path, &headers).await.unwrap();
+        Asked { name, status: response.status.as_u16() }
+    }
+
+    /// How often the rate limit service was asked about a request, by what it was told.
+    fn counted(&self, name: &str) -> BTreeMap<String, u64> {
+        let end = format!(": ask={name}");
+        let counts = self.limits.counts().into_iter();
+        counts
+            .filter_map(|(key, count)| Some((key.strip_suffix(&end)?.to_owned(), count.into())))
+            .collect()
+    }
+
+    /// What sidecars have told of requests with names, by service and name: level and status of each time. Waits
+    /// until they have told of all of them so often.
+    async fn told(&self, times: &Told<usize>) -> Told<Vec<(Value, Value)>> {
+        eventually("all records", async || {
+            let records =
+                self.collector.records_that(|one| one.attributes.get("ask") != Some(&json!("-")));
+            let mut told = Told::<Vec<_>>::new();
+            for one in records {
+                let of = |key: &str| one.attributes.get(key).cloned().unwrap_or_default();
+                let name = of("ask").as_str().unwrap_or_default().to_owned();
+                told.entry((one.service.clone(), name))
+                    .or_default()
+                    .push((of("level"), of("status")));
+            }
+            let count = |key| told.get(key).map_or(0, Vec::len);
+            let missing = times.iter().find(|(key, times)| count(key) < **times);
+            anyhow::ensure!(missing.is_none(), "of {missing:?} there is less");
+            Ok(told)
+        })
+        .await
+    }
+
+    /// How many requests have come to the sidecar of a service of `default`.
+    async fn arrived(&self, service: &str) -> u64 {
+        let stat = format!("http.inbound_default_{service}_14001.downstream_rq_total");
+        self.server.sum(&format!("^{}$", stat.replace('.', "\\."))).await
+    }
+
+    async fn holds_for_row(&self, row: &Row) -> Vec<Asked> {
+        let paths = [["/books"; 4], ["/search"; 4]].concat();
+        let mut asked = Vec::new();
+        for path in &paths {
+            asked.push(self.ask(&row.host(), path, "200").await);
+        }
+        let statuses: Vec<_> = asked.iter().map(|one| one.status).collect();
+        assert_eq!(statuses, row.statuses(&paths), "{}", row.host());
+        let domain = row.level(Global).name();
+        for one in &asked {
+            let counted = self.counted(&one.name);
+            let once = BTreeMap::from([(domain.clone(), 1)]);
+            // (Of the two kinds of limits nobody says which is the first.)
+            let is_so = counted == once || one.status != 200 && counted.is_empty();
+            assert!(is_so, "{}: {counted:?}", row.host());
+        }
+        asked
+    }
+
+    /// What a service of which HTTP routes or a retry say something comes to within the limits of the mesh.
+    ///
+    /// Returns how often each request came to the server's sidecar, and whether one of these was too many.
+    async fn holds_for_treated(
+        &self,
+        service: &str,
+        said: &[(Level, Setting)],
+    ) -> Vec<(Asked, u64, bool)> {
+        let Outcome { status, tries, path, app, copies, .. } = model("/books", said);
+        let limit = match path {
+            Some(path) if path.starts_with("/se") => LocalOfRoute,
+            _ => Local,
+        };
+        let mut left = u64::from(number(Level::Mesh));
+        let mut outcomes = Vec::new();
+        for _ in 0..4 {
+            let before = self.arrived(service).await;
+            let asked = self.ask(&format!("{service}:14001"), "/books", "503").await;
+            // Each try uses up one; the first that is too many is no 503, and is not tried again.
+            let seen = tries.min(left);
+            left -= seen;
+            let is_too_many = app.is_some() && seen < tries;
+            let status = if is_too_many { too_many(limit, Level::Mesh) } else { status };
+            assert_eq!((asked.status, self.store.asked(&asked.name)), (status, seen), "{service}");
+            let arrived = seen + u64::from(is_too_many);
+            assert_eq!(self.arrived(service).await - before, arrived, "{service}");
+            let counted = self.counted(&asked.name);
+            let counted = counted.get("mesh").copied().unwrap_or_default();
+            // (So the shadow's sidecar does of copies, of which nobody waits for the answer.)
+            let is_so = (seen..=arrived + copies).contains(&counted);
+            assert!(is_so, "{service}: {counted} of {arrived}");
+            outcomes.push((asked, arrived, is_too_many));
+        }
+        outcomes
+    }
+}
+
+/// By the service that tells, and the name of the request.
+type Told<T> = BTreeMap<(String, String), T>;
+
+/// Where the rate limit service and the collector are.
+const OTHERS: u8 = 61;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_level_spares_services_as_the_reference_says() {
+    let Some(square) = Square::open().await else { return };
+    let before = square.store.unnamed();
+    let load = Load::start(square.buyer.socket(14001), "load", "/load");
+    square.say(&settings(square.mesh.loopback().host(OTHERS))).await;
+    let taken = square.taken().await;
+    let mut asked = Vec::new();
+    for row in rows() {
+        let n = |sparing| number(row.level(sparing));
+        let expected = [
+            json!(1000 + n(Requests)),
+            json!(format!("{}s", 10 + n(Connections))),
+            json!(1000 + n(Outliers)),
+            json!(10 * n(Locality)),
+        ];
+        let cluster = format!("{}/{}|14001", row.namespace, row.service);
+        assert_eq!(taken.get(&cluster), Some(&expected), "{cluster}");
+        asked.push(square.holds_for_row(&row).await);
+    }
+    let mut treatments = Vec::new();
+    for (service, said) in treated() {
+        let outcomes = square.holds_for_treated(&service, &said).await;
+        treatments.push((service, outcomes));
+    }
+    // Copies use up what the shadow has, and no more come to it.
+    let shadow = "cluster.default/shadow|14001.upstream_rq";
+    eventually("all copies to be answered", async || {
+        let made = square.buyer.stat(&format!("{shadow}_total")).await;
+        let done = square.buyer.stat(&format!("{shadow}_completed")).await;
+        if made == done { Ok(()) } else { Err(format!("{done} of {made}")) }
+    })
+    .await;
+    let copies = square.shadow.requests() - square.shadow.unnamed();
+    assert_eq!(copies, u64::from(number(Level::Mesh)));
+    // The caller's sidecar tells of each request, and the server's of each try, by the nearest that says how.
+    let mut expected = Told::<Vec<_>>::new();
+    let mut expect = |service: &str, one: &Asked, level: Level, statuses: &[u16]| {
+        let told = statuses.iter().map(|status| (json!(level.name()), json!(status.to_string())));
+        expected.insert((service.to_owned(), one.name.clone()), told.collect());
+    };
+    for (row, asked) in rows().iter().zip(&asked) {
+        for one in asked {
+            let service = format!("{}.{}", row.service, row.namespace);
+            expect(&service, one, row.level(Log), &[one.status]);
+            expect("buyer.default", one, Level::Service, &[one.status]);
+        }
+    }
+    for (service, outcomes) in &treatments {
+        for (one, arrived, is_too_many) in outcomes {
+            let mut statuses = vec![503; usize::try_from(*arrived).unwrap()];
+            if *is_too_many {
+                *statuses.last_mut().unwrap() = one.status;
+            }
+            if !statuses.is_empty() {
+                expect(&format!("{service}.default"), one, Level::Mesh, &statuses);
+            }
+            expect("buyer.default", one, Level::Service, &[one.status]);
+        }
+    }
+    let times = expected.iter().map(|(key, told)| (key.clone(), told.len())).collect();
+    let mut told = square.told(&times).await;
+    told.retain(|(service, _), _| service != "shadow.default");
+    assert_eq!(told.len(), expected.len());
+    for (key, expected) in expected {
+        assert_eq!(told.get(&key), Some(&expected), "{key:?}");
+    }
+    // Withdrawn, all is as always.
+    square.say("").await;
+    let always = [json!(u32::MAX), json!("5s"), Value::Null, json!(0)];
+    let taken = square.taken().await;
+    for row in rows() {
+        let cluster = format!("{}/{}|14001", row.namespace, row.service);
+        assert_eq!(taken.get(&cluster), Some(&always), "{cluster}");
+    }
+    for row in rows().iter().filter(|row| row.of_service == row.of_namespace) {
+        for path in [["/books"; 4], ["/search"; 4]].concat() {
+            let asked = square.ask(&row.host(), path, "200").await;
+            assert_eq!(
+                (asked.status, square.counted(&asked.name).len()),
+                (200, 0),
+                "{}",
+                row.host()
+            );
+        }
+    }
+    let report = load.finish().await;
+    report.assert_undisturbed();
+    assert_eq!(square.store.unnamed() - before, report.requests);
+    for envoy in [&square.server, &square.buyer] {
+        envoy.assert_calm().await;
+    }
+}
