@@ -28,15 +28,22 @@ pub(crate) struct Group {
     /// Whether it is our turn to ask.
     asks: watch::Sender<bool>,
     told: watch::Receiver<Told>,
-    /// What we have told the others, under the lease that we have.
+    /// What we have told the others, under the lease that we have, and when.
     shared: Option<Vec<u8>>,
+    told_at: Option<Instant>,
     /// Since when we cannot tell them anything, and whether that it is too much was logged.
     mute_since: Option<Instant>,
     is_too_much: bool,
     /// Whether we could use what another one has told last.
     can_take: bool,
+    /// Whether it says that nobody can ask Azure.
+    is_stale: bool,
     /// Since when it is another one's turn, who has told nothing that we can use.
     waits_since: Option<Instant>,
+    /// Whether we have asked since it was told, as etcd could not be used.
+    is_outdone: bool,
+    /// Since when nothing else is told.
+    outdone_since: Option<Instant>,
     /// Since when etcd has said nothing, and whether that was logged.
     silent_since: Instant,
     is_logged: bool,
@@ -64,10 +71,14 @@ impl Group {
             asks,
             told,
             shared: None,
+            told_at: None,
             mute_since: None,
             is_too_much: false,
             can_take: false,
+            is_stale: false,
             waits_since: None,
+            is_outdone: false,
+            outdone_since: None,
             silent_since,
             is_logged: false,
         }
@@ -79,10 +90,11 @@ impl Group {
             let looked = self.turn.look().await;
             let is_ours = self.follow(looked) && self.tell().await;
             let look_again = Instant::now() + EtcdTurn::LOOK_AGAIN;
+            let may_tell = is_ours && self.may_tell();
             tokio::select! {
                 () = sleep_until(look_again) => {}
                 () = self.turn.news(), if !is_ours => {}
-                Ok(()) = self.told.changed(), if is_ours => {}
+                Ok(()) = self.told.changed(), if may_tell => {}
                 () = shutdown.cancelled() => {
                     self.turn.leave().await;
                     return Ok(());
@@ -103,6 +115,7 @@ impl Group {
                             self.shared = None;
                         }
                         (self.can_take, self.waits_since) = (false, None);
+                        (self.is_outdone, self.outdone_since) = (false, None);
                         self.set(true);
                         return true;
                     }
@@ -111,6 +124,9 @@ impl Group {
                         if let Some(bytes) = told {
                             let told = decode(&bytes);
                             self.can_take = told.is_some();
+                            self.is_stale =
+                                told.as_ref().is_some_and(|told| told.sightings.stale.is_some());
+                            (self.is_outdone, self.outdone_since) = (false, None);
                             // Before it is another one's turn: else what was told before would be taken once
                             // more.
                             if let Some(told) = told {
@@ -121,8 +137,11 @@ impl Group {
                             // What is too much to be told, or of another version, each asks for itself.
                             self.waits_since = None;
                             self.set(true);
-                        } else if self.azure.asks_otherwise() {
-                            // Policy is not everywhere at once; settings may be others for good.
+                        } else if self.is_outdone() {
+                            // We know better. Whose turn it is tells anew, unless etcd was away for us alone.
+                        } else if self.is_stale || self.azure.asks_otherwise() {
+                            // It may be that one's host alone that Azure does not let in. Policy is not everywhere
+                            // at once; settings may be others for good.
                             self.wait();
                         } else {
                             self.waits_since = None;
@@ -141,6 +160,7 @@ impl Group {
                 let is_silent =
                     matches!(error, EtcdError::Endpoint { .. } | EtcdError::NoEndpoint(_));
                 if !is_silent || self.silent_since.elapsed() >= EtcdTurn::LASTS {
+                    (self.is_outdone, self.outdone_since) = (true, None);
                     self.set(true);
                     if !std::mem::replace(&mut self.is_logged, true) {
                         let error = chain(&error);
@@ -163,6 +183,16 @@ impl Group {
         }
     }
 
+    /// Whether what we have found ourselves is newer than what is told: it was told before etcd could not be used,
+    /// and nobody has confirmed it for as long as a turn lasts.
+    fn is_outdone(&mut self) -> bool {
+        if self.is_outdone {
+            let since = *self.outdone_since.get_or_insert_with(Instant::now);
+            self.is_outdone = since.elapsed() < EtcdTurn::LASTS;
+        }
+        self.is_outdone
+    }
+
     /// Asks after all, if nothing that we can use was told for long.
     fn wait(&mut self) {
         let since = *self.waits_since.get_or_insert_with(Instant::now);
@@ -174,6 +204,12 @@ impl Group {
     /// It is another one's turn to tell.
     fn rest(&mut self) {
         (self.shared, self.mute_since) = (None, None);
+    }
+
+    /// Whether what is found is told at once. etcd keeps all that it was ever told until it is compacted, and at
+    /// a start much is found one after the other.
+    fn may_tell(&self) -> bool {
+        self.told_at.is_none_or(|at| at.elapsed() >= EtcdTurn::LOOK_AGAIN)
     }
 
     /// Tells the others what was found. Who cannot for long gives the turn to somebody who can. Returns
@@ -192,7 +228,10 @@ impl Group {
         }
         self.is_too_much = is_too_much;
         match self.turn.tell(&bytes).await {
-            Ok(true) => (self.shared, self.mute_since) = (Some(bytes), None),
+            Ok(true) => {
+                (self.shared, self.mute_since) = (Some(bytes), None);
+                self.told_at = Some(Instant::now());
+            }
             Ok(false) => return false,
             Err(error) => {
                 self.shared = None;
@@ -259,25 +298,32 @@ mod tests {
     use super::*;
 
     fn told(endpoints: u32) -> Told {
+        let stale = Stale { since: Timestamp::UNIX_EPOCH, reason: "429".to_owned() };
+        told_when(endpoints, Some(stale))
+    }
+
+    fn told_when(endpoints: u32, stale: Option<Stale>) -> Told {
         let endpoint = |n: u32| Endpoint {
             machine: Some(uuid::Uuid::from_u128(n.into())),
             ..Endpoint::new(Provider::Azure, std::net::Ipv4Addr::from_bits(n).into())
         };
-        let stale = Stale { since: Timestamp::UNIX_EPOCH, reason: "429".to_owned() };
         let sighting = Sighting {
             endpoints: Arc::new((0..endpoints).map(endpoint).collect()),
             index: 3,
             learned_at: Timestamp::UNIX_EPOCH,
             is_confirmed: true,
             problems: Arc::default(),
-            stale: Some(stale.clone()),
+            stale: stale.clone(),
         };
         let sightings = Sightings {
             services: [("shop/a".parse().unwrap(), Arc::new(sighting))].into_iter().collect(),
-            troubles: [("shop/b".parse().unwrap(), stale.clone())].into_iter().collect(),
+            troubles: stale
+                .iter()
+                .map(|stale| ("shop/b".parse().unwrap(), stale.clone()))
+                .collect(),
             knows_whom: true,
             is_complete: false,
-            stale: Some(stale),
+            stale,
         };
         let questions = [("shop/a".parse().unwrap(), "[\"vm\"]".to_owned())];
         Told { sightings, questions: Arc::new(questions.into()) }
@@ -311,7 +357,7 @@ mod tests {
         assert_eq!(follow(Looked::Silent), (false, false));
         tokio::time::advance(EtcdTurn::LASTS / 2).await;
         assert_eq!(follow(Looked::Silent), (false, true));
-        let of_other = || Looked::Theirs(Some(encode(&told(1))));
+        let of_other = || Looked::Theirs(Some(encode(&told_when(1, None))));
         assert_eq!(follow(of_other()), (false, false));
         assert_eq!(follow(Looked::Theirs(None)), (false, false));
         // Who had the turn has gone, and another one has begun: it has its time.
@@ -321,6 +367,58 @@ mod tests {
         assert_eq!(follow(of_other()), (false, false));
         assert_eq!(follow(Looked::Theirs(Some(Vec::new()))), (false, true));
         assert_eq!(follow(Looked::Theirs(None)), (false, true));
+    }
+
+    // Its host alone may be the one that Azure does not let in.
+    #[tokio::test(start_paused = true)]
+    async fn who_is_told_that_nobody_can_ask_tries_it_after_a_while() {
+        let (mut group, asks) = group();
+        let mut follow = |looked| {
+            group.follow(Ok(looked));
+            *asks.borrow()
+        };
+        assert!(!follow(Looked::Theirs(Some(encode(&told(1))))));
+        tokio::time::advance(EtcdTurn::LASTS).await;
+        assert!(follow(Looked::Theirs(None)));
+        assert!(!follow(Looked::Theirs(Some(encode(&told_when(1, None))))));
+        tokio::time::advance(EtcdTurn::LASTS).await;
+        assert!(!follow(Looked::Theirs(None)));
+    }
+
+    // etcd keeps leases and what is under them over its own restart, and tells them first.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_told_before_etcd_was_away_does_not_come_back() {
+        let (mut group, asks) = group();
+        let mut follow = |looked| {
+            group.follow(looked);
+            *asks.borrow()
+        };
+        let of_other = || Ok(Looked::Theirs(Some(encode(&told_when(1, None)))));
+        let is_away = || Err(EtcdError::NoEndpoint("nobody answers".to_owned()));
+        assert!(!follow(of_other()));
+        assert!(!follow(is_away()));
+        // For a moment is nothing.
+        assert!(!follow(Ok(Looked::Theirs(None))));
+        tokio::time::advance(EtcdTurn::LASTS).await;
+        assert!(follow(is_away()));
+        assert!(follow(Ok(Looked::Theirs(None))), "it has found out itself since");
+        assert!(!follow(of_other()), "and now it is told anew");
+        // Where it was away for us alone, nothing is told anew.
+        tokio::time::advance(EtcdTurn::LASTS).await;
+        assert!(follow(is_away()));
+        assert!(follow(Ok(Looked::Theirs(None))));
+        tokio::time::advance(EtcdTurn::LASTS).await;
+        assert!(!follow(Ok(Looked::Theirs(None))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_found_in_a_burst_is_told_together() {
+        let (mut group, _asks) = group();
+        assert!(group.may_tell());
+        group.told_at = Some(Instant::now());
+        assert!(!group.may_tell());
+        tokio::time::advance(EtcdTurn::LOOK_AGAIN).await;
+        assert!(group.may_tell());
     }
 
     #[tokio::test]
