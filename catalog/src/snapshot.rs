@@ -400,13 +400,16 @@ impl Snapshot {
             let target = judge.target(endpoint, port);
             let front = judge.front(endpoint);
             let mut takes_part = false;
-            for record in front.proxies() {
+            let records = front.proxies();
+            for record in records {
                 let behind = behind.entry(record.id).or_insert_with(|| Behind::new(record));
                 behind.all.insert(target, endpoint);
-                if judge.is_called(endpoint, record, port) {
+                takes_part |= judge.takes_part(endpoint, record, port.number);
+            }
+            for record in judge.called(endpoint, records, port) {
+                if let Some(behind) = behind.get_mut(&record.id) {
                     behind.called.insert(target, endpoint);
                 }
-                takes_part |= judge.takes_part(endpoint, record, port.number);
             }
             if !takes_part && judge.is_called_in_plaintext(endpoint, front) {
                 in_plaintext.insert(SocketAddr::new(endpoint.address, target), endpoint);

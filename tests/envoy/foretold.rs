@@ -160,6 +160,13 @@ async fn what_a_plan_foretells_is_what_the_proxies_are_sent() {
         outside.ip(),
         outside.port(),
     );
+    // Its proxy has no application there that anybody knows, and then one at a port that policy does not say.
+    let listed = |endpoint: &str| {
+        let store = "[[service]]\nname = \"store\"\n";
+        nested.replace(store, &format!("{store}endpoints = {{ static = [{{ {endpoint} }}] }}\n"))
+    };
+    let vacant = listed("address = \"192.0.2.9\"");
+    let moved = listed(&format!("address = \"{}\", port = 9000", outside.ip()));
     let another_port = nested.replace(
         r#"ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]"#,
         r#"ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }, { name = "more", port = 81, protocol = "http", target_port = 8080 }]"#,
@@ -168,7 +175,18 @@ async fn what_a_plan_foretells_is_what_the_proxies_are_sent() {
     let permissive = another_port
         .replace(ledger, &format!("{ledger}mode = \"permissive\"\nvisibility = \"private\"\n"));
     let end = POLICY.to_owned();
-    let steps = [&ben_too, &no_clerk, &narrower, &split, &nested, &another_port, &permissive, &end];
+    let steps = [
+        &ben_too,
+        &no_clerk,
+        &narrower,
+        &split,
+        &nested,
+        &vacant,
+        &moved,
+        &another_port,
+        &permissive,
+        &end,
+    ];
     for (step, policy) in steps.into_iter().enumerate() {
         let before =
             eventually("all to have what they are to have", async || shop.taken().await).await;

@@ -77,12 +77,28 @@ impl Judge<'_> {
         has_in_force && !is_withdrawn(endpoint, record)
     }
 
-    /// Whether it is called there as well: its proxy leads to it already. One that has heard of none leads to
-    /// where policy says.
-    pub(super) fn is_called(&self, endpoint: &Endpoint, record: &JoinRecord, port: &Port) -> bool {
-        let is_vacant = || record.vacant.0.contains(&(self.served_as().clone(), port.number));
-        self.takes_part(endpoint, record, port.number)
-            && (self.target(endpoint, port) == port.target || !is_vacant())
+    /// Through which of these proxies, which are dialled alike, an endpoint is called on this port of the service:
+    /// those that take part, once they lead to it.
+    pub(super) fn called<'r>(
+        &self,
+        endpoint: &Endpoint,
+        records: &'r [Arc<JoinRecord>],
+        port: &Port,
+    ) -> impl Iterator<Item = &'r JoinRecord> {
+        let leads = self.leads(endpoint, records, port);
+        let taking = records.iter().map(|record| &**record);
+        taking.filter(move |record| leads && self.takes_part(endpoint, record, port.number))
+    }
+
+    /// Whether the proxy in front of an endpoint leads to it. One that has heard of no application leads to where
+    /// policy says. (Of a machine that joined again, the older record may have heard of it; who listens there is
+    /// the newer one.)
+    fn leads(&self, endpoint: &Endpoint, records: &[Arc<JoinRecord>], port: &Port) -> bool {
+        let key = (self.served_as().clone(), port.number);
+        let taking = records.iter().filter(|one| self.takes_part(endpoint, one, port.number));
+        let newest = taking.max_by_key(|record| record.joined_at);
+        self.target(endpoint, port) == port.target
+            || newest.is_some_and(|record| !record.vacant.0.contains(&key))
     }
 
     /// At which port the application of an endpoint listens.
@@ -90,15 +106,6 @@ impl Judge<'_> {
         // A provider knows one port of an instance, and not which of several service ports it is for.
         let is_only = self.service.ports.len() == 1;
         endpoint.port.filter(|_| is_only).unwrap_or(port.target)
-    }
-
-    /// Whether it takes part on all ports of the service, so that it is not called in plaintext on any.
-    fn takes_part_wholly(&self, endpoint: &Endpoint, front: Front<'_>) -> bool {
-        let records = front.proxies();
-        let is_taken = |port: &Port| {
-            records.iter().any(|record| self.takes_part(endpoint, record, port.number))
-        };
-        !records.is_empty() && self.service.ports.iter().all(is_taken)
     }
 
     /// Whether an endpoint is called in plaintext where it takes no part.
@@ -132,12 +139,9 @@ impl Judge<'_> {
             _ if self.is_drained => State::Out(Absence::Drained),
             None => State::Participant,
             Some(_) if self.service.external.is_some() => State::Outside,
-            Some(why)
-                if self.is_called_in_plaintext(endpoint, front)
-                    && !self.takes_part_wholly(endpoint, front) =>
-            {
-                State::Plaintext(why)
-            }
+            // It takes part, so that it is not called in plaintext on any port.
+            Some(why @ Absence::Unheard { .. }) => State::Out(why),
+            Some(why) if self.is_called_in_plaintext(endpoint, front) => State::Plaintext(why),
             Some(why) => State::Out(why),
         };
         // It is where its proxy is, unless its provider knows better.
@@ -172,14 +176,17 @@ impl Judge<'_> {
     ) -> Option<Absence> {
         let why = match front {
             Front::Proxy(records) => {
-                let is_missing = |port: &&Port| {
-                    !records.iter().any(|record| self.is_called(endpoint, record, port))
+                let is_missing =
+                    |port: &&Port| self.called(endpoint, records, port).next().is_none();
+                let missing: Vec<_> = self.service.ports.iter().filter(is_missing).collect();
+                let ports: Vec<_> = missing.iter().map(|port| port.number).collect();
+                let is_taken = |port: &&Port| {
+                    records.iter().any(|record| self.takes_part(endpoint, record, port.number))
                 };
-                let missing = self.service.ports.iter().filter(is_missing);
-                let ports: Vec<_> = missing.map(|port| port.number).collect();
                 let is_claimed = |record: &Arc<JoinRecord>| record.claimed_at.is_some();
                 match ports.as_slice() {
                     [] => return None,
+                    _ if missing.iter().all(is_taken) => Absence::Unheard { ports },
                     _ if records.iter().any(is_claimed) => Absence::NotTaken { ports },
                     _ => Absence::Unclaimed,
                 }
@@ -206,7 +213,7 @@ impl Judge<'_> {
     ) -> Option<&'a JoinRecord> {
         let ports = |record: &JoinRecord| {
             let ports = self.service.ports.iter();
-            ports.filter(|port| self.is_called(endpoint, record, port)).count()
+            ports.filter(|port| self.takes_part(endpoint, record, port.number)).count()
         };
         let foremost = records.iter().max_by_key(|record| (ports(record), record.joined_at));
         foremost.map(|record| &**record)

@@ -123,7 +123,7 @@ impl Judge<'_> {
         };
         match why {
             // One that joined and is not there yet is no news, unless somebody is called in plaintext for it.
-            Absence::Unclaimed | Absence::NotTaken { .. } => {
+            Absence::Unclaimed | Absence::NotTaken { .. } | Absence::Unheard { .. } => {
                 let is_plaintext = matches!(standing.state, State::Plaintext(_));
                 let help = "start its Envoy, or see in `ironmesh proxy list` what it refuses";
                 let message = of_proxy("joined there and has not taken it yet");

@@ -62,6 +62,11 @@ pub enum Absence {
         /// Those that it does not have.
         ports: Vec<u16>,
     },
+    /// Its proxy has these ports in force, and has not heard yet at which port it listens itself.
+    Unheard {
+        /// The ports of the service.
+        ports: Vec<u16>,
+    },
     /// Its proxy may be dead, and no provider says that the endpoint lives.
     Suspect {
         /// Since when.
@@ -89,6 +94,10 @@ impl fmt::Display for Absence {
             Self::NotTaken { ports } => {
                 let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
                 write!(f, "its proxy has not taken port {} yet", ports.join(", "))
+            }
+            Self::Unheard { ports } => {
+                let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+                write!(f, "its proxy has not heard where calls of port {} go", ports.join(", "))
             }
             Self::Suspect { since } => {
                 write!(f, "its proxy is suspected to be dead since {since:.0}")

@@ -13,7 +13,7 @@ use ironmesh_admin::{FieldChange, FindingView, Plan, PlannedProxy, ProxyGroup, R
 use ironmesh_catalog::verdict::Sight;
 use ironmesh_catalog::{
     Difference, Inputs, MeshSpecification, Proxy, Records, Secret, ServiceAccount,
-    ServiceCertificate, Snapshot,
+    ServiceCertificate, ServicePort, Snapshot,
 };
 use ironmesh_providers::{Believed, discover};
 use ironmesh_xds_compile::forecast::{ResourceDifference, difference};
@@ -61,7 +61,7 @@ pub(crate) fn forecast(
     let inputs = with_policy(before.inputs(), specification);
     let mut compiler = Compiler::new(Arc::new(before.revise(inputs.clone())));
     let mut new = compiled(&mut compiler)?;
-    if let Some(records) = settled(&inputs.records, proxies, &old, &new) {
+    if let Some(records) = settled(compiler.snapshot(), proxies, &old, &new) {
         let believed = Believed::of(&inputs.discovered);
         let discovered = discover(specification, &records, &believed);
         let settled = compiler.snapshot().revise(Inputs { records, discovered, ..inputs });
@@ -128,22 +128,28 @@ pub(crate) fn to_be_issued(account: ServiceAccount) -> Arc<ServiceCertificate> {
 
 /// The records when those who are connected have in force what they are given; none where that is as it is.
 fn settled(
-    records: &Records,
+    snapshot: &Snapshot,
     proxies: &[Known],
     old: &[Compiled],
     new: &[Compiled],
 ) -> Option<Records> {
-    let mut settled = records.clone();
+    let mut settled = snapshot.inputs().records;
     let mut differs = false;
     for ((known, old), new) in proxies.iter().zip(old).zip(new) {
-        let Some(record) = records.get(&known.proxy.record.id).filter(|_| known.connected) else {
+        let id = known.proxy.record.id;
+        let Some(record) = snapshot.record(id).filter(|_| known.connected) else {
             continue;
         };
         let mut record = (**record).clone();
-        let before = record.participation.clone();
+        let before = (record.participation.clone(), record.vacant.clone());
         record.participation.0.retain(|port| new.serves.0.contains(port));
         record.participation.0.extend(new.serves.0.difference(&old.serves.0).cloned());
-        if record.participation != before {
+        // What has an application now is led to.
+        record.vacant.0.retain(|(service, port)| {
+            let behind = (id, ServicePort::new(service.clone(), *port));
+            !snapshot.local_endpoints.contains_key(&behind)
+        });
+        if (&record.participation, &record.vacant) != (&before.0, &before.1) {
             differs = true;
             settled.insert(record.id, Arc::new(record));
         }

@@ -69,7 +69,7 @@ fn one_whose_proxy_has_not_heard_of_it_is_not_called_at_all() {
     let records = std::slice::from_ref(&record);
     for mode in [Mode::Strict, Mode::Permissive] {
         let known = endpoint("10.0.0.1", Some(9000), 1);
-        let out = State::Out(Absence::NotTaken { ports: vec![WEB] });
+        let out = State::Out(Absence::Unheard { ports: vec![WEB] });
         assert_eq!(state(mode, &known, records), out, "{mode:?}");
         // It leads to where policy says without having heard of anything.
         for port in [None, Some(8080)] {

@@ -210,6 +210,7 @@ fn word(absence: &Absence) -> &'static str {
         Absence::SeveralProxies { .. } => "several_proxies",
         Absence::Unclaimed => "unclaimed",
         Absence::NotTaken { .. } => "not_taken",
+        Absence::Unheard { .. } => "unheard",
         Absence::Suspect { .. } => "suspect",
         Absence::Revoked => "revoked",
         Absence::Expired => "expired",

@@ -67,18 +67,21 @@ impl<'a> Known<'a> {
     fn progress(self, client: &ClientKey, given: &'a Given, is_in_force: bool) -> Progress<'a> {
         let serves = &given.compiled.serves;
         let in_force = if is_in_force { InForce::These(serves) } else { InForce::AtMost(serves) };
+        let record = self.snapshot.record(given.proxy.record.id);
         let (mut without_application, mut without_way) =
             (Participation::default(), Participation::default());
-        for (service, port) in &serves.0 {
-            let service_port = ServicePort::new(service.clone(), *port);
+        for served in &serves.0 {
+            let service_port = ServicePort::new(served.0.clone(), served.1);
+            // Of one that has led to an application all the time nothing is to be seen.
+            let is_vacant = || record.is_some_and(|record| record.vacant.0.contains(served));
             let missing = if !self.has_application(given.proxy.record.id, &service_port) {
                 &mut without_application
-            } else if !is_in_force && !self.leads(client, given, &service_port) {
+            } else if !is_in_force && is_vacant() && !self.leads(client, given, &service_port) {
                 &mut without_way
             } else {
                 continue;
             };
-            missing.0.insert((service.clone(), *port));
+            missing.0.insert(served.clone());
         }
         Progress { in_force, without_application, without_way }
     }

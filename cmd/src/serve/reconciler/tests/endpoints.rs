@@ -7,7 +7,7 @@ use std::time::Duration;
 use ironmesh_catalog::{Endpoint, MeshSpecification, Provider, ProxyId, ServicePort};
 use ironmesh_providers::{EndpointsProvider, Sighting, Sightings, Stale};
 use ironmesh_xds_server::simulated::SimulatedClient;
-use ironmesh_xds_wire::ResourceType::Cluster;
+use ironmesh_xds_wire::ResourceType::{self, Cluster};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -281,6 +281,56 @@ async fn an_endpoint_is_called_once_its_proxy_leads_to_it_whatever_else_that_ref
     server.take(Cluster);
     place.settle(&mut []);
     assert_eq!((place.called(), vacant(&place)), (2, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_heard_of_no_application_is_so_after_a_restart() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[2]);
+    let mut server = place.proxy(1, &["store"]);
+    place.settle(&mut [&mut server]);
+
+    let provider = Arc::<ByHand>::default();
+    let mut place = place.restarted(POLICY, options(&provider));
+    let own = Endpoint::new(Provider::Consul, [10, 9, 0, 1].into());
+    let proxy = Some(ProxyId(Uuid::from_u128(1)));
+    let behind = Endpoint { port: Some(9000), proxy, ..own };
+    provider.tell_all(vec![behind, Endpoint::new(Provider::Consul, [10, 9, 0, 2].into())]);
+    place.settle(&mut []);
+    assert_eq!(place.called(), 1, "it may be away for long");
+    let mut server = place.returning(1);
+    place.settle(&mut [&mut server]);
+    assert_eq!(place.called(), 2);
+}
+
+// All of its endpoints are others than before: with none its callers would have nobody to call for a moment.
+#[tokio::test(start_paused = true)]
+async fn callers_keep_what_they_have_while_a_server_hears_of_its_application() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    let behind = |number: u8, port| {
+        let own = Endpoint::new(Provider::Consul, [10, 9, 0, number].into());
+        let proxy = Some(ProxyId(Uuid::from_u128(number.into())));
+        Endpoint { port: Some(port), proxy, ..own }
+    };
+    let (mut one, mut other) = (place.proxy(1, &["store"]), place.proxy(2, &["store"]));
+    provider.tell_all(vec![behind(1, 9000)]);
+    place.settle(&mut [&mut one, &mut other]);
+    let has_endpoints = |client: &SimulatedClient| {
+        let set = client.set();
+        let endpoints = set.of(ResourceType::Endpoint).get("default/store|80").unwrap().to_json();
+        endpoints["endpoints"].as_array().is_some_and(|all| !all.is_empty())
+    };
+    assert!(has_endpoints(&one), "it calls itself");
+    provider.tell_all(vec![behind(2, 9001)]);
+    place.pass();
+    assert_eq!(place.called(), 0);
+    assert!(has_endpoints(&one));
+    other.take_all();
+    place.settle(&mut [&mut one]);
+    assert_eq!(place.called(), 1);
+    assert!(has_endpoints(&one));
 }
 
 #[tokio::test(start_paused = true)]
