@@ -309,8 +309,23 @@ impl Part {
     /// Looks at how the lists of machines and their interfaces stand.
     fn look_at(&mut self, lists: &Lists, places: &Places) {
         self.look(lists, &places.machines);
-        for interfaces in places.all_interfaces() {
-            self.look(lists, interfaces);
+        self.look(lists, &places.interfaces);
+        // Another group may be none that one may read. Whose primary interface is in it cannot be judged, as is
+        // seen where machines are; who has gone has gone all the same.
+        for elsewhere in &places.elsewhere {
+            match lists.0.get(elsewhere) {
+                Some(Held { contents: None, trouble: None, .. }) | None => self.is_open = true,
+                Some(Held { trouble: Some(trouble), .. }) => {
+                    let List::Interfaces(scope) = elsewhere else { continue };
+                    let group = scope.group.as_deref().unwrap_or_default();
+                    let reason = format!(
+                        "network interfaces that its machines name are not shown: {}",
+                        trouble.reason
+                    );
+                    self.problems.push(Problem { instance: group.to_owned(), reason });
+                }
+                Some(_) => {}
+            }
         }
     }
 

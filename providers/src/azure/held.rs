@@ -78,12 +78,6 @@ impl Lists {
         self.0.get(list)?.contents.as_deref()
     }
 
-    /// The resource groups in which interfaces of the machines of a list are, as these say.
-    pub(super) fn groups_of_interfaces(&self, list: &List) -> BTreeSet<&str> {
-        let machines = self.machines(list).into_iter().flat_map(|known| known.good.values());
-        machines.flat_map(|machine| &machine.interfaces).map(ResourceId::group).collect()
-    }
-
     /// Whether all that can be known now of these lists is known.
     pub(super) fn are_known(&self, lists: &BTreeSet<List>) -> bool {
         let mut held = lists.iter().filter_map(|list| self.0.get(list));
@@ -179,18 +173,26 @@ impl Places {
             return Self { machines, interfaces, elsewhere: BTreeSet::new() };
         }
         let machines = List::FlexibleMachines(set.id.clone());
-        let known = lists.machines(&machines).into_iter().flat_map(|known| known.good.values());
         let scope = Scope::around(&set.id);
-        let elsewhere = elsewhere(&scope, known);
-        Self { machines, interfaces: List::Interfaces(scope), elsewhere }
+        let interfaces = List::Interfaces(scope.clone());
+        let known = lists.machines(&machines).into_iter().flat_map(|known| known.good.values());
+        let on = known.filter(|machine| !is_off(&machine.state));
+        let elsewhere = elsewhere(&scope, on, lists.interfaces(&interfaces));
+        Self { machines, interfaces, elsewhere }
     }
 
     /// Those of machines in no scale set.
     pub(super) fn of_single(scope: &Scope, question: &AzureQuery, lists: &Lists) -> Self {
         let machines = List::Machines(scope.clone());
+        let interfaces = List::Interfaces(scope.clone());
+        let states = lists.states(&List::States(Arc::clone(&scope.subscription)));
         let known = lists.machines(&machines).into_iter();
-        let elsewhere = elsewhere(scope, known.flat_map(|known| single(known, question)));
-        Self { machines, interfaces: List::Interfaces(scope.clone()), elsewhere }
+        let on = known.flat_map(|known| single(known, question)).filter(|machine| {
+            // Whether they run is told apart; until it is, nothing is told of them.
+            states.and_then(|states| states.get(&machine.id)).is_some_and(|state| !is_off(state))
+        });
+        let elsewhere = elsewhere(scope, on, lists.interfaces(&interfaces));
+        Self { machines, interfaces, elsewhere }
     }
 
     /// All lists of interfaces.
@@ -199,10 +201,19 @@ impl Places {
     }
 }
 
-/// The lists of interfaces in other groups than where one looks anyway. In another subscription none is.
-fn elsewhere<'a>(scope: &Scope, machines: impl Iterator<Item = &'a Machine>) -> BTreeSet<List> {
-    let Some(group) = scope.group.as_deref() else { return BTreeSet::new() };
-    let interfaces = machines.flat_map(|machine| &machine.interfaces);
+/// The lists of interfaces in other groups than where one looks anyway, which shows `own`: of machines that are
+/// on and whose primary interface is not there. In another subscription none is.
+fn elsewhere<'a>(
+    scope: &Scope,
+    machines: impl Iterator<Item = &'a Machine>,
+    own: Option<&Interfaces>,
+) -> BTreeSet<List> {
+    let (Some(group), Some(own)) = (scope.group.as_deref(), own) else { return BTreeSet::new() };
+    let is_found = |machine: &Machine| {
+        own.get(&machine.id).is_some_and(|shown| shown.iter().any(|one| one.is_primary))
+    };
+    let interfaces =
+        machines.filter(|machine| !is_found(machine)).flat_map(|machine| &machine.interfaces);
     let others = interfaces
         .filter(|one| one.subscription() == &*scope.subscription && one.group() != group)
         .map(|one| List::Interfaces(Scope::around(one)));

@@ -176,25 +176,21 @@ impl Poll {
         if !self.plans.contains_key(list) {
             return;
         }
-        let groups = |lists: &Lists| {
-            let groups = lists.groups_of_interfaces(list).into_iter();
-            groups.map(str::to_owned).collect::<Vec<_>>()
+        let contents = |lists: &Lists| {
+            lists.0.get(list).and_then(|held| held.contents.as_ref().map(Arc::clone))
         };
-        let before = groups(&self.lists);
+        let before = contents(&self.lists);
         match answer {
             Ok(fetched) => self.answered(list, fetched, is_slow),
             Err(error) => self.failed(list, &error, now),
         }
         self.board.stale(self.lists.general());
         let concerned = self.needs.lists.get(list).cloned().unwrap_or_default();
-        // Of which scale sets there are it follows what else is to be asked, and of which machines, where
-        // their interfaces are.
-        let may_name_others = match list {
-            List::ScaleSets(_) | List::Machines(_) => true,
-            List::FlexibleMachines(_) => groups(&self.lists) != before,
-            _ => false,
-        };
-        if may_name_others {
+        // Of which scale sets there are it follows what else is to be asked; and of which machines, whether they
+        // run and where their interfaces are, in which other groups these are looked for.
+        let may_name_others =
+            !matches!(list, List::UniformMachines(_) | List::UniformInterfaces(_));
+        if may_name_others && contents(&self.lists) != before {
             self.plan();
         }
         for name in concerned {
