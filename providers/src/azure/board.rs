@@ -309,6 +309,10 @@ impl Part {
     /// Looks at how the lists of machines and their interfaces stand.
     fn look_at(&mut self, lists: &Lists, places: &Places) {
         self.look(lists, &places.machines);
+        // Where machines are need not be asked while nobody says which there are.
+        if lists.machines(&places.machines).is_none() {
+            return;
+        }
         self.look(lists, &places.interfaces);
         // Another group may be none that one may read. Whose primary interface is in it cannot be judged, as is
         // seen where machines are; who has gone has gone all the same.

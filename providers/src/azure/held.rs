@@ -27,6 +27,13 @@ pub(super) struct Held {
     pub(super) is_of_graph: bool,
 }
 
+impl Held {
+    /// Whether all that can be known of it now is known.
+    pub(super) fn is_known(&self) -> bool {
+        self.contents.is_some() || self.trouble.is_some()
+    }
+}
+
 /// All lists that are needed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lists(pub(super) BTreeMap<List, Held>);
@@ -81,7 +88,7 @@ impl Lists {
     /// Whether all that can be known now of these lists is known.
     pub(super) fn are_known(&self, lists: &BTreeSet<List>) -> bool {
         let mut held = lists.iter().filter_map(|list| self.0.get(list));
-        held.all(|held| held.contents.is_some() || held.trouble.is_some())
+        held.all(Held::is_known)
     }
 
     /// Whether machines that came in a list have their interfaces in this one. States are of a whole
