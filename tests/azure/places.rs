@@ -211,3 +211,20 @@ async fn a_second_interface_or_one_of_a_machine_that_is_off_makes_nobody_ask_its
         watching.finds("db", &["10.2.0.1"]).await;
     }
 }
+
+#[tokio::test]
+async fn that_there_are_more_other_groups_than_are_looked_at_is_told() {
+    let azure = FakeAzure::start().await;
+    for n in 0..22 {
+        let group = format!("network{n:02}");
+        azure.change_in(SUBSCRIPTION, &group, |_| ());
+        azure.change(|world| {
+            let interfaces = vec![interface(&format!("10.2.0.{n}"), true, Some(&group))];
+            world.machines.push(Machine { interfaces, ..db(&format!("db{n}"), "") });
+        });
+    }
+    let watching = Watching::services(options(&azure), [("db", vec![dbs()])]);
+    let words = "in 20 other resource groups, which are looked at, and in 2 more, which are not";
+    let found = watching.has_problem("db", "resource groups", words).await;
+    assert_eq!(found.endpoints.len(), 20);
+}

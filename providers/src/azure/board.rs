@@ -316,6 +316,13 @@ impl Part {
         self.look(lists, &places.interfaces);
         // Another group may be none that one may read. Whose primary interface is in it cannot be judged, as is
         // seen where machines are; who has gone has gone all the same.
+        if places.left_out > 0 {
+            let (looked, more) = (places.elsewhere.len(), places.left_out);
+            let reason = format!(
+                "its machines name network interfaces in {looked} other resource groups, which are looked at, and in {more} more, which are not"
+            );
+            self.problems.push(Problem { instance: "resource groups".to_owned(), reason });
+        }
         for elsewhere in &places.elsewhere {
             match lists.0.get(elsewhere) {
                 Some(Held { contents: None, trouble: None, .. }) | None => self.is_open = true,

@@ -169,6 +169,8 @@ pub(super) struct Places {
     pub(super) interfaces: List,
     /// Those of interfaces that are in other resource groups than their machines, as machines name them.
     pub(super) elsewhere: BTreeSet<List>,
+    /// In so many more groups there are some that are not looked for.
+    pub(super) left_out: usize,
 }
 
 impl Places {
@@ -177,15 +179,15 @@ impl Places {
         if !set.is_flexible {
             let machines = List::UniformMachines(set.id.clone());
             let interfaces = List::UniformInterfaces(set.id.clone());
-            return Self { machines, interfaces, elsewhere: BTreeSet::new() };
+            return Self { machines, interfaces, elsewhere: BTreeSet::new(), left_out: 0 };
         }
         let machines = List::FlexibleMachines(set.id.clone());
         let scope = Scope::around(&set.id);
         let interfaces = List::Interfaces(scope.clone());
         let known = lists.machines(&machines).into_iter().flat_map(|known| known.good.values());
         let on = known.filter(|machine| !is_off(&machine.state));
-        let elsewhere = elsewhere(&scope, on, lists.interfaces(&interfaces));
-        Self { machines, interfaces, elsewhere }
+        let (elsewhere, left_out) = elsewhere(&scope, on, lists.interfaces(&interfaces));
+        Self { machines, interfaces, elsewhere, left_out }
     }
 
     /// Those of machines in no scale set.
@@ -198,8 +200,8 @@ impl Places {
             // Whether they run is told apart; until it is, nothing is told of them.
             states.and_then(|states| states.get(&machine.id)).is_some_and(|state| !is_off(state))
         });
-        let elsewhere = elsewhere(scope, on, lists.interfaces(&interfaces));
-        Self { machines, interfaces, elsewhere }
+        let (elsewhere, left_out) = elsewhere(scope, on, lists.interfaces(&interfaces));
+        Self { machines, interfaces, elsewhere, left_out }
     }
 
     /// All lists of interfaces.
@@ -209,13 +211,16 @@ impl Places {
 }
 
 /// The lists of interfaces in other groups than where one looks anyway, which shows `own`: of machines that are
-/// on and whose primary interface is not there. In another subscription none is.
+/// on and whose primary interface is not there; and how many more there are than are asked. In another
+/// subscription none is.
 fn elsewhere<'a>(
     scope: &Scope,
     machines: impl Iterator<Item = &'a Machine>,
     own: Option<&Interfaces>,
-) -> BTreeSet<List> {
-    let (Some(group), Some(own)) = (scope.group.as_deref(), own) else { return BTreeSet::new() };
+) -> (BTreeSet<List>, usize) {
+    let (Some(group), Some(own)) = (scope.group.as_deref(), own) else {
+        return (BTreeSet::new(), 0);
+    };
     let is_found = |machine: &Machine| {
         own.get(&machine.id).is_some_and(|shown| shown.iter().any(|one| one.is_primary))
     };
@@ -225,7 +230,8 @@ fn elsewhere<'a>(
         .filter(|one| one.subscription() == &*scope.subscription && one.group() != group)
         .map(|one| List::Interfaces(Scope::around(one)));
     let others: BTreeSet<_> = others.collect();
-    others.into_iter().take(MAX_ELSEWHERE).collect()
+    let left_out = others.len().saturating_sub(MAX_ELSEWHERE);
+    (others.into_iter().take(MAX_ELSEWHERE).collect(), left_out)
 }
 
 /// What is needed, as far as is known.

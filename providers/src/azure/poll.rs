@@ -170,7 +170,8 @@ impl Poll {
     /// but for one now and then.
     fn waiting(&self) -> [Option<(List, Instant)>; 2] {
         let is_refused = self.failed_firsts >= FEW_FAILURES;
-        let (mut first, mut again): (Option<(&List, &Plan)>, Option<(&List, &Plan)>) = (None, None);
+        let mut first: Option<(&List, &Plan)> = None;
+        let mut again = None;
         let mut under_way = 0;
         for (list, plan) in &self.plans {
             if plan.is_running {

@@ -265,9 +265,10 @@ async fn whatever_goes_wrong_no_more_is_asked_within_an_hour_than_may_be() {
         match (list, n % 4) {
             (list, _) if is_lost(list) && n > 500 => {
                 let is_denied = list.scale_set().unwrap().name().ends_with('7');
-                match is_denied {
-                    true => failure(refusal(StatusCode::FORBIDDEN), 1),
-                    false => failure(failed(), 3),
+                if is_denied {
+                    failure(refusal(StatusCode::FORBIDDEN), 1)
+                } else {
+                    failure(failed(), 3)
                 }
             }
             // It is tried three times.
@@ -313,9 +314,8 @@ async fn what_fails_for_good_is_asked_no_more_often_than_what_is_answered() {
     let count = 100;
     let mut poll = following(count, &AzureOptions::default());
     let is_lost = |list: &List| list.scale_set().is_some_and(|set| set.name().ends_with('7'));
-    let calls = calls(&mut poll, HOUR * 5, |list| match is_lost(list) {
-        true => failure(refusal(StatusCode::FORBIDDEN), 1),
-        false => well(list, count),
+    let calls = calls(&mut poll, HOUR * 5, |list| {
+        if is_lost(list) { failure(refusal(StatusCode::FORBIDDEN), 1) } else { well(list, count) }
     })
     .await;
     assert!(most(&calls) <= 1000, "{}", most(&calls));
