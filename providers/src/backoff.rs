@@ -24,6 +24,11 @@ impl Backoff {
         shortened(wait)
     }
 
+    /// Whether waits grow no more.
+    pub(crate) fn is_longest(&self) -> bool {
+        self.next >= self.most
+    }
+
     /// All is well: the next wait is the shortest again.
     pub(crate) fn reset(&mut self) {
         self.next = self.least;
@@ -51,6 +56,7 @@ mod tests {
         let [least, most] = [100, 2000].map(Duration::from_millis);
         let mut backoff = Backoff::new(least, most);
         for millis in [100, 200, 400, 800, 1600, 2000, 2000] {
+            assert_eq!(backoff.is_longest(), millis == 2000);
             let [low, high] = [millis / 2, millis].map(Duration::from_millis);
             let wait = backoff.step();
             assert!((low..=high).contains(&wait), "{wait:?} of {high:?}");

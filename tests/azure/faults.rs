@@ -165,6 +165,11 @@ async fn a_scale_set_that_is_deleted_has_nobody_as_long_as_its_group_says_so() {
 }
 
 #[tokio::test]
+async fn a_scale_set_that_is_not_found_and_is_in_the_list_of_them_takes_nobody_away() {
+    answered_with(Fault::Status(404, "ParentResourceNotFound"), "404 Not Found").await;
+}
+
+#[tokio::test]
 async fn a_group_that_is_gone_takes_nobody_away() {
     let gone = Fault::Status(404, "ResourceGroupNotFound");
     survives(

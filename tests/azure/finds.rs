@@ -224,20 +224,35 @@ async fn resource_graph_answers_where_it_can_and_who_it_leaves_out_is_asked_for_
             world.machines.push(db);
             let off = Machine { tags: tags(&[("app", "db")]), ..Machine::at("db2", "10.2.0.2") };
             world.machines.push(Machine { power: Some("deallocated"), ..off });
+            let flexible = ScaleSet { is_flexible: true, ..ScaleSet::default() };
+            world.scale_sets.insert("flex".to_owned(), flexible);
+            world.machines.push(Machine::of("flex", "flex_1", "10.3.0.1"));
+            for name in ["1", "flex_1"] {
+                world.machine(name).health = Some("unhealthy");
+            }
         });
         if is_off {
             azure.be(Kind::Graph, Fault::Status(422, "NotSupported"));
+            azure.be(Kind::MachinesOfGraph, Fault::Status(422, "NotSupported"));
         }
         let with_graph = AzureOptions { resource_graph: true, ..options(&azure) };
         let services = [
             ("web", vec![scale_set("web")]),
+            ("flex", vec![scale_set("flex")]),
             ("db", vec![tagged(AzureMachines::VirtualMachines, "app", "db")]),
         ];
         let watching = Watching::services(with_graph, services);
-        watching.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+        let web = watching.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+        let flex = watching.finds("flex", &["10.3.0.1"]).await;
         watching.finds("db", &["10.2.0.1"]).await;
         assert!(azure.count(Kind::Graph) > 0);
-        assert_eq!(azure.count(Kind::States) > 0, is_off, "it is asked where the other says no");
+        assert!(azure.count(Kind::MachinesOfGraph) >= 2, "of each scale set");
+        for kind in [Kind::States, Kind::UniformMachines, Kind::FlexibleMachines] {
+            assert_eq!(azure.count(kind) > 0, is_off, "{kind:?} where the other says no");
+        }
+        // Of the health of applications the provider alone knows.
+        let health = if is_off { Health::Unhealthy } else { Health::Healthy };
+        assert_eq!((web.endpoints[1].health, flex.endpoints[0].health), (health, health));
         azure.change(|world| world.machines.remove(0));
         watching.finds("web", &["10.0.0.2"]).await;
     }

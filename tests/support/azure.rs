@@ -42,6 +42,8 @@ pub enum Kind {
     Interfaces,
     /// Resource Graph.
     Graph,
+    /// The machines of a scale set, of Resource Graph in its provider's stead.
+    MachinesOfGraph,
     /// A token of an application.
     Login,
     /// A token of a machine.

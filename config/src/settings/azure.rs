@@ -24,7 +24,7 @@ pub struct AzureSettings {
     pub cloud: AzureCloud,
     /// As whom Azure knows us.
     pub credential: AzureCredential,
-    /// How long after an answer it is asked again, a tenth more or less.
+    /// How long after an answer it is asked again, or up to an eighth more.
     pub interval: Duration,
     /// So many calls are made within an hour, at most: where there are many lists, each is asked for less often.
     pub reads_per_hour: u32,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ironmesh_catalog::Secret;
@@ -67,11 +67,15 @@ pub(super) struct Question {
     pub(super) action: &'static str,
 }
 
+/// How many calls were made for one list.
+#[derive(Debug, Default)]
+pub(super) struct Calls(AtomicUsize);
+
 /// All entries of a list.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
-    pub(super) entries: Vec<Value>,
-    pub(super) pages: usize,
+struct Listed {
+    entries: Vec<Value>,
+    pages: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -124,16 +128,20 @@ impl Arm {
     }
 
     /// Asks for a list, page by page.
-    pub(super) async fn list(&self, question: &Question) -> Result<Listed, RequestError> {
+    pub(super) async fn list(
+        &self,
+        question: &Question,
+        calls: &Calls,
+    ) -> Result<Vec<Value>, RequestError> {
         let mut listed = Listed::default();
         let mut url = self.url(question);
         loop {
-            let body = self.call(&url, question).await?;
+            let body = self.call(&url, question, calls).await?;
             let page: Page = serde_json::from_slice(&body).map_err(|error| malformed(&error))?;
             listed.pages += 1;
             listed.entries.extend(page.value);
             let Some(next) = page.next_link.filter(|next| !next.is_empty()) else {
-                return Ok(listed);
+                return Ok(listed.entries);
             };
             // A part of a list is none: what is not in it may be on the next page.
             let Some(next) = self.places.next(&next) else {
@@ -154,7 +162,8 @@ impl Arm {
         &self,
         subscription: &str,
         query: &str,
-    ) -> Result<Listed, RequestError> {
+        calls: &Calls,
+    ) -> Result<Vec<Value>, RequestError> {
         let mut listed = Listed::default();
         let mut token: Option<String> = None;
         loop {
@@ -171,7 +180,7 @@ impl Arm {
                 body: Some(body),
                 action: "Microsoft.ResourceGraph/resources/read",
             };
-            let answer = self.call(&self.url(&question), &question).await?;
+            let answer = self.call(&self.url(&question), &question, calls).await?;
             let rows: Rows = serde_json::from_slice(&answer).map_err(|error| malformed(&error))?;
             listed.pages += 1;
             listed.entries.extend(rows.data);
@@ -181,7 +190,7 @@ impl Arm {
                 if rows.truncated.as_deref() == Some("true") {
                     return Err(RequestError::TooLarge("Resource Graph has left rows out".into()));
                 }
-                return Ok(listed);
+                return Ok(listed.entries);
             }
             if next == token {
                 return Err(RequestError::Malformed(
@@ -194,11 +203,17 @@ impl Arm {
     }
 
     /// Makes a call, again where that may help, and returns the body of a good answer.
-    async fn call(&self, url: &Url, question: &Question) -> Result<Vec<u8>, RequestError> {
+    async fn call(
+        &self,
+        url: &Url,
+        question: &Question,
+        calls: &Calls,
+    ) -> Result<Vec<u8>, RequestError> {
         let (mut attempt, mut was_refused) = (0, false);
         loop {
             self.is_open(question)?;
             let token = self.tokens.token().await?;
+            calls.0.fetch_add(1, Ordering::Relaxed);
             let answer = self.attempt(url, question, token.clone()).await;
             let error = match answer {
                 Ok(answer) if answer.status.is_success() => return Ok(answer.body),
@@ -387,6 +402,12 @@ impl Question {
         // What Resource Graph answers in its stead is not counted with the provider's.
         let provider = if self.is_of_graph() { "graph" } else { provider };
         [subscription.to_owned(), format!("{subscription} {provider}")]
+    }
+}
+
+impl Calls {
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -309,8 +309,34 @@ impl Part {
     /// Looks at how the lists of machines and their interfaces stand.
     fn look_at(&mut self, lists: &Lists, places: &Places) {
         self.look(lists, &places.machines);
-        for interfaces in places.all_interfaces() {
-            self.look(lists, interfaces);
+        // Where machines are need not be asked while nobody says which there are.
+        if lists.machines(&places.machines).is_none() {
+            return;
+        }
+        self.look(lists, &places.interfaces);
+        // Another group may be none that one may read. Whose primary interface is in it cannot be judged, as is
+        // seen where machines are; who has gone has gone all the same.
+        if places.left_out > 0 {
+            let (looked, more) = (places.elsewhere.len(), places.left_out);
+            let reason = format!(
+                "its machines name network interfaces in {looked} other resource groups, which are looked at, and in {more} more, which are not"
+            );
+            self.problems.push(Problem { instance: "resource groups".to_owned(), reason });
+        }
+        for elsewhere in &places.elsewhere {
+            match lists.0.get(elsewhere) {
+                Some(Held { contents: None, trouble: None, .. }) | None => self.is_open = true,
+                Some(Held { trouble: Some(trouble), .. }) => {
+                    let List::Interfaces(scope) = elsewhere else { continue };
+                    let group = scope.group.as_deref().unwrap_or_default();
+                    let reason = format!(
+                        "network interfaces that its machines name are not shown: {}",
+                        trouble.reason
+                    );
+                    self.problems.push(Problem { instance: group.to_owned(), reason });
+                }
+                Some(_) => {}
+            }
         }
     }
 

@@ -1,18 +1,18 @@
 //! The task that asks for lists, and tells what services are to know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ironmesh_catalog::{AzureQuery, MeshSpecification, ServiceName};
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::sleep_until;
 
 use super::arm::Arm;
 use super::board::Told;
 use super::error::RequestError;
-use super::lists::{Fetched, List};
+use super::lists::Asked;
 use super::options::AzureOptions;
 use super::poll::Poll;
 use crate::Sightings;
@@ -34,7 +34,8 @@ pub(super) struct Collector {
 impl Collector {
     pub(super) async fn run(mut self) {
         let mut poll = Poll::new(&self.options);
-        let mut running: JoinSet<(List, Result<Fetched, RequestError>)> = JoinSet::new();
+        let mut running: JoinSet<Asked> = JoinSet::new();
+        let mut under_way = HashMap::new();
         // Whoever gives turns may go; then it stays as it was.
         let mut may_change = true;
         let mut is_ours = *self.turn.borrow_and_update();
@@ -59,6 +60,7 @@ impl Collector {
                     if before && !is_ours {
                         // What is under way is nobody's any more.
                         running = JoinSet::new();
+                        under_way.clear();
                         poll.rest();
                         poll.board.take(&self.taken.borrow());
                     } else if is_ours && !before {
@@ -72,10 +74,11 @@ impl Collector {
                         poll.board.take(&taken);
                     }
                 }
-                Some(done) = running.join_next(), if !running.is_empty() => {
+                Some(done) = running.join_next_with_id(), if !running.is_empty() => {
                     poll.made(self.arm.made());
-                    if let Ok((list, answer)) = done {
-                        poll.take(&list, answer, self.arm.is_slow(), (self.clock)());
+                    let (id, asked) = finished(done);
+                    if let Some(list) = under_way.remove(&id) {
+                        poll.take(&list, asked, self.arm.is_slow(), (self.clock)());
                     }
                 }
                 () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)),
@@ -85,10 +88,9 @@ impl Collector {
                 let Some((list, may_be_of_graph)) = poll.next() else { break };
                 let arm = Arc::clone(&self.arm);
                 let with_graph = self.options.resource_graph && may_be_of_graph;
-                running.spawn(async move {
-                    let answer = list.ask(&arm, with_graph).await;
-                    (list, answer)
-                });
+                let asked = list.clone();
+                let task = running.spawn(async move { asked.ask(&arm, with_graph).await });
+                under_way.insert(task.id(), list);
             }
             if let Some(told) = poll.news() {
                 self.sightings.send_replace(told.sightings.clone());
@@ -96,6 +98,14 @@ impl Collector {
             }
         }
     }
+}
+
+/// What came of a task. One that broke off is a failure like others: its list is asked for again.
+fn finished(done: Result<(Id, Asked), JoinError>) -> (Id, Asked) {
+    done.unwrap_or_else(|error| {
+        let broken = RequestError::Broken(error.to_string());
+        (error.id(), Asked { answer: Err(broken), calls: 0 })
+    })
 }
 
 /// What services ask, with what the settings say where policy says nothing.
@@ -124,4 +134,19 @@ pub(super) fn with_defaults(asked: &[AzureQuery], options: &AzureOptions) -> Vec
         }
     };
     asked.iter().map(with).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn asking_that_breaks_off_is_a_failure() {
+        let mut running: JoinSet<Asked> = JoinSet::new();
+        let task = running.spawn(async { panic!("so it is") });
+        let (id, asked) = finished(running.join_next_with_id().await.unwrap());
+        assert_eq!(id, task.id());
+        let error = asked.answer.unwrap_err();
+        assert!(error.to_string().contains("so it is") && !error.is_general(), "{error}");
+    }
 }

@@ -79,6 +79,9 @@ pub(super) enum RequestError {
         "the next page is said to be at `{0}`, which is another host: it is not asked, and the token stays here"
     )]
     Foreign(String),
+    /// We ourselves have failed at asking.
+    #[error("asking for it broke off: {0}")]
+    Broken(String),
 }
 
 impl RequestError {

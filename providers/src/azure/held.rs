@@ -27,6 +27,13 @@ pub(super) struct Held {
     pub(super) is_of_graph: bool,
 }
 
+impl Held {
+    /// Whether all that can be known of it now is known.
+    pub(super) fn is_known(&self) -> bool {
+        self.contents.is_some() || self.trouble.is_some()
+    }
+}
+
 /// All lists that are needed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lists(pub(super) BTreeMap<List, Held>);
@@ -78,16 +85,10 @@ impl Lists {
         self.0.get(list)?.contents.as_deref()
     }
 
-    /// The resource groups in which interfaces of the machines of a list are, as these say.
-    pub(super) fn groups_of_interfaces(&self, list: &List) -> BTreeSet<&str> {
-        let machines = self.machines(list).into_iter().flat_map(|known| known.good.values());
-        machines.flat_map(|machine| &machine.interfaces).map(ResourceId::group).collect()
-    }
-
     /// Whether all that can be known now of these lists is known.
     pub(super) fn are_known(&self, lists: &BTreeSet<List>) -> bool {
         let mut held = lists.iter().filter_map(|list| self.0.get(list));
-        held.all(|held| held.contents.is_some() || held.trouble.is_some())
+        held.all(Held::is_known)
     }
 
     /// Whether machines that came in a list have their interfaces in this one. States are of a whole
@@ -168,6 +169,8 @@ pub(super) struct Places {
     pub(super) interfaces: List,
     /// Those of interfaces that are in other resource groups than their machines, as machines name them.
     pub(super) elsewhere: BTreeSet<List>,
+    /// In so many more groups there are some that are not looked for.
+    pub(super) left_out: usize,
 }
 
 impl Places {
@@ -176,21 +179,29 @@ impl Places {
         if !set.is_flexible {
             let machines = List::UniformMachines(set.id.clone());
             let interfaces = List::UniformInterfaces(set.id.clone());
-            return Self { machines, interfaces, elsewhere: BTreeSet::new() };
+            return Self { machines, interfaces, elsewhere: BTreeSet::new(), left_out: 0 };
         }
         let machines = List::FlexibleMachines(set.id.clone());
-        let known = lists.machines(&machines).into_iter().flat_map(|known| known.good.values());
         let scope = Scope::around(&set.id);
-        let elsewhere = elsewhere(&scope, known);
-        Self { machines, interfaces: List::Interfaces(scope), elsewhere }
+        let interfaces = List::Interfaces(scope.clone());
+        let known = lists.machines(&machines).into_iter().flat_map(|known| known.good.values());
+        let on = known.filter(|machine| !is_off(&machine.state));
+        let (elsewhere, left_out) = elsewhere(&scope, on, lists.interfaces(&interfaces));
+        Self { machines, interfaces, elsewhere, left_out }
     }
 
     /// Those of machines in no scale set.
     pub(super) fn of_single(scope: &Scope, question: &AzureQuery, lists: &Lists) -> Self {
         let machines = List::Machines(scope.clone());
+        let interfaces = List::Interfaces(scope.clone());
+        let states = lists.states(&List::States(Arc::clone(&scope.subscription)));
         let known = lists.machines(&machines).into_iter();
-        let elsewhere = elsewhere(scope, known.flat_map(|known| single(known, question)));
-        Self { machines, interfaces: List::Interfaces(scope.clone()), elsewhere }
+        let on = known.flat_map(|known| single(known, question)).filter(|machine| {
+            // Whether they run is told apart; until it is, nothing is told of them.
+            states.and_then(|states| states.get(&machine.id)).is_some_and(|state| !is_off(state))
+        });
+        let (elsewhere, left_out) = elsewhere(scope, on, lists.interfaces(&interfaces));
+        Self { machines, interfaces, elsewhere, left_out }
     }
 
     /// All lists of interfaces.
@@ -199,15 +210,28 @@ impl Places {
     }
 }
 
-/// The lists of interfaces in other groups than where one looks anyway. In another subscription none is.
-fn elsewhere<'a>(scope: &Scope, machines: impl Iterator<Item = &'a Machine>) -> BTreeSet<List> {
-    let Some(group) = scope.group.as_deref() else { return BTreeSet::new() };
-    let interfaces = machines.flat_map(|machine| &machine.interfaces);
+/// The lists of interfaces in other groups than where one looks anyway, which shows `own`: of machines that are
+/// on and whose primary interface is not there; and how many more there are than are asked. In another
+/// subscription none is.
+fn elsewhere<'a>(
+    scope: &Scope,
+    machines: impl Iterator<Item = &'a Machine>,
+    own: Option<&Interfaces>,
+) -> (BTreeSet<List>, usize) {
+    let (Some(group), Some(own)) = (scope.group.as_deref(), own) else {
+        return (BTreeSet::new(), 0);
+    };
+    let is_found = |machine: &Machine| {
+        own.get(&machine.id).is_some_and(|shown| shown.iter().any(|one| one.is_primary))
+    };
+    let interfaces =
+        machines.filter(|machine| !is_found(machine)).flat_map(|machine| &machine.interfaces);
     let others = interfaces
         .filter(|one| one.subscription() == &*scope.subscription && one.group() != group)
         .map(|one| List::Interfaces(Scope::around(one)));
     let others: BTreeSet<_> = others.collect();
-    others.into_iter().take(MAX_ELSEWHERE).collect()
+    let left_out = others.len().saturating_sub(MAX_ELSEWHERE);
+    (others.into_iter().take(MAX_ELSEWHERE).collect(), left_out)
 }
 
 /// What is needed, as far as is known.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ironmesh_catalog::AzureQuery;
 use reqwest::StatusCode;
 
-use super::arm::{Arm, Listed, Question};
+use super::arm::{Arm, Calls, Question};
 use super::endpoint::Interfaces;
 use super::error::RequestError;
 use super::id::ResourceId;
@@ -58,10 +58,16 @@ pub(super) enum Contents {
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) contents: Contents,
-    /// How many calls that took.
-    pub(super) pages: usize,
     /// Whether it is of Resource Graph, which is behind and shows what one may read.
     pub(super) is_of_graph: bool,
+}
+
+/// What came of asking for a list.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) answer: Result<Fetched, RequestError>,
+    /// How many calls that took: of all pages and attempts, and of whoever was asked first and said no.
+    pub(super) calls: usize,
 }
 
 impl Scope {
@@ -136,32 +142,37 @@ impl List {
     }
 
     /// Asks for it. `with_graph` says whether Resource Graph may answer what it can.
-    pub(super) async fn ask(&self, arm: &Arm, with_graph: bool) -> Result<Fetched, RequestError> {
+    pub(super) async fn ask(&self, arm: &Arm, with_graph: bool) -> Asked {
+        let calls = Calls::default();
+        let answer = self.answer(arm, with_graph, &calls).await;
+        Asked { answer, calls: calls.count() }
+    }
+
+    async fn answer(
+        &self,
+        arm: &Arm,
+        with_graph: bool,
+        calls: &Calls,
+    ) -> Result<Fetched, RequestError> {
         if let Self::States(subscription) = self {
-            return states(arm, subscription, with_graph).await;
+            return states(arm, subscription, with_graph, calls).await;
         }
         let question = self.question();
         let can_be_of_graph = matches!(self, Self::UniformMachines(_) | Self::FlexibleMachines(_));
         let mut is_of_graph = with_graph && can_be_of_graph;
-        let listed = if is_of_graph {
+        let entries = if is_of_graph {
             let mut of_graph = self.question();
             of_graph.parameters.push(("useResourceGraph", "true".to_owned()));
-            match arm.list(&of_graph).await {
-                // 422 where it cannot, and others where it is not there.
-                Err(
-                    RequestError::Status { .. }
-                    | RequestError::Malformed(_)
-                    | RequestError::Throttled(_),
-                ) => {
+            match arm.list(&of_graph, calls).await {
+                Err(error) if others_may_answer(&error) => {
                     is_of_graph = false;
-                    arm.list(&question).await?
+                    arm.list(&question, calls).await?
                 }
                 other => other?,
             }
         } else {
-            arm.list(&question).await?
+            arm.list(&question, calls).await?
         };
-        let Listed { entries, pages } = listed;
         let contents = match self {
             Self::ScaleSets(_) => Contents::ScaleSets(Entries::read(entries, ScaleSet::read)),
             Self::UniformMachines(_) | Self::FlexibleMachines(_) | Self::Machines(_) => {
@@ -171,7 +182,7 @@ impl List {
                 Contents::Interfaces(by_machine(Entries::read(entries, Interface::read)))
             }
         };
-        Ok(Fetched { contents, pages, is_of_graph })
+        Ok(Fetched { contents, is_of_graph })
     }
 
     fn question(&self) -> Question {
@@ -246,38 +257,51 @@ async fn states(
     arm: &Arm,
     subscription: &Arc<str>,
     with_graph: bool,
+    calls: &Calls,
 ) -> Result<Fetched, RequestError> {
     if with_graph {
-        match states_of_graph(arm, subscription).await {
-            Err(
-                RequestError::Status { .. }
-                | RequestError::Malformed(_)
-                | RequestError::Throttled(_),
-            ) => {}
+        match states_of_graph(arm, subscription, calls).await {
+            Err(error) if others_may_answer(&error) => {}
             other => return other,
         }
     }
-    match arm.list(&List::States(Arc::clone(subscription)).question()).await {
-        Ok(Listed { entries, pages }) => {
+    match arm.list(&List::States(Arc::clone(subscription)).question(), calls).await {
+        Ok(entries) => {
             let machines = Entries::read(entries, Machine::read).good.into_iter();
             let states = machines.map(|(id, machine)| (id, machine.state)).collect();
-            Ok(Fetched { contents: Contents::States(states), pages, is_of_graph: false })
+            Ok(Fetched { contents: Contents::States(states), is_of_graph: false })
         }
         Err(error) if error.has_status(StatusCode::FORBIDDEN) && !with_graph => {
-            states_of_graph(arm, subscription).await.map_err(|_| error)
+            states_of_graph(arm, subscription, calls).await.map_err(|_| error)
         }
         Err(error) => Err(error),
     }
 }
 
+/// Whether those may answer in whose stead Resource Graph was asked: 422 is where it cannot, others are where it is
+/// not there, and it leaves rows out where there are too many.
+fn others_may_answer(error: &RequestError) -> bool {
+    matches!(
+        error,
+        RequestError::Status { .. }
+            | RequestError::Malformed(_)
+            | RequestError::Throttled(_)
+            | RequestError::TooLarge(_)
+    )
+}
+
 /// One question for all groups, as where the resource provider answers: that shows those that may be read.
-async fn states_of_graph(arm: &Arm, subscription: &str) -> Result<Fetched, RequestError> {
+async fn states_of_graph(
+    arm: &Arm,
+    subscription: &str,
+    calls: &Calls,
+) -> Result<Fetched, RequestError> {
     // Without the id in it, pages are not stable.
     let query = "Resources | where type =~ 'microsoft.compute/virtualmachines' | project id, \
                  power = tostring(properties.extended.instanceView.powerState.code)";
-    let Listed { entries, pages } = arm.rows(subscription, query).await?;
+    let entries = arm.rows(subscription, query, calls).await?;
     let states = Entries::read(entries, |row: wire::PowerRow| State::of_row(row)).good;
-    Ok(Fetched { contents: Contents::States(states), pages, is_of_graph: true })
+    Ok(Fetched { contents: Contents::States(states), is_of_graph: true })
 }
 
 /// What of an interface cannot be read is as if it were not there: its machine has no address.
@@ -290,3 +314,6 @@ fn by_machine(interfaces: Entries<(Option<ResourceId>, Interface)>) -> Interface
     }
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::board::{Board, Told};
 use super::error::RequestError;
-use super::held::{Lists, Needs, is_off, needed};
+use super::held::{Held, Lists, Needs, is_off, needed};
 use super::id::ResourceId;
-use super::lists::{Contents, Fetched, List};
+use super::lists::{Asked, Contents, Fetched, List};
 use super::options::AzureOptions;
 use crate::Stale;
 use crate::backoff::{Backoff, spread};
@@ -27,6 +27,12 @@ const INTERFACES: Duration = Duration::from_secs(600);
 /// How much less often where little is left of what Azure lets one ask; and interfaces than machines, where
 /// there is so much to ask that it is to be spared.
 const SLOWER: u32 = 4;
+/// When so many asks in a row have failed for lists of which nothing is known, the others wait as any list does:
+/// Azure is away, or says no to us.
+const FEW_FAILURES: u32 = 6;
+/// So many calls come back between two asks of that kind that are made whatever else was: else it would be seen
+/// late that Azure is well, and little of what may be made is for them.
+const PROBE: usize = 16;
 /// Where each list is asked for less often, more calls should be allowed.
 const RARE: Duration = Duration::from_secs(600);
 
@@ -42,6 +48,10 @@ pub(super) struct Poll {
     lists: Lists,
     plans: BTreeMap<List, Plan>,
     needs: Needs,
+    /// So many asks in a row have failed for lists of which nothing is known.
+    failed_firsts: u32,
+    /// When one more of these may be made whatever else was.
+    probe_at: Instant,
 }
 
 /// When a list is to be asked for.
@@ -50,7 +60,7 @@ pub(super) struct Poll {
 struct Plan {
     due: Instant,
     is_running: bool,
-    /// Whether it was never asked for. Then it is at once: nothing is known of it.
+    /// Whether it was never answered. Then it is asked for at once: nothing is known of it.
     is_first: bool,
     /// Whether machines that are on have no address in it.
     is_lacking: bool,
@@ -74,6 +84,8 @@ impl Poll {
             lists: Lists::default(),
             plans: BTreeMap::new(),
             needs: Needs::default(),
+            failed_firsts: 0,
+            probe_at: Instant::now(),
         }
     }
 
@@ -91,22 +103,36 @@ impl Poll {
         }
     }
 
-    /// Forgets the lists: others ask for them now. What services know stays.
+    /// Forgets what is in the lists: others ask for them now. What services know stays; and who was answered once
+    /// is asked again as any list is, however often this is.
     pub(super) fn rest(&mut self) {
         self.lists = Lists::default();
-        self.plans.clear();
         self.needs = Needs::default();
+        let now = Instant::now();
+        for plan in self.plans.values_mut() {
+            plan.is_running = false;
+            plan.ask_anew(now);
+        }
     }
 
     /// Plans the lists that are needed now, and forgets the others.
     pub(super) fn plan(&mut self) {
         self.needs = needed(self.board.asked(), &self.lists);
-        self.plans.retain(|list, _| self.needs.lists.contains_key(list));
         self.lists.0.retain(|list, _| self.needs.lists.contains_key(list));
+        // While some are not known, those may be needed that they name.
+        if self.lists.0.values().all(Held::is_known) {
+            self.plans.retain(|list, _| self.needs.lists.contains_key(list));
+        }
+        let now = Instant::now();
         for list in self.needs.lists.keys() {
-            self.lists.0.entry(list.clone()).or_default();
+            if !self.lists.0.contains_key(list) {
+                self.lists.0.insert(list.clone(), Held::default());
+                if let Some(plan) = self.plans.get_mut(list) {
+                    plan.ask_anew(now);
+                }
+            }
             self.plans.entry(list.clone()).or_insert_with(|| Plan {
-                due: Instant::now(),
+                due: now,
                 is_running: false,
                 is_first: true,
                 is_lacking: false,
@@ -122,10 +148,13 @@ impl Poll {
     pub(super) fn next(&mut self) -> Option<(List, bool)> {
         let now = Instant::now();
         let (list, _) = self.waiting().into_iter().flatten().find(|(_, at)| *at <= now)?;
+        let is_worth_asking = self.is_worth_asking(&list);
         let plan = self.plans.get_mut(&list)?;
         plan.is_running = true;
-        plan.is_first = false;
         plan.is_stale = false;
+        if plan.is_first && is_worth_asking {
+            self.probe_at = now + self.budget.time(PROBE);
+        }
         // What Resource Graph leaves out is asked of who knows it.
         Some((list, plan.doubted.is_none()))
     }
@@ -135,29 +164,54 @@ impl Poll {
         self.waiting().into_iter().flatten().map(|(_, at)| at).min()
     }
 
-    /// The lists that come next, each with when: of those that were never asked for, and of the others, for
-    /// which there must be calls left. Who is due first is first, however much it takes: else who takes much
-    /// would wait for ever.
+    /// The lists that come next, each with when: of those that were never answered, and of the others, for which
+    /// there must be calls left. Who is due first is first, however much it takes: else who takes much would
+    /// wait for ever. While those that were never answered fail one after the other, they wait as the others do,
+    /// but for one now and then.
     fn waiting(&self) -> [Option<(List, Instant)>; 2] {
-        let (mut first, mut again): (Option<(&List, &Plan)>, _) = (None, None);
+        let is_refused = self.failed_firsts >= FEW_FAILURES;
+        let mut first: Option<(&List, &Plan)> = None;
+        let mut again = None;
         let mut under_way = 0;
         for (list, plan) in &self.plans {
             if plan.is_running {
                 under_way += plan.cost;
                 continue;
             }
-            let best = if plan.is_first { &mut first } else { &mut again };
+            let is_first = plan.is_first && self.is_worth_asking(list);
             // Whether it waits is looked at last: it takes longest, and there may be thousands.
-            let is_earlier = best.is_none_or(|(_, best)| plan.due < best.due);
-            if is_earlier && plan.is_waiting(list, &self.lists, &self.needs) {
-                *best = Some((list, plan));
+            let is_next = |best: Option<(&List, &Plan)>| {
+                best.is_none_or(|(_, best)| plan.due < best.due) && self.is_waiting(list)
+            };
+            if is_first && is_next(first) {
+                first = Some((list, plan));
+            }
+            if (!is_first || is_refused) && is_next(again) {
+                again = Some((list, plan));
             }
         }
         let again = again.map(|(list, plan)| {
             let ready_at = self.budget.ready_at(under_way + plan.cost, Instant::now());
             (list.clone(), plan.due.max(ready_at))
         });
-        [first.map(|(list, plan)| (list.clone(), plan.due)), again]
+        let first = first.map(|(list, plan)| {
+            let at = if is_refused { plan.due.max(self.probe_at) } else { plan.due };
+            (list.clone(), at)
+        });
+        [first, again]
+    }
+
+    /// Whether it is to be asked for at some time. Where machines are is asked when it is known which there are.
+    fn is_waiting(&self, list: &List) -> bool {
+        let of = self.needs.machines_of.get(list);
+        self.needs.lists.contains_key(list) && of.is_none_or(|of| self.lists.are_known(of))
+    }
+
+    /// Whether something may follow from it at once: where machines are, while of none it is known that there
+    /// is one, says nothing.
+    fn is_worth_asking(&self, list: &List) -> bool {
+        let of = self.needs.machines_of.get(list);
+        of.is_none_or(|of| of.iter().any(|machines| self.lists.machines(machines).is_some()))
     }
 
     /// So many calls were made in all since the start, for whatever reason.
@@ -166,35 +220,28 @@ impl Poll {
     }
 
     /// Takes an answer. `is_slow` says that Azure has little left for us.
-    pub(super) fn take(
-        &mut self,
-        list: &List,
-        answer: Result<Fetched, RequestError>,
-        is_slow: bool,
-        now: Timestamp,
-    ) {
-        if !self.plans.contains_key(list) {
-            return;
-        }
-        let groups = |lists: &Lists| {
-            let groups = lists.groups_of_interfaces(list).into_iter();
-            groups.map(str::to_owned).collect::<Vec<_>>()
+    pub(super) fn take(&mut self, list: &List, asked: Asked, is_slow: bool, now: Timestamp) {
+        let Asked { answer, calls } = asked;
+        let Some(plan) = self.plans.get_mut(list) else { return };
+        plan.is_running = false;
+        // Who is not asked at all, since Azure was asked too often, costs what it did before.
+        plan.cost = if calls > 0 { calls } else { plan.cost };
+        self.firsts(list, answer.is_ok());
+        let contents = |lists: &Lists| {
+            lists.0.get(list).and_then(|held| held.contents.as_ref().map(Arc::clone))
         };
-        let before = groups(&self.lists);
+        let before = contents(&self.lists);
         match answer {
             Ok(fetched) => self.answered(list, fetched, is_slow),
-            Err(error) => self.failed(list, &error, now),
+            Err(error) => self.failed(list, &error, is_slow, now),
         }
         self.board.stale(self.lists.general());
         let concerned = self.needs.lists.get(list).cloned().unwrap_or_default();
-        // Of which scale sets there are it follows what else is to be asked, and of which machines, where
-        // their interfaces are.
-        let may_name_others = match list {
-            List::ScaleSets(_) | List::Machines(_) => true,
-            List::FlexibleMachines(_) => groups(&self.lists) != before,
-            _ => false,
-        };
-        if may_name_others {
+        // Of which scale sets there are it follows what else is to be asked; and of which machines, whether they
+        // run and where their interfaces are, in which other groups these are looked for.
+        let may_name_others =
+            !matches!(list, List::UniformMachines(_) | List::UniformInterfaces(_));
+        if may_name_others && contents(&self.lists) != before {
             self.plan();
         }
         for name in concerned {
@@ -207,13 +254,30 @@ impl Poll {
         self.board.news()
     }
 
+    /// Notes how it goes with lists that were never answered.
+    fn firsts(&mut self, list: &List, is_answered: bool) {
+        let is_worth_asking = self.is_worth_asking(list);
+        let Some(plan) = self.plans.get_mut(list).filter(|plan| plan.is_first) else { return };
+        plan.is_first = !is_answered;
+        if !is_worth_asking {
+            return;
+        }
+        if !is_answered {
+            self.failed_firsts = self.failed_firsts.saturating_add(1);
+        } else if std::mem::take(&mut self.failed_firsts) >= FEW_FAILURES {
+            // Azure is well, or lets us: nobody waits any longer for what was.
+            let now = Instant::now();
+            for plan in self.plans.values_mut().filter(|plan| plan.is_first) {
+                plan.due = plan.due.min(now);
+            }
+        }
+    }
+
     fn answered(&mut self, list: &List, fetched: Fetched, is_slow: bool) {
-        let Fetched { contents, pages, is_of_graph } = fetched;
+        let Fetched { contents, is_of_graph } = fetched;
         let now = Instant::now();
         let Some(plan) = self.plans.get_mut(list) else { return };
         let Some(held) = self.lists.0.get_mut(list) else { return };
-        plan.is_running = false;
-        plan.cost = pages.max(1);
         plan.backoff.reset();
         held.trouble = None;
         let contents = if let Some(doubted) = plan.doubted.take() {
@@ -260,17 +324,28 @@ impl Poll {
         }
     }
 
-    fn failed(&mut self, list: &List, error: &RequestError, at: Timestamp) {
+    fn failed(&mut self, list: &List, error: &RequestError, is_slow: bool, at: Timestamp) {
         let now = Instant::now();
         let Some(plan) = self.plans.get_mut(list) else { return };
+        // What fails again and again is asked for no more often than what is answered; interfaces as those that
+        // lack something.
+        let is_for_good = plan.backoff.is_longest();
+        plan.is_lacking |= is_for_good && list.is_of_interfaces();
+        let wait = match error {
+            RequestError::Throttled(wait) => spread(*wait),
+            _ => plan.backoff.step(),
+        };
+        let least = if is_for_good {
+            let Periods { machines, .. } = self.periods(is_slow);
+            // Where each is asked for as often as it may be, there is no reason to spare it.
+            let is_spared = list.is_of_interfaces() && machines > self.interval;
+            spread(if is_spared { machines * SLOWER } else { machines })
+        } else {
+            Duration::ZERO
+        };
+        let Some(plan) = self.plans.get_mut(list) else { return };
         let Some(held) = self.lists.0.get_mut(list) else { return };
-        plan.is_running = false;
-        let wait = plan.backoff.step();
-        plan.due = now
-            + match error {
-                RequestError::Throttled(wait) => spread(*wait),
-                _ => wait,
-            };
+        plan.due = now + wait.max(least);
         let reason = error.to_string();
         if held.trouble.is_none() {
             tracing::warn!(?list, "Azure gives no answer: {reason}");
@@ -344,10 +419,11 @@ struct Periods {
 }
 
 impl Plan {
-    /// Whether it is to be asked for at some time. Where machines are is asked when it is known which there are.
-    fn is_waiting(&self, list: &List, lists: &Lists, needs: &Needs) -> bool {
-        let of = needs.machines_of.get(list);
-        !self.is_running && of.is_none_or(|of| lists.are_known(of))
+    /// What was answered is forgotten.
+    fn ask_anew(&mut self, now: Instant) {
+        self.due = now;
+        self.is_stale = false;
+        self.doubted = None;
     }
 }
 

@@ -68,16 +68,16 @@ pub async fn survey(
         if !seen.insert(list.clone()) {
             continue;
         }
-        let answer = list.ask(&arm, options.resource_graph && may_be_of_graph).await;
+        let asked = list.ask(&arm, options.resource_graph && may_be_of_graph).await;
         let mut made = arm.http.noted();
-        if answer.is_ok() {
+        if asked.answer.is_ok() {
             // What was refused was answered in another way: nothing is missing.
             for call in &mut made {
                 call.missing = None;
             }
         }
         calls.extend(made);
-        poll.take(&list, answer, false, clock());
+        poll.take(&list, asked, false, clock());
     }
     let sightings = poll.news().unwrap_or_default().sightings;
     Ok(Survey { calls, sightings })

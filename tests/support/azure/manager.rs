@@ -15,6 +15,8 @@ use super::{Fault, GROUP, Kind, SUBSCRIPTION, Shared, World};
 /// A question that can be answered.
 struct Asked {
     kind: Kind,
+    /// Whether Resource Graph is to answer in the provider's stead.
+    is_of_graph: bool,
     /// The scale set that it is about.
     set: Option<String>,
     action: &'static str,
@@ -37,6 +39,7 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     // By what is asked it is counted, whatever comes of it.
     let asked = asked(&path, &parameters, is_post, &shared);
     let fault = match &asked {
+        Ok(asked) if asked.is_of_graph => shared.note(Kind::MachinesOfGraph),
         Ok(asked) => shared.note(asked.kind),
         Err(_) => None,
     };
@@ -73,6 +76,17 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     let Asked { set, subscription, group, .. } = &asked;
     let (set, group) = (set.as_deref(), group.as_deref());
     let of = |world: &World| match asked.kind {
+        // It knows nothing of the health of applications.
+        Kind::UniformMachines | Kind::FlexibleMachines if asked.is_of_graph => {
+            let mut world = world.clone();
+            for machine in &mut world.machines {
+                machine.health = None;
+            }
+            match asked.kind {
+                Kind::UniformMachines => world.uniform(set.unwrap_or_default()),
+                _ => world.machines(set, true),
+            }
+        }
         Kind::ScaleSets => world.scale_sets(),
         Kind::UniformMachines => world.uniform(set.unwrap_or_default()),
         Kind::UniformInterfaces => world.interfaces_of_set(set.unwrap_or_default()),
@@ -321,12 +335,9 @@ fn asked(
     {
         return no(400, "InvalidParameter", "The parameter is not valid here.");
     }
-    if parameters.get("useresourcegraph").is_some_and(|value| value == "true") {
-        let is_off = shared
-            .with(|state| matches!(state.faults.get(&Kind::Graph), Some(Fault::Status(422, _))));
-        if is_off || !may_expand {
-            return no(422, "NotSupported", "The request cannot be served by Resource Graph.");
-        }
+    let is_of_graph = parameters.get("useresourcegraph").is_some_and(|value| value == "true");
+    if is_of_graph && !may_expand {
+        return no(422, "NotSupported", "The request cannot be served by Resource Graph.");
     }
     let set = match (set, filter) {
         (Some((set, is_flexible)), None) => Some((set.to_owned(), is_flexible)),
@@ -367,7 +378,7 @@ fn asked(
             }
         }
     };
-    Ok(Asked { kind, set, action, subscription, group, scope })
+    Ok(Asked { kind, is_of_graph, set, action, subscription, group, scope })
 }
 
 /// Names of parameters are compared without case; a value is as it is.

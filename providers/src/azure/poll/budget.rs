@@ -42,13 +42,19 @@ impl Budget {
         self.full_at = self.full_at.max(now) + self.time(usize::try_from(more).unwrap_or(0));
     }
 
+    /// How many were made in all since the start.
+    #[cfg(test)]
+    pub(super) fn made_in_all(&self) -> u64 {
+        self.made
+    }
+
     /// In how long so many calls come back, if so many quarters of calls are made again and again.
     pub(super) fn fair(&self, quarters: usize) -> Duration {
         self.time(quarters) / 4
     }
 
     /// In how long so many calls come back.
-    fn time(&self, calls: usize) -> Duration {
+    pub(super) fn time(&self, calls: usize) -> Duration {
         self.step.saturating_mul(u32::try_from(calls).unwrap_or(u32::MAX))
     }
 }

@@ -1,5 +1,7 @@
 //! How often Azure is asked, and what is believed of what it says.
 
+use std::collections::BTreeSet;
+
 use ironmesh_catalog::{AddressFamily, AzureMachines};
 
 use super::super::machines::{Entries, Interface, Machine, ScaleSet, State, Tags};
@@ -63,9 +65,18 @@ fn following(services: usize, options: &AzureOptions) -> Poll {
     poll
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "as answers are taken")]
-fn answer(contents: Contents) -> Result<Fetched, RequestError> {
-    Ok(Fetched { contents, pages: 1, is_of_graph: false })
+fn answer(contents: Contents) -> Asked {
+    Asked { answer: Ok(Fetched { contents, is_of_graph: false }), calls: 1 }
+}
+
+/// It failed, after so many calls.
+fn failure(error: RequestError, calls: usize) -> Asked {
+    Asked { answer: Err(error), calls }
+}
+
+fn refusal(status: StatusCode) -> RequestError {
+    let (code, text, advice) = ("SoItIs".to_owned(), "so it is".to_owned(), String::new());
+    RequestError::Status { status, code, text, advice }
 }
 
 #[tokio::test]
@@ -113,9 +124,10 @@ async fn who_was_asked_too_often_is_left_alone_and_says_still_why() {
         text: "so many".to_owned(),
         advice: String::new(),
     };
-    poll.take(&list, Err(refused), false, Timestamp::UNIX_EPOCH);
+    poll.take(&list, failure(refused, 1), false, Timestamp::UNIX_EPOCH);
     let (wait, now) = (Duration::from_secs(120), Instant::now());
-    poll.take(&list, Err(RequestError::Throttled(wait)), false, Timestamp::UNIX_EPOCH);
+    let throttled = failure(RequestError::Throttled(wait), 0);
+    poll.take(&list, throttled, false, Timestamp::UNIX_EPOCH);
     assert!(poll.deadline().unwrap() >= now + wait);
     let told = poll.news().unwrap().sightings;
     let reasons: Vec<_> = told.troubles.values().map(|stale| stale.reason.clone()).collect();
@@ -153,7 +165,7 @@ async fn who_cannot_be_judged_is_vouched_for_only_where_nobody_was_missing_befor
 }
 
 /// What is answered where all is well: in each scale set there is a machine, which has an address.
-fn well(list: &List, count: usize) -> Result<Fetched, RequestError> {
+fn well(list: &List, count: usize) -> Asked {
     let set_of = |list: &List| list.scale_set().unwrap().clone();
     let machine =
         |set: &ResourceId| ResourceId::parse(&format!("{}/virtualMachines/0", set.told())).unwrap();
@@ -183,15 +195,16 @@ fn well(list: &List, count: usize) -> Result<Fetched, RequestError> {
 async fn calls(
     poll: &mut Poll,
     time: Duration,
-    mut answer: impl FnMut(&List) -> (Result<Fetched, RequestError>, usize),
+    mut answer: impl FnMut(&List) -> Asked,
 ) -> Vec<(List, Instant)> {
     let (end, mut calls) = (Instant::now() + time, Vec::new());
+    let before = poll.budget.made_in_all();
     loop {
         while let Some((list, _)) = poll.next() {
-            let (answer, cost) = answer(&list);
-            calls.extend(std::iter::repeat_n((list.clone(), Instant::now()), cost));
-            poll.made(u64::try_from(calls.len()).unwrap());
-            poll.take(&list, answer, false, Timestamp::UNIX_EPOCH);
+            let asked = answer(&list);
+            calls.extend(std::iter::repeat_n((list.clone(), Instant::now()), asked.calls));
+            poll.made(before + u64::try_from(calls.len()).unwrap());
+            poll.take(&list, asked, false, Timestamp::UNIX_EPOCH);
         }
         let next = poll.deadline().unwrap();
         if next > end {
@@ -216,7 +229,7 @@ async fn however_many_scale_sets_there_are_no_more_is_asked_within_an_hour_than_
     for (count, reads_per_hour) in [(1, 1000), (20, 1000), (100, 1000), (200, 1000), (200, 3000)] {
         let options = AzureOptions { reads_per_hour, ..AzureOptions::default() };
         let mut poll = following(count, &options);
-        let calls = calls(&mut poll, HOUR * 5, |list| (well(list, count), 1)).await;
+        let calls = calls(&mut poll, HOUR * 5, |list| well(list, count)).await;
         let most = most(&calls);
         let may_be = usize::try_from(reads_per_hour).unwrap();
         assert!(most <= may_be, "{count}: {most} of {may_be}");
@@ -241,20 +254,163 @@ async fn whatever_goes_wrong_no_more_is_asked_within_an_hour_than_may_be() {
     let count = 200;
     let mut poll = following(count, &AzureOptions::default());
     let mut n = 0;
+    // These fail for good: with no answer, or since the role is missing.
+    let is_lost = |list: &List| match list.scale_set().map(ResourceId::name) {
+        Some(name) => name.ends_with('7') || name.ends_with('3'),
+        None => false,
+    };
     let calls = calls(&mut poll, HOUR * 5, |list| {
         n += 1;
         let failed = || RequestError::Malformed("so it is".to_owned());
         match (list, n % 4) {
+            (list, _) if is_lost(list) && n > 500 => {
+                let is_denied = list.scale_set().unwrap().name().ends_with('7');
+                if is_denied {
+                    failure(refusal(StatusCode::FORBIDDEN), 1)
+                } else {
+                    failure(failed(), 3)
+                }
+            }
             // It is tried three times.
-            (_, 0) if n > 1000 => (Err(failed()), 3),
-            (_, 1) if n > 1000 => (Err(RequestError::Throttled(Duration::from_secs(5))), 0),
+            (_, 0) if n > 1000 => failure(failed(), 3),
+            (_, 1) if n > 1000 => failure(RequestError::Throttled(Duration::from_secs(5)), 0),
             // Machines vanish and are doubted, or come, so that interfaces are asked for.
-            (List::UniformMachines(_), 2) => (answer(machines([])), 1),
-            (List::UniformInterfaces(_), 2) => (answer(Contents::Interfaces(BTreeMap::new())), 2),
-            _ => (well(list, count), 1),
+            (List::UniformMachines(_), 2) => answer(machines([])),
+            (List::UniformInterfaces(_), 2) => {
+                let nobody = answer(Contents::Interfaces(BTreeMap::new()));
+                Asked { calls: 2, ..nobody }
+            }
+            _ => well(list, count),
         }
     })
     .await;
     assert!(most(&calls) <= 1000, "{}", most(&calls));
     assert!(calls.len() > 4000, "{}", calls.len());
+    assert_no_favour(&calls, is_lost);
+}
+
+/// Fails the test where lists that fail for good are asked for more often than those that do not, within the last
+/// of these hours.
+fn assert_no_favour(calls: &[(List, Instant)], is_lost: impl Fn(&List) -> bool) {
+    let (_, end) = calls.last().unwrap();
+    // What is tried thrice in one ask is one ask.
+    let asks: BTreeSet<_> = calls.iter().filter(|(_, at)| *at + HOUR * 3 > *end).collect();
+    let each = |of_lost: bool| {
+        let is_it = |(list, _): &&&(List, Instant)| {
+            matches!(list, List::UniformMachines(_)) && is_lost(list) == of_lost
+        };
+        let lists: BTreeSet<_> = asks.iter().filter(is_it).map(|(list, _)| list).collect();
+        let asks = asks.iter().filter(is_it).count();
+        f64::from(u32::try_from(asks).unwrap()) / f64::from(u32::try_from(lists.len()).unwrap())
+    };
+    let (lost, healthy) = (each(true), each(false));
+    assert!(lost > 1.0, "{lost}: they are asked for");
+    assert!(lost <= healthy * 1.1, "{lost} {healthy}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_for_good_is_asked_no_more_often_than_what_is_answered() {
+    // Where there is so much to ask that each is asked for every eight minutes.
+    let count = 100;
+    let mut poll = following(count, &AzureOptions::default());
+    let is_lost = |list: &List| list.scale_set().is_some_and(|set| set.name().ends_with('7'));
+    let calls = calls(&mut poll, HOUR * 5, |list| {
+        if is_lost(list) { failure(refusal(StatusCode::FORBIDDEN), 1) } else { well(list, count) }
+    })
+    .await;
+    assert!(most(&calls) <= 1000, "{}", most(&calls));
+    assert_no_favour(&calls, is_lost);
+}
+
+/// When all is known of so many scale sets, if lists of these kinds are not answered within the first minute.
+async fn known_after(
+    count: usize,
+    is_away: impl Fn(&List) -> bool,
+    failed: impl Fn() -> Asked,
+) -> Duration {
+    const MENDED: Duration = Duration::from_secs(60);
+    let mut poll = following(count, &AzureOptions::default());
+    let begun = Instant::now();
+    let calls = calls(&mut poll, HOUR, |list| {
+        if begun.elapsed() < MENDED && is_away(list) {
+            return failed();
+        }
+        well(list, count)
+    });
+    let mut calls = calls.await;
+    assert!(poll.lists.0.values().all(|held| held.contents.is_some()));
+    let first = |list: &List| {
+        let good =
+            calls.iter().filter(|(of, at)| of == list && (!is_away(of) || *at >= begun + MENDED));
+        good.map(|(_, at)| *at).min().unwrap()
+    };
+    let last = poll.lists.0.keys().map(first).max().unwrap();
+    calls.retain(|(list, at)| *at < begun + MENDED && is_away(list));
+    // What is asked in vain leaves something for when Azure is well.
+    assert!(calls.len() <= 150, "{} calls in vain", calls.len());
+    last - begun
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_while_azure_is_away_is_made_good_soon_after() {
+    let broken = || failure(refusal(StatusCode::SERVICE_UNAVAILABLE), 3);
+    let denied = || failure(refusal(StatusCode::FORBIDDEN), 1);
+    let bound = Duration::from_secs(60 + 120);
+    for count in [1, 20, 200] {
+        for failed in [&broken as &dyn Fn() -> Asked, &denied] {
+            let all = known_after(count, |_| true, failed).await;
+            assert!(all <= bound, "{count}: {all:?}");
+            let but_sets = |list: &List| !matches!(list, List::ScaleSets(_));
+            let all = known_after(count, but_sets, failed).await;
+            assert!(all <= bound, "{count}: {all:?}");
+            let all = known_after(count, List::is_of_interfaces, failed).await;
+            assert!(all <= bound, "{count}: {all:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_comes_and_goes_is_no_reason_to_ask_more() {
+    let count = 200;
+    let mut poll = following(count, &AzureOptions::default());
+    let mut made = Vec::new();
+    for _ in 0..20 {
+        made.extend(calls(&mut poll, Duration::from_secs(10), |list| well(list, count)).await);
+        poll.rest();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        poll.plan();
+    }
+    // All was asked for once, and then what may be made again within these minutes.
+    assert!((401..=500).contains(&made.len()), "{}", made.len());
+    made.extend(calls(&mut poll, HOUR * 3, |list| well(list, count)).await);
+    assert!(most(&made) <= 1000, "{}", most(&made));
+    assert!(poll.lists.0.len() == 401 && poll.lists.0.values().all(|held| held.contents.is_some()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_set_that_is_not_found_makes_that_it_is_looked_for_at_once() {
+    let mut poll = following(1, &AzureOptions::default());
+    let _ = calls(&mut poll, Duration::from_secs(1), |list| well(list, 1)).await;
+    assert_eq!(poll.next().map(|(list, _)| list), None, "nothing is due");
+    let gone = List::UniformMachines(set(0).id);
+    let other = failure(refusal(StatusCode::CONFLICT), 1);
+    poll.take(&gone, other, false, Timestamp::UNIX_EPOCH);
+    assert_eq!(poll.next().map(|(list, _)| list), None, "that says nothing of it");
+    poll.take(&gone, failure(refusal(StatusCode::NOT_FOUND), 1), false, Timestamp::UNIX_EPOCH);
+    let (list, _) = poll.next().unwrap();
+    assert!(matches!(list, List::ScaleSets(_)), "{list:?}");
+    let found = |poll: &mut Poll| {
+        let told = poll.news().unwrap().sightings;
+        Arc::clone(told.services.values().next().unwrap())
+    };
+    let known = found(&mut poll);
+    let stale = known.stale.as_ref().unwrap();
+    assert!(stale.reason.contains("404") && known.endpoints.len() == 1, "{known:?}");
+    // It is looked for twice: who is missing once may be on a page that has shifted.
+    poll.take(&list, answer(sets(0)), false, Timestamp::UNIX_EPOCH);
+    tokio::time::sleep_until(poll.deadline().unwrap()).await;
+    let (list, _) = poll.next().unwrap();
+    poll.take(&list, answer(sets(0)), false, Timestamp::UNIX_EPOCH);
+    let known = found(&mut poll);
+    assert!(known.endpoints.is_empty() && known.stale.is_none(), "{known:?}");
 }
