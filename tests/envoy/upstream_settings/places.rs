@@ -1,6 +1,7 @@
 //! Places: who is near is called, and others where nobody is.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use http::StatusCode;
 use ironmesh_tests::{App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, eventually};
@@ -68,9 +69,9 @@ impl Places {
         .await;
     }
 
-    /// Load of the buyer in a place.
-    fn load(&self, place: &str) -> Load {
-        Load::start(self.buyers.get(place).unwrap().socket(14001), "store", "/")
+    /// Where the buyer in a place asks the store.
+    fn socket(&self, place: &str) -> SocketAddr {
+        self.buyers.get(place).unwrap().socket(14001)
     }
 
     /// Each request of the load had one of these answers, and what came to an application came once.
@@ -97,8 +98,8 @@ async fn who_is_near_is_called_and_others_in_order_where_nobody_is() {
                     interval = \"100ms\", base_ejection_time = \"1h\" }\n";
     let Some(places) = Places::open("").await else { return };
     places.wait_for("eu/1", &MACHINES).await;
-    let load = places.load("eu/1");
-    let other_load = places.load("us/9");
+    let load = Load::start(places.socket("eu/1"), "store", "/");
+    let other_load = Load::beside(places.socket("us/9"), "store", "/");
     load.sees(StatusCode::OK).await;
     places.mesh.write_policy("settings.toml", &setting(&format!("{ejecting}{near}")));
     places.wait_for("eu/1", &["eu/1"]).await;
@@ -138,7 +139,7 @@ async fn calls_are_shared_out_as_policy_says() {
                   to = [{ locality = \"eu/1\", weight = 80 }, { locality = \"us\", weight = 20 }]\n";
     let Some(places) = Places::open("").await else { return };
     places.wait_for("eu/1", &MACHINES).await;
-    let load = places.load("eu/1");
+    let load = Load::start(places.socket("eu/1"), "store", "/");
     load.sees(StatusCode::OK).await;
     places.mesh.write_policy("settings.toml", &setting(shares));
     places.wait_for("eu/1", &["eu/1", "us/1"]).await;
