@@ -3,7 +3,7 @@
 
 mod outside;
 
-use http::Method;
+use http::{Method, StatusCode};
 use ironmesh_tests::{
     App, Envoy, Http1Connection, Ledger, Load, Mesh, NameServer, Programs, ProxyOptions,
     TcpConnection, eventually,
@@ -249,6 +249,12 @@ async fn passthrough_lets_all_out_but_what_is_of_the_mesh_or_never_called() {
     let Some(hall) = Hall::open().await else { return };
     let host = "httpbin.example:8080";
     assert_eq!(ask(&hall.till, host, "/").await.unwrap().0, 404);
+    // Load to where an egress leads, with all else closed, open, and closed again.
+    let wild = egress("wild", "hosts = [\"a.wild.example\"]", &[(8080, "http")], "");
+    hall.mesh.write_policy("egress.toml", &wild);
+    until(&hall.till, "a.wild.example:8080", "/", 200).await;
+    let load = Load::start(hall.till.socket(15080), "a.wild.example:8080", "/");
+    load.sees(StatusCode::OK).await;
     let on = "[[namespace]]\nname = \"default\"\negress = \"passthrough\"\n";
     hall.mesh.write_policy("namespace.toml", on);
     until(&hall.till, host, "/", 200).await;
@@ -285,6 +291,8 @@ async fn passthrough_lets_all_out_but_what_is_of_the_mesh_or_never_called() {
     hall.mesh.remove_policy("namespace.toml");
     until(&hall.till, host, "/", 404).await;
     hall.until_connect(&hall.till, "httpbin.example:8443", 403).await;
+    load.sees(StatusCode::OK).await;
+    load.finish().await.assert_undisturbed();
     hall.till.assert_calm().await;
 }
 
@@ -398,6 +406,11 @@ async fn egresses_that_come_and_go_break_nothing_that_runs() {
     })
     .await;
     let outward = outward.unwrap();
+    // And a connection with TLS from end to end, by CONNECT.
+    let tls = TlsServer::start(&["outside.example"], loopback.socket(HTTPBIN, 8443)).await;
+    let (_, stream, _) = connect(shop.buyer.socket(15080), "outside.example:8443").await.unwrap();
+    let mut held = tls.connection(stream, "outside.example").await.unwrap();
+    assert_eq!(held.line().await.unwrap(), "hello");
     let counters = r"^(listener|cluster)_manager\.(listener|cluster)_(added|modified|removed|in_place_updated)$";
     let before = shop.buyer.sum(counters).await;
     let reloads = r"^http\.outbound\.rds\..*\.config_reload$";
@@ -416,6 +429,7 @@ async fn egresses_that_come_and_go_break_nothing_that_runs() {
             count => Err(count),
         })
         .await;
+        held.exchange("still there?").await.unwrap();
     }
     let reloads = shop.buyer.sum(reloads).await - reloads_before;
     assert!(reloads > 10, "the routes have changed {reloads} times only");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ironmesh_tests::xds::Imposter;
 use ironmesh_tests::{
-    App, Envoy, Ledger, Mesh, Programs, ProxyOptions, TcpConnection, eventually, get_once, tls,
+    App, Envoy, Ledger, Load, Mesh, Programs, ProxyOptions, TcpConnection, eventually, get_once,
+    tls,
 };
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -85,6 +86,23 @@ async fn a_subset_is_the_endpoints_with_its_labels_by_a_name_of_its_own() {
     let apps = answers(&buyer, "store", 400).await.unwrap();
     assert!((60..=140).contains(&apps["v2"]), "{apps:?}");
 
+    // The canary goes on by weight: no call of the whole is lost while it does, nor when its weights go.
+    let address = buyer.socket(15080);
+    let load = Load::start(address, "store", "/");
+    let whole =
+        "[{ service = \"store-v1\", weight = 75 }, { service = \"store-v2\", weight = 25 }]";
+    for (v1, v2, names) in
+        [(100, 0, &["v1-a", "v1-b"][..]), (1, 1, &["v1-a", "v1-b", "v2"]), (0, 100, &["v2"])]
+    {
+        let weights = whole.replace("75", &v1.to_string()).replace("25", &v2.to_string());
+        mesh.write_policy("policy.toml", &SUBSETS.replace(whole, &weights));
+        eventually(&format!("{names:?} to answer"), async || {
+            let apps = answers(&buyer, "store", 40).await.map_err(|error| error.to_string())?;
+            if apps.keys().eq(names) { Ok(()) } else { Err(format!("{apps:?}")) }
+        })
+        .await;
+    }
+
     // A proxy that joins with a label is an endpoint of its part with no edit anywhere.
     let _app = app("v2-b", 24).await;
     let _four = mesh.envoy(&store(24, "version=v2")).await;
@@ -93,6 +111,25 @@ async fn a_subset_is_the_endpoints_with_its_labels_by_a_name_of_its_own() {
         if apps.keys().eq(["v2", "v2-b"]) { Ok(()) } else { Err(format!("{apps:?}")) }
     })
     .await;
+    eventually("the newcomer to have calls of the whole", async || {
+        let apps = answers(&buyer, "store", 20).await.map_err(|error| error.to_string())?;
+        if apps.keys().eq(["v2", "v2-b"]) { Ok(()) } else { Err(format!("{apps:?}")) }
+    })
+    .await;
+    let (before, split) = SUBSETS.split_once("[[traffic_split]]").unwrap();
+    let after = split.split_once("[[http_route_group]]").unwrap().1;
+    mesh.write_policy("policy.toml", &format!("{before}[[http_route_group]]{after}"));
+    eventually("all to answer", async || {
+        let apps = answers(&buyer, "store", 40).await.map_err(|error| error.to_string())?;
+        if apps.keys().eq(["v1-a", "v1-b", "v2", "v2-b"]) {
+            Ok(())
+        } else {
+            Err(format!("{apps:?}"))
+        }
+    })
+    .await;
+    load.finish().await.assert_undisturbed();
+    assert_eq!(buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
     // Nobody joins as a part.
     let output = mesh
         .run(&[

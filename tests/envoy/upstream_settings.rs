@@ -5,9 +5,13 @@ mod outliers;
 mod places;
 mod rates;
 
-use ironmesh_tests::{Envoy, Http1Connection, Response, TcpConnection, eventually, get_once};
+use std::net::IpAddr;
 
+use ironmesh_tests::{
+    App, Envoy, Http1Connection, Response, TcpConnection, eventually, get_once, request_name,
+};
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use crate::bookstore::expect;
 use crate::shop::Shop;
@@ -33,7 +37,9 @@ async fn wait_for_limit(buyer: &Envoy, cluster: &str, what: &str, limit: u32) {
         let mut clusters = clusters.filter_map(|one| one.get("cluster").cloned());
         let found = clusters.find(|one| one.get("name").is_some_and(|name| name == cluster));
         let found = found.ok_or_else(|| anyhow::anyhow!("not there"))?;
-        let limits = found.pointer("/circuit_breakers/thresholds/0").and_then(|one| one.get(what));
+        let limits = found
+            .pointer("/circuit_breakers/thresholds/0")
+            .and_then(|one| one.pointer(&format!("/{what}")));
         anyhow::ensure!(limits.is_some_and(|number| *number == limit), "{found}");
         Ok(())
     })
@@ -96,6 +102,91 @@ async fn who_asks_more_at_once_than_the_setting_says_is_told_that_it_is_too_much
     shop.assert_calm().await;
 }
 
+/// A service outside of the mesh, which is spoken to by HTTP/1.1: of each connection there is one request.
+fn outside(address: IpAddr) -> String {
+    format!(
+        r#"
+[[service]]
+name = "outside"
+external = true
+ports = [{{ name = "web", port = 8080, protocol = "http" }}]
+endpoints = {{ static = [{{ address = "{address}" }}] }}
+
+[[traffic_target]]
+name = "outside"
+destination = {{ name = "outside" }}
+sources = [{{ name = "buyer" }}]
+rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
+"#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_may_wait_for_a_connection_do_not() {
+    let Some(shop) = Shop::open("").await else { return };
+    let address = shop.mesh.loopback().socket(31, 8080);
+    let app = App::http1("outside", address).await;
+    let cluster = "default/outside|8080";
+    let limit = |pending: u32| {
+        let settings = setting(&format!(
+            "connection_settings.tcp.max_connections = 1\n\
+             connection_settings.http.max_pending_requests = {pending}"
+        ));
+        outside(address.ip()) + &settings.replace("\"store\"", "\"outside\"")
+    };
+    let stat = async |name| shop.buyer.stat(&format!("cluster.{cluster}.{name}")).await;
+    let socket = shop.buyer.socket(15080);
+    // Whatever another service's limits do: the store's callers lose nothing.
+    let load = shop.load().await;
+    for (pending, overflow) in [(1, 1), (2, 0)] {
+        shop.mesh.write_policy("outside.toml", &limit(pending));
+        wait_for_limit(&shop.buyer, cluster, "max_pending_requests", pending).await;
+        eventually("an answer from outside", async || {
+            expect(&get_once(socket, "/", &[("host", "outside")]).await?, 200)
+        })
+        .await;
+        let before = stat("upstream_rq_pending_overflow").await;
+        // One is under way, which is none that waits; another waits.
+        let (held, asked) = (app.hold().await, app.requests());
+        let mut requests = JoinSet::new();
+        let mut ask = || {
+            requests.spawn(async move { get_once(socket, "/", &[("host", "outside")]).await });
+        };
+        ask();
+        eventually("the first request to be under way", async || {
+            if app.requests() > asked { Ok(()) } else { Err("it is not") }
+        })
+        .await;
+        let waiting = async |count| {
+            eventually(&format!("{count} to wait"), async || {
+                let pending = stat("upstream_rq_pending_active").await;
+                if pending == count { Ok(()) } else { Err(pending) }
+            })
+            .await;
+        };
+        ask();
+        waiting(1).await;
+        if overflow == 1 {
+            assert_overloaded(&get_once(socket, "/", &[("host", "outside")]).await.unwrap());
+        } else {
+            ask();
+            waiting(2).await;
+        }
+        assert_eq!(stat("upstream_rq_pending_overflow").await, before + overflow);
+        assert_eq!(app.requests(), asked + 1, "there is one connection");
+        drop(held);
+        while let Some(answer) = requests.join_next().await {
+            expect(&answer.unwrap().unwrap(), 200).unwrap();
+        }
+    }
+    shop.mesh.remove_policy("outside.toml");
+    eventually("nobody outside", async || {
+        expect(&get_once(socket, "/", &[("host", "outside")]).await?, 404)
+    })
+    .await;
+    shop.assert_nothing_broke(load).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_setting_that_comes_and_goes_disturbs_no_call() {
     let Some(shop) = Shop::open("").await else { return };
@@ -137,17 +228,78 @@ async fn connections_are_as_many_and_as_long_as_the_setting_says() {
     shop.assert_calm().await;
 }
 
+/// What the store refuses is tried once more.
+const RETRIED: &str = r#"
+[[retry]]
+name = "buyer"
+source = { name = "buyer" }
+destinations = [{ name = "store" }]
+retry_policy = { retry_on = "5xx", num_retries = 1, retry_backoff_base_interval = "1ms" }
+"#;
+
+/// How many calls of the store were tried again, and how many were not for want of room.
+async fn retries_of(buyer: &Envoy) -> [u64; 2] {
+    let stat = async |name| buyer.stat(&format!("cluster.default/store|14001.{name}")).await;
+    [stat("upstream_rq_retry").await, stat("upstream_rq_retry_overflow").await]
+}
+
+/// Asks the store eight times at once, which it refuses once all are there: those that come once more stay until
+/// there are eight of them. Waits until so many are answered; how often it was asked, how many were tried again,
+/// and how many had no room for it.
+async fn refused_at_once(shop: &Shop, answered: u64) -> [u64; 3] {
+    let (name, socket, store) = (request_name(), shop.buyer.socket(14001), shop.app("store"));
+    let before = retries_of(&shop.buyer).await;
+    let mut requests = JoinSet::new();
+    for _ in 0..8 {
+        let name = name.clone();
+        requests.spawn(async move {
+            let headers = [("x-ask", &*name), ("x-answer", "503"), ("x-together", "8")];
+            get_once(socket, "/", &headers).await
+        });
+    }
+    for _ in 0..answered {
+        expect(&requests.join_next().await.unwrap().unwrap().unwrap(), 503).unwrap();
+    }
+    // The others are there once more.
+    eventually("those that are tried again", async || match store.asked(&name) {
+        count if count > 8 => Ok(()),
+        count => Err(count),
+    })
+    .await;
+    let after = retries_of(&shop.buyer).await;
+    [store.asked(&name), after[0] - before[0], after[1] - before[1]]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_is_tried_again_than_the_setting_says() {
     let Some(shop) = Shop::open("").await else { return };
+    // Of requests that are all refused at once three are tried again where nothing is said of it.
+    shop.mesh.write_policy("retries.toml", RETRIED);
+    eventually("retries", async || {
+        let dump = shop.buyer.config_dump().await.to_string();
+        if dump.contains("\"retry_on\":\"5xx\"") { Ok(()) } else { Err("none") }
+    })
+    .await;
+    assert_eq!(refused_at_once(&shop, 5).await, [11, 3, 5]);
+    let (cluster, percent) = ("default/store|14001", "retry_budget/budget_percent/value");
+    let budget = "retry_budget = { percent = 1, min_concurrency = 1 }";
+    for (bound, what, number, answered, expected) in
+        [("max_retries = 8", "max_retries", 8, 8, [16, 8, 0]), (budget, percent, 1, 7, [9, 1, 7])]
+    {
+        let http = format!("connection_settings.http.{bound}");
+        shop.mesh.write_policy("settings.toml", &setting(&http));
+        wait_for_limit(&shop.buyer, cluster, what, number).await;
+        assert_eq!(refused_at_once(&shop, answered).await, expected, "{bound}");
+    }
+
     let retries = "connection_settings.http.max_retries = 0";
     shop.mesh.write_policy("settings.toml", &setting(retries));
     wait_for_limit(&shop.buyer, "default/store|14001", "max_retries", 0).await;
+    let before = retries_of(&shop.buyer).await;
     let Shop { buyer, server, .. } = shop;
     server.stop().await;
     expect(&ask(&buyer).await.unwrap(), 503).unwrap();
-    let stat = async |name| buyer.stat(&format!("cluster.default/store|14001.{name}")).await;
-    assert_eq!((stat("upstream_rq_retry").await, stat("upstream_rq_retry_overflow").await), (0, 1));
+    assert_eq!(retries_of(&buyer).await, [before[0], before[1] + 1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

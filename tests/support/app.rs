@@ -17,14 +17,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// An application: it answers 200 to everything, unless it is told otherwise, with what it was asked as JSON and its name in
 /// the header `x-app`. It ends when this is dropped.
 ///
 /// A request says by a header if it is to be answered otherwise: `x-answer: 503` with another status, and
-/// `x-answer: never` not at all. By `x-ask` it says a name of its own, by which it is found again.
+/// `x-answer: never` not at all. By `x-ask` it says a name of its own, by which it is found again; with
+/// `x-together: 8` those of one name are answered by eights, each once all eight are there.
 #[derive(Debug)]
 pub struct App {
     address: SocketAddr,
@@ -119,6 +120,8 @@ struct Seen {
     requests: AtomicU64,
     /// By the name that they say.
     asked: Mutex<BTreeMap<String, u64>>,
+    /// Told of each request that is counted.
+    arrivals: watch::Sender<()>,
     connections: AtomicU64,
 }
 
@@ -154,9 +157,22 @@ async fn answer(
 ) -> Result<Response<BoxBody<Bytes, hyper::Error>>, Infallible> {
     let (head, body) = request.into_parts();
     let name = head.headers.get("x-ask").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    *seen.asked.lock().entry(name.to_owned()).or_default() += 1;
+    let number = {
+        let mut asked = seen.asked.lock();
+        let count = asked.entry(name.to_owned()).or_default();
+        *count += 1;
+        *count
+    };
     // After its name, so that who waits for the number finds the name.
     seen.requests.fetch_add(1, Ordering::Release);
+    seen.arrivals.send_replace(());
+    let together =
+        head.headers.get("x-together").and_then(|value| value.to_str().ok()?.parse().ok());
+    if let Some(together) = together {
+        let wanted = number.next_multiple_of(together);
+        let are_there = |(): &()| seen.asked.lock().get(name).is_some_and(|count| *count >= wanted);
+        let _ = seen.arrivals.subscribe().wait_for(are_there).await;
+    }
     let wanted = head.headers.get("x-answer").and_then(|value| value.to_str().ok());
     if wanted == Some("never") {
         // Until the client has enough of it, which drops this.

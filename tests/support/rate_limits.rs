@@ -14,7 +14,7 @@ use ironmesh_xds_wire::pb::envoy::service::ratelimit::v3::rate_limit_service_ser
 use ironmesh_xds_wire::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -22,7 +22,8 @@ use tonic::{Request, Response, Status};
 #[derive(Debug)]
 pub struct RateLimits {
     counts: Counts,
-    task: JoinHandle<()>,
+    /// Its own, so that its connections end with it.
+    runtime: Option<Runtime>,
 }
 
 /// How often was asked for a descriptor, as in `shop: of=all user=anna`.
@@ -32,15 +33,17 @@ impl RateLimits {
     /// Starts one that lets each descriptor through so often.
     pub async fn start(address: SocketAddr, limit: u32) -> Self {
         let counts = Counts::default();
-        let listener = TcpListener::bind(address).await.unwrap();
+        let listener = TcpListener::bind(address).await.unwrap().into_std().unwrap();
         let service = Service { counts: Arc::clone(&counts), limit };
-        let task = tokio::spawn(async move {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.spawn(async move {
+            let listener = TcpListener::from_std(listener).unwrap();
             let server = tonic::transport::Server::builder()
                 .add_service(RateLimitServiceServer::new(service))
                 .serve_with_incoming(TcpListenerStream::new(listener));
             server.await.unwrap();
         });
-        Self { counts, task }
+        Self { counts, runtime: Some(runtime) }
     }
 
     /// How often it was asked for each descriptor.
@@ -51,7 +54,9 @@ impl RateLimits {
 
 impl Drop for RateLimits {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

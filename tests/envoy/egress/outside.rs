@@ -5,17 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ironmesh_tests::TcpConnection;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server with TLS and a certificate of its own, which says one word to who shakes hands.
+/// A server with TLS and a certificate of its own, which says one word to who shakes hands, and then sends back what
+/// it hears.
 pub(crate) struct TlsServer {
     certificate: CertificateDer<'static>,
     task: JoinHandle<()>,
@@ -40,8 +43,9 @@ impl TlsServer {
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
                     let mut stream = acceptor.accept(stream).await?;
-                    stream.write_all(b"hello").await?;
-                    stream.shutdown().await
+                    stream.write_all(b"hello\n").await?;
+                    let (mut heard, mut said) = tokio::io::split(stream);
+                    tokio::io::copy(&mut heard, &mut said).await
                 });
             }
         });
@@ -50,6 +54,15 @@ impl TlsServer {
 
     /// What it says to a client on `stream` that asks for `name` and checks it.
     pub(crate) async fn greets(&self, stream: TcpStream, name: &str) -> anyhow::Result<String> {
+        self.connection(stream, name).await?.line().await
+    }
+
+    /// What a client on `stream` has that asks for `name` and checks it.
+    pub(crate) async fn connection(
+        &self,
+        stream: TcpStream,
+        name: &str,
+    ) -> anyhow::Result<TcpConnection<TlsStream<TcpStream>>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone())?;
         let config = ClientConfig::builder_with_provider(provider())
@@ -57,13 +70,9 @@ impl TlsServer {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let name = ServerName::try_from(name.to_owned())?;
-        let told = async {
-            let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text).await?;
-            anyhow::Ok(text)
-        };
-        timeout(PATIENCE, told).await.context("no handshake, and no end either")?
+        let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        let shaken = timeout(PATIENCE, shaken).await.context("no handshake, and no end either")?;
+        Ok(TcpConnection::over(shaken?))
     }
 }
 

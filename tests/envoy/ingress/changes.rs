@@ -1,7 +1,7 @@
 //! What changes of who is let in do to those who are in, and to the mesh's own callers.
 
 use http::Method;
-use ironmesh_tests::{Http1Connection, client, eventually, get_once, tls};
+use ironmesh_tests::{Http1Connection, Load, client, eventually, get_once, tls};
 use serde_json::Value;
 
 use super::{Caller, SNI, Store, join, over_https};
@@ -136,6 +136,19 @@ sources = [{sources}]
     )
 }
 
+/// Ways in to another service of the shop, in plaintext and by TLS.
+const WAYS_THAT_STAY: &str = r#"
+[[ingress_backend]]
+name = "kept-plain"
+backends = [{ name = "v1", port = { number = 14001, protocol = "http", ingress_port = 8444 } }]
+sources = [{ kind = "IPRange", name = "127.0.0.0/8" }]
+
+[[ingress_backend]]
+name = "kept-tls"
+backends = [{ name = "v1", port = { number = 14001, protocol = "https" }, tls = { sni_hosts = ["kept.example.com"] } }]
+sources = [{ kind = "AuthenticatedPrincipal", name = "spiffe://mesh.internal/ns/default/sa/buyer" }]
+"#;
+
 // Each of these changes edits the listener of the mesh: of that Envoy keeps all chains that stay the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_meshs_own_calls_lose_nothing_when_ways_in_come_change_and_go() {
@@ -143,6 +156,22 @@ async fn the_meshs_own_calls_lose_nothing_when_ways_in_come_change_and_go() {
     let load = shop.load().await;
     let edge = join(&shop.mesh, "default/buyer", 31).await;
     let (chain, key) = edge.service_certificate("default/buyer").await.unwrap();
+    // Others come in to another service, by ways that stay.
+    shop.mesh.write_policy("kept.toml", WAYS_THAT_STAY);
+    let mut kept = None;
+    let server = shop.server.socket(15003);
+    eventually("the ways in that stay", async || {
+        expect(&get_once(shop.server.socket(8444), "/", &[]).await?, 200)?;
+        let name = "kept.example.com";
+        let stream = tls::connect_mesh(server, name, &[], &chain, &key, &edge.roots).await?;
+        let mut connection = Http1Connection::over(stream).await?;
+        expect(&connection.get("/", name).await?, 200)?;
+        kept = Some(connection);
+        anyhow::Ok(())
+    })
+    .await;
+    let mut kept = kept.unwrap();
+    let from_outside = Load::beside(shop.server.socket(8444), "v1", "/");
     let before = load.requests();
     for round in 0..3 {
         for (hosts, ranges) in [
@@ -155,13 +184,14 @@ async fn the_meshs_own_calls_lose_nothing_when_ways_in_come_change_and_go() {
             shop.mesh.write_policy("ingress.toml", &ways_in(&hosts, ranges));
             let name = hosts.split('"').nth(1).unwrap();
             eventually(&format!("{name} to be let in"), async || {
-                let port = shop.server.socket(15003);
-                let stream = tls::connect_mesh(port, name, &[], &chain, &key, &edge.roots).await?;
+                let stream =
+                    tls::connect_mesh(server, name, &[], &chain, &key, &edge.roots).await?;
                 let mut connection = Http1Connection::over(stream).await?;
                 expect(&connection.get("/", name).await?, 200)?;
                 expect(&get_once(shop.server.socket(8443), "/", &[]).await?, 200)
             })
             .await;
+            expect(&kept.get("/", "kept.example.com").await.unwrap(), 200).unwrap();
         }
         shop.mesh.remove_policy("ingress.toml");
         eventually("the ways in to be closed", async || {
@@ -172,5 +202,7 @@ async fn the_meshs_own_calls_lose_nothing_when_ways_in_come_change_and_go() {
         .await;
     }
     assert!(load.requests() > before + 100, "there was no load meanwhile");
+    expect(&kept.get("/", "kept.example.com").await.unwrap(), 200).unwrap();
+    from_outside.finish().await.assert_undisturbed();
     shop.assert_nothing_broke(load).await;
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use http::Method;
 use ironmesh_tests::{
-    App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, RateLimits, TcpConnection,
+    App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, RateLimits, TcpConnection,
     eventually, get_once,
 };
 
@@ -57,15 +57,27 @@ impl Counted {
         let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
         let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store:14001=14001");
         let buyer = mesh.envoy(&buyer).await;
-        let name = "listener_manager.total_filter_chains_draining";
-        eventually("the store to ask about requests", async || {
-            let dump = server.config_dump().await.to_string();
-            let draining = server.stat(name).await;
-            let is_there = dump.contains("envoy.filters.http.ratelimit") && draining == 0;
-            if is_there { Ok(()) } else { Err(dump) }
+        let store = Self { mesh, buyer, server, limits, _app: app };
+        store.wait_for_asking(true).await;
+        let draining = "listener_manager.total_filter_chains_draining";
+        eventually("the chains of before to be gone", async || {
+            match store.server.stat(draining).await {
+                0 => Ok(()),
+                draining => Err(draining),
+            }
         })
         .await;
-        Some(Self { mesh, buyer, server, limits, _app: app })
+        Some(store)
+    }
+
+    /// Waits until the store's sidecar asks about requests, or does not.
+    async fn wait_for_asking(&self, asks: bool) {
+        eventually(&format!("the store to ask about requests: {asks}"), async || {
+            let dump = self.server.config_dump().await.to_string();
+            let is_there = dump.contains("\"domain\":\"shop\"");
+            if is_there == asks { Ok(()) } else { Err(dump) }
+        })
+        .await;
     }
 
     async fn statuses(&self, path: &str, headers: &[(&str, &str)], count: usize) -> Vec<u16> {
@@ -117,14 +129,31 @@ async fn a_rate_limit_service_counts_what_policy_tells_it_of() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_rate_limit_service_calls_pass_or_fail_as_policy_says() {
-    let Some(store) = Counted::open("", false).await else { return };
+    let Some(mut store) = Counted::open("", true).await else { return };
     let anna: &[_] = &[("x-user", "anna")];
     eventually("the store to answer", async || {
         expect(&get_once(store.buyer.socket(14001), "/", &[]).await?, 200)
     })
     .await;
-    assert_eq!(store.statuses("/", anna, 3).await, [200; 3]);
+    // Load that is not asked about: whatever becomes of the others.
+    let load = Load::start(store.buyer.socket(14001), "store", "/");
     let host = store.mesh.loopback().host(21).to_string();
+    for asks_again in [false, true] {
+        let text = if asks_again { asks(&host, "") } else { String::new() };
+        store.mesh.write_policy("settings.toml", &text);
+        store.wait_for_asking(asks_again).await;
+    }
+    eventually("calls to be counted", async || {
+        let statuses = store.statuses("/", anna, 1).await;
+        if statuses == [429] { Ok(()) } else { Err(format!("{statuses:?}")) }
+    })
+    .await;
+    drop(store.limits.take());
+    eventually("calls to pass where nobody counts them", async || {
+        let statuses = store.statuses("/", anna, 3).await;
+        if statuses == [200; 3] { Ok(()) } else { Err(format!("{statuses:?}")) }
+    })
+    .await;
     store.mesh.write_policy("settings.toml", &asks(&host, "fail_open = false"));
     eventually("calls to fail", async || {
         let statuses = store.statuses("/", anna, 1).await;
@@ -133,6 +162,15 @@ async fn without_a_rate_limit_service_calls_pass_or_fail_as_policy_says() {
     .await;
     // Who is asked is named; what is not asked about passes.
     assert_eq!(store.statuses("/", &[], 1).await, [200]);
+    store.mesh.write_policy("settings.toml", "");
+    store.wait_for_asking(false).await;
+    eventually("calls to be asked about no more", async || {
+        let statuses = store.statuses("/", anna, 3).await;
+        if statuses == [200; 3] { Ok(()) } else { Err(format!("{statuses:?}")) }
+    })
+    .await;
+    load.finish().await.assert_undisturbed();
+    assert_eq!(store.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
     store.server.assert_calm().await;
 }
 
@@ -168,6 +206,8 @@ async fn a_rate_limit_service_counts_connections_that_have_shaken_hands() {
         connection.line().await.map(|_| connection)
     };
     let mut before = connect().await.unwrap();
+    // Requests, and a connection to another service.
+    let load = shop.load().await;
     shop.mesh.write_policy("settings.toml", &counts_connections(address, "fail_open = false"));
     wait_for_counting(&shop.server, true).await;
     // The server speaks first, and is heard.
@@ -203,5 +243,5 @@ async fn a_rate_limit_service_counts_connections_that_have_shaken_hands() {
     shop.mesh.write_policy("settings.toml", "");
     wait_for_counting(&shop.server, false).await;
     connect().await.unwrap();
-    shop.assert_calm().await;
+    shop.assert_nothing_broke(load).await;
 }

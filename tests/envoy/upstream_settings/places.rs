@@ -1,9 +1,10 @@
 //! Places: who is near is called, and others where nobody is.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use http::StatusCode;
-use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
+use ironmesh_tests::{App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, eventually};
 
 use super::setting;
 use crate::shop::services;
@@ -68,6 +69,20 @@ impl Places {
         .await;
     }
 
+    /// Where the buyer in a place asks the store.
+    fn socket(&self, place: &str) -> SocketAddr {
+        self.buyers.get(place).unwrap().socket(14001)
+    }
+
+    /// Each request of the load had one of these answers, and what came to an application came once.
+    async fn assert_nothing_broke(&self, load: Load, statuses: &[StatusCode]) {
+        load.finish().await.assert_answered_with(statuses);
+        for buyer in self.buyers.values() {
+            assert_eq!(buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
+        }
+        self.assert_calm().await;
+    }
+
     async fn assert_calm(&self) {
         for buyer in self.buyers.values() {
             buyer.assert_calm().await;
@@ -81,8 +96,12 @@ async fn who_is_near_is_called_and_others_in_order_where_nobody_is() {
                 failover = [{ from = \"eu\", to = [\"ap\", \"us\"] }]\n";
     let ejecting = "outlier_detection = { consecutive_gateway_errors = 1, max_ejection_percent = 100, \
                     interval = \"100ms\", base_ejection_time = \"1h\" }\n";
-    let policy = setting(&format!("{ejecting}{near}"));
-    let Some(places) = Places::open(&policy).await else { return };
+    let Some(places) = Places::open("").await else { return };
+    places.wait_for("eu/1", &MACHINES).await;
+    let load = Load::start(places.socket("eu/1"), "store", "/");
+    let other_load = Load::beside(places.socket("us/9"), "store", "/");
+    load.sees(StatusCode::OK).await;
+    places.mesh.write_policy("settings.toml", &setting(&format!("{ejecting}{near}")));
     places.wait_for("eu/1", &["eu/1"]).await;
     places.wait_for("us/9", &["us/1"]).await;
     // Of a buyer that may be anywhere nobody is near.
@@ -92,7 +111,8 @@ async fn who_is_near_is_called_and_others_in_order_where_nobody_is() {
     let order = [("eu/1", "eu/2"), ("eu/2", "ap/1"), ("ap/1", "us/1")];
     for (gone, next) in order {
         let app = MACHINES.iter().position(|name| *name == gone).and_then(|n| places.apps.get(n));
-        app.unwrap().answer_with(StatusCode::SERVICE_UNAVAILABLE);
+        // (Envoy itself says 503 where it finds nobody.)
+        app.unwrap().answer_with(StatusCode::BAD_GATEWAY);
         places.wait_for("eu/1", &[next]).await;
     }
     for app in &places.apps {
@@ -107,7 +127,9 @@ async fn who_is_near_is_called_and_others_in_order_where_nobody_is() {
     places.mesh.write_policy("settings.toml", "");
     places.wait_for("eu/1", &MACHINES).await;
     places.wait_for("us/9", &MACHINES).await;
-    places.assert_calm().await;
+    // What the applications themselves answered before they were ejected, and nothing else.
+    places.assert_nothing_broke(load, &[StatusCode::OK, StatusCode::BAD_GATEWAY]).await;
+    places.assert_nothing_broke(other_load, &[StatusCode::OK]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +137,11 @@ async fn calls_are_shared_out_as_policy_says() {
     let shares = "[upstream_traffic_setting.locality]\nprefer_local = \"region\"\n\
                   [[upstream_traffic_setting.locality.distribute]]\nfrom = \"eu\"\n\
                   to = [{ locality = \"eu/1\", weight = 80 }, { locality = \"us\", weight = 20 }]\n";
-    let Some(places) = Places::open(&setting(shares)).await else { return };
+    let Some(places) = Places::open("").await else { return };
+    places.wait_for("eu/1", &MACHINES).await;
+    let load = Load::start(places.socket("eu/1"), "store", "/");
+    load.sees(StatusCode::OK).await;
+    places.mesh.write_policy("settings.toml", &setting(shares));
     places.wait_for("eu/1", &["eu/1", "us/1"]).await;
     let answers = places.answers("eu/1", 1000).await;
     let of = |name: &str| answers.get(&(name.to_owned(), 200)).copied().unwrap_or_default();
@@ -138,5 +164,7 @@ async fn calls_are_shared_out_as_policy_says() {
     })
     .await;
     assert_eq!(buyer.stat(warmed).await, before);
-    places.assert_calm().await;
+    places.mesh.write_policy("settings.toml", "");
+    places.wait_for("eu/1", &MACHINES).await;
+    places.assert_nothing_broke(load, &[StatusCode::OK]).await;
 }

@@ -136,6 +136,8 @@ async fn connections_beyond_the_rate_end_at_once_and_those_of_before_with_the_ol
     let Some(shop) = Shop::open("").await else { return };
     let mut before = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
     before.line().await.unwrap();
+    // Requests, and a connection to another service.
+    let load = shop.load().await;
     let limit = "rate_limit.local.tcp = { connections = 2, unit = \"hour\" }";
     shop.mesh.write_policy("settings.toml", &setting(limit));
     wait_for_limit(&shop.server, true).await;
@@ -158,5 +160,7 @@ async fn connections_beyond_the_rate_end_at_once_and_those_of_before_with_the_ol
     for connection in &mut kept {
         connection.exchange("still there?").await.unwrap();
     }
-    shop.assert_calm().await;
+    shop.mesh.write_policy("settings.toml", "");
+    wait_for_limit(&shop.server, false).await;
+    shop.assert_nothing_broke(load).await;
 }
