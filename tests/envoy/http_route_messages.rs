@@ -1,9 +1,11 @@
 //! What HTTP routes make of requests and answers: headers, rewrites, redirects, mirrors, and what callers may
 //! say for themselves. Each is said, changed and withdrawn while load goes on.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use http::{Method, StatusCode};
 use ironmesh_tests::{
-    App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, Response, eventually,
+    App, Beside, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, Response, eventually,
     get_once, request_name,
 };
 
@@ -54,51 +56,79 @@ struct Stall {
     server: Envoy,
     store: App,
     shadow: App,
-    /// How often the store was asked before there was load.
+    beside: Beside,
+    /// How often the store was asked before there was load, and tried again.
     before: u64,
+    tried_before: u64,
+    /// How often those who have names were tried again since.
+    again: AtomicU64,
     /// How many calls of the shadow have not come to it, before it was there.
     lost: u64,
 }
 
+/// Copies that have gone, and that wait for a connection.
 const COPIES: &str = "cluster.default/shadow|14001.upstream_rq_total";
+const COPIES_AND_WAITING: &str =
+    r"^cluster\.default/shadow\|14001\.upstream_rq_(?:total|pending_active)$";
 
 impl Stall {
     /// Nothing is said of its calls.
     async fn open() -> Option<Self> {
         let programs = Programs::find()?;
-        let policy = [("services.toml", SERVICES), ("targets.toml", SHADOWED)];
+        let policy = [
+            ("services.toml", SERVICES),
+            ("targets.toml", SHADOWED),
+            ("beside.toml", Beside::POLICY),
+        ];
         let mesh = Mesh::start(&programs, &policy).await;
         let store = App::http1("store", mesh.loopback().socket(21, 8080)).await;
         let shadow = App::http1("shadow", mesh.loopback().socket(21, 8081)).await;
-        let server =
-            mesh.envoy(&ProxyOptions::new("default/store", 21).also("default/shadow")).await;
+        let beside = Beside::start(|port| mesh.loopback().socket(21, port)).await;
+        let server = ProxyOptions::new("default/store", 21).also("default/shadow");
+        let server = mesh.envoy(&Beside::served_by(server)).await;
         let buyer = ProxyOptions::new("default/buyer", 11)
             .upstream("default/store=14001")
             .upstream("default/shadow=14002");
-        let buyer = mesh.envoy(&buyer).await;
+        let buyer = mesh.envoy(&Beside::called_by(buyer)).await;
         for (port, path) in [(14001, "/new"), (14002, "/")] {
             eventually("both to answer", async || {
                 expect(&get_once(buyer.socket(port), path, &[]).await?, 200)
             })
             .await;
         }
+        beside.wait_for(&buyer).await;
         let before = store.unnamed();
+        let tried_before = tried_again(&buyer).await;
         let lost = buyer.stat(COPIES).await - shadow.requests();
-        Some(Self { mesh, buyer, server, store, shadow, before, lost })
+        let again = AtomicU64::default();
+        Some(Self { mesh, buyer, server, store, shadow, beside, before, tried_before, again, lost })
     }
 
-    /// Load on the store, by the declared upstream.
-    fn load(&self, path: &str) -> Load {
-        Load::start(self.buyer.socket(14001), "store", path)
+    /// Load on the store, by the declared upstream, with a stream and a connection beside it.
+    async fn load(&self, path: &str) -> Load {
+        let load = Load::start(self.buyer.socket(14001), "store", path);
+        self.beside.join(load, &self.buyer).await
     }
 
     /// Every request of the load had one of these answers, none twice, and what the store has answered came to it
-    /// once.
+    /// once. Nothing was tried again but what was meant to be.
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
     async fn assert_nothing_broke(&self, load: Load, statuses: &[StatusCode]) {
         let report = load.finish().await;
-        eprintln!("{} requests in {:?}: {:?}", report.requests, report.duration, report.by_status);
+        let retries = tried_again(&self.buyer).await - self.tried_before;
+        let meant = self.again.load(Ordering::Relaxed);
+        eprintln!(
+            "{} requests in {:?}: {:?}; {} messages, {} lines; retries: {retries}, of the load {}",
+            report.requests,
+            report.duration,
+            report.by_status,
+            report.stream_messages,
+            report.connection_lines,
+            retries.wrapping_sub(meant)
+        );
         report.assert_answered_with(statuses);
+        self.beside.assert_went_on(&report);
+        assert_eq!(retries, meant);
         assert_eq!(
             self.store.unnamed() - self.before,
             report.answers(StatusCode::OK),
@@ -109,29 +139,34 @@ impl Stall {
         }
     }
 
-    /// Waits until all copies that the buyer's sidecar has ever made have come to the shadow. It makes them before
-    /// there is an answer.
+    /// Waits until all copies have come to the shadow that the buyer's sidecar has made by now. It makes them
+    /// before there is an answer.
     async fn settled(&self) {
+        // (One that slips by from those that wait to those that have gone may be counted twice; the least that is
+        // read counts none twice that need not come.)
+        let mut made = u64::MAX;
         eventually("all copies to have arrived", async || {
-            // (First what has come, so that no copy that is made meanwhile stands for one that has not; and what
-            // waits before what has gone, so that none slips by from one to the other.)
-            let arrived = self.shadow.requests() + self.lost;
-            let waiting = self.buyer.stat(&COPIES.replace("total", "pending_active")).await;
-            let made = self.buyer.stat(COPIES).await;
-            if made + waiting == arrived { Ok(()) } else { Err(format!("{arrived} of {made}")) }
+            let (arrived, stats) =
+                (self.shadow.requests() + self.lost, self.buyer.stats(COPIES_AND_WAITING).await);
+            made = made.min(stats.values().sum());
+            if arrived >= made { Ok(()) } else { Err(format!("{arrived} of {made}")) }
         })
         .await;
     }
 
-    /// How many copies there are of so many requests.
-    async fn copies(&self, count: u32) -> u64 {
-        let name = request_name();
+    /// How many copies there are of so many requests with this name. These are waited for.
+    async fn copies(&self, name: &str, count: u32, expected: u64) -> u64 {
         for _ in 0..count {
-            expect(&self.get("/old/1", &[("x-ask", &name)]).await, 200).unwrap();
+            expect(&self.get("/old/1", &[("x-ask", name)]).await, 200).unwrap();
         }
-        assert_eq!(self.store.asked(&name), u64::from(count));
+        assert_eq!(self.store.asked(name), u64::from(count));
         self.settled().await;
-        self.shadow.asked(&name)
+        // What has come instead may be a copy of load.
+        eventually("these copies to have arrived", async || match self.shadow.asked(name) {
+            count if count >= expected => Ok(count),
+            count => Err(count),
+        })
+        .await
     }
 
     /// A request by the declared upstream. It has a name, so that it is told from load.
@@ -160,6 +195,11 @@ impl Stall {
     }
 }
 
+/// How often an Envoy has tried something again.
+async fn tried_again(envoy: &Envoy) -> u64 {
+    envoy.sum(r"^cluster\..*\.upstream_rq_retry$").await
+}
+
 /// An HTTP route of the store that says this.
 fn route(keys: &str) -> String {
     format!("[[http_route]]\nname = \"store\"\nservice = \"store\"\n{keys}\n")
@@ -174,7 +214,7 @@ async fn headers_are_set_added_and_taken_off_as_they_are_written() {
          remove = [\"content-type\"] }",
     );
     let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/1");
+    let load = stall.load("/new/1").await;
     stall.write(&routes);
     let sent = [
         ("x-tier", "iron"),
@@ -217,7 +257,7 @@ async fn headers_are_set_added_and_taken_off_as_they_are_written() {
 async fn the_server_judges_the_path_and_the_host_that_arrive() {
     let prefix = route("rewrite = { path_prefix = { from = \"/old/\", to = \"/new\" } }");
     let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/1");
+    let load = stall.load("/new/1").await;
     stall.write(&prefix);
     eventually("the new path to arrive", async || expect(&stall.get("/old", &[]).await, 200)).await;
     for (path, arrives) in [
@@ -284,7 +324,7 @@ async fn who_is_redirected_comes_to_nobody() {
         )
     };
     let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/search/a");
+    let load = stall.load("/new/search/a").await;
     load.sees(StatusCode::OK).await;
     let first = redirect("{ status = 301, host = \"books.example\", path = \"/moved\" }");
     stall.write(&first);
@@ -347,7 +387,7 @@ async fn a_copy_goes_to_whom_the_caller_may_call_and_to_nobody_else() {
         ))
     };
     let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/1");
+    let load = stall.load("/new/1").await;
     let clusters = || async { stall.buyer.config_dump().await.to_string() };
     let mirrors = "\"request_mirror_policies\"";
     let wait_for = async |text: &str, is_there: bool| {
@@ -362,20 +402,20 @@ async fn a_copy_goes_to_whom_the_caller_may_call_and_to_nobody_else() {
     // It is the store's answer that the caller has.
     let answer = stall.get("/old/1", &[]).await;
     assert_eq!((answer.status.as_u16(), answer.header("x-app")), (200, Some("store")));
-    assert_eq!(stall.copies(5).await, 5);
+    assert_eq!(stall.copies("first", 5, 5).await, 5);
     // Nobody waits for a shadow.
     let held = stall.shadow.hold().await;
-    assert_eq!(stall.copies(5).await, 5);
+    assert_eq!(stall.copies("held", 5, 5).await, 5);
     drop(held);
     // Some of them: neither all nor none.
     stall.write(&mirror("50.0"));
     wait_for("\"numerator\":500000", true).await;
-    let copies = stall.copies(100).await;
+    let copies = stall.copies("some", 100, 0).await;
     assert!((5..=95).contains(&copies), "{copies} of 100");
     // None once nobody says so, though the shadow may be called.
     stall.write(&mirror("100").replace("mirror =", "# mirror ="));
     wait_for(mirrors, false).await;
-    assert_eq!(stall.copies(20).await, 0);
+    assert_eq!(stall.copies("none", 20, 0).await, 0);
     // Who may call it no more sends it none: the copies end with the cluster, and nothing dangles.
     stall.write(&mirror("100"));
     wait_for(mirrors, true).await;
@@ -399,8 +439,18 @@ async fn a_copy_goes_to_whom_the_caller_may_call_and_to_nobody_else() {
         anyhow::Ok(())
     })
     .await;
-    assert_eq!(stall.shadow.asked("withdrawn"), 0);
     stall.assert_nothing_broke(load, &[StatusCode::OK]).await;
+    // None is made any more, and once all are answered it is seen if one was late for which one of load was taken.
+    eventually("all copies to be answered", async || {
+        let active = r"^cluster\.default/shadow\|14001\.upstream_rq_(?:pending_)?active$";
+        match stall.buyer.sum(active).await {
+            0 => Ok(()),
+            active => Err(active),
+        }
+    })
+    .await;
+    let copies = ["first", "held", "none", "withdrawn"].map(|name| stall.shadow.asked(name));
+    assert_eq!(copies, [5, 5, 0, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -413,7 +463,7 @@ async fn who_calls_says_his_time_and_retries_only_where_he_may() {
     };
     let may = of_search("allow_override_headers = true");
     let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/1");
+    let load = stall.load("/new/1").await;
     stall.write(&(route("retries = { num_retries = 0 }") + &may));
     let words = [
         ("x-envoy-max-retries", "3"),
@@ -432,7 +482,9 @@ async fn who_calls_says_his_time_and_retries_only_where_he_may() {
         let answer = get_once(stall.buyer.socket(14001), path, &headers).await.unwrap();
         let text = answer.text();
         assert!(!text.contains("x-ironmesh-") && !text.contains("\"x-envoy-"), "{text}");
-        (stall.store.asked(&name), answer.status.as_u16())
+        let tries = stall.store.asked(&name);
+        stall.again.fetch_add(tries - 1, Ordering::Relaxed);
+        (tries, answer.status.as_u16())
     };
     eventually("him to be heard", async || match tries("/new/search", &words).await {
         (4, 503) => Ok(()),
@@ -473,7 +525,9 @@ async fn who_calls_says_his_time_and_retries_only_where_he_may() {
         let name = request_name();
         let headers = [&[("host", "store"), ("x-ask", &*name)], &words[..]].concat();
         connection.request(Method::GET, "/new/search", &headers).await.unwrap();
-        stall.store.asked(&name)
+        let tries = stall.store.asked(&name);
+        stall.again.fetch_add(tries - 1, Ordering::Relaxed);
+        tries
     };
     assert_eq!(ask().await, 4);
     stall.write(

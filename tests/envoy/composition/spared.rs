@@ -10,12 +10,14 @@ use std::net::IpAddr;
 
 use http::Method;
 use ironmesh_tests::{
-    App, Collector, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, RateLimits,
+    App, Beside, Collector, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, RateLimits,
     eventually, get_once, request_name,
 };
 use serde_json::{Value, json};
 
-use super::{ALL, Level, Outcome, Retries, Setting, WISH, model, rule};
+use super::model::Setting::{self, Retries};
+use super::model::{ALL, Level, Outcome, WISH, model, rule};
+use super::tried_again;
 use crate::bookstore::expect;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +171,7 @@ fn treated() -> Vec<(String, Vec<(Level, Setting)>)> {
 fn services() -> (String, Vec<(String, String)>) {
     let mut names: Vec<_> = rows().into_iter().map(|row| (row.namespace, row.service)).collect();
     names.extend(treated().into_iter().map(|(name, _)| ("default".to_owned(), name)));
-    names.extend(["shadow", "load"].map(|name| ("default".to_owned(), name.to_owned())));
+    names.extend(["shadow-service", "load"].map(|name| ("default".to_owned(), name.to_owned())));
     let mut policy = format!(
         "[[service]]\nname = \"buyer\"\n[[retry]]\nname = \"again\"\nsource = {{ name = \"buyer\" }}\n\
          destinations = [{{ name = \"r-again\" }}]\nretry_policy = {{ retry_on = \"503\", num_retries = {}, \
@@ -178,12 +180,12 @@ fn services() -> (String, Vec<(String, String)>) {
     );
     for (name, said) in treated() {
         for (level, setting) in said.into_iter().filter(|(level, _)| *level == Level::Service) {
-            policy += &rule("default", &name, &format!("service = \"{name}\""), level, setting);
+            policy += &rule("default", &name, &format!("service = \"{name}\""), level, &[setting]);
         }
     }
     let mut grouped = BTreeMap::new();
     for (namespace, service) in &names {
-        let port = if service == "shadow" { 8082 } else { 8080 };
+        let port = if service == "shadow-service" { 8082 } else { 8080 };
         write!(
             policy,
             "[[service]]\nnamespace = \"{namespace}\"\nname = \"{service}\"\n\
@@ -238,6 +240,7 @@ struct Square {
     server: Envoy,
     store: App,
     shadow: App,
+    beside: Beside,
     limits: RateLimits,
     collector: Collector,
 }
@@ -252,20 +255,33 @@ impl Square {
     async fn open() -> Option<Self> {
         let programs = Programs::find()?;
         let (policy, names) = services();
+        let policy = policy + Beside::POLICY;
         let mesh = Mesh::start(&programs, &[("services.toml", &policy)]).await;
         let others = mesh.loopback().host(OTHERS);
         // Nothing is too much of the load, and its chain, and the listeners of the buyer, have their logs already:
         // these are the nearest that say anything of them.
-        let mut own = "[[upstream_traffic_setting]]\nname = \"load\"\nservice = \"load\"\n\
-                       rate_limit.local.http = { requests = 1000000, unit = \"second\" }\n"
-            .to_owned();
-        for name in ["load", "buyer"] {
+        // Of the stream nothing changes at all: a chain that does ends what goes on over it.
+        let of_stream = |one: Sparing| {
+            let about = format!("name = \"own-{}\"\nservice = \"calls\"", one.name());
+            // (By the other key it is seen what is said later.)
+            one.object(Level::Service, &about, others).replace("key = \"ask\"", "key = \"own\"")
+        };
+        let mut own = [LocalOfRoute, Global].map(of_stream).concat();
+        for name in ["load", "calls"] {
+            write!(
+                own,
+                "[[upstream_traffic_setting]]\nname = \"{name}\"\nservice = \"{name}\"\n\
+                 rate_limit.local.http = {{ requests = 1000000, unit = \"second\" }}\n"
+            )
+            .unwrap();
+        }
+        for name in ["load", "calls", "ledger", "buyer"] {
             let about = format!("name = \"{name}\"\nservice = \"{name}\"");
             own += &Log.object(Level::Service, &about, others);
             own += "[telemetry.access_log.filter]\n";
             // Of the load they tell nothing.
             own +=
-                if name == "load" { "status_at_least = 599\n" } else { "status_at_least = 100\n" };
+                if name == "buyer" { "status_at_least = 100\n" } else { "status_at_least = 599\n" };
         }
         mesh.write_policy("own.toml", &own);
         let socket = |port| mesh.loopback().socket(OTHERS, port);
@@ -278,9 +294,10 @@ impl Square {
         let others = names.iter().filter(|(_, name)| name != "load");
         let server = others
             .fold(server, |server, (namespace, name)| server.also(&format!("{namespace}/{name}")));
-        let server = mesh.envoy(&server).await;
+        let beside = Beside::start(|port| mesh.loopback().socket(21, port)).await;
+        let server = mesh.envoy(&Beside::served_by(server)).await;
         let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/load=14001");
-        let buyer = mesh.envoy(&buyer).await;
+        let buyer = mesh.envoy(&Beside::called_by(buyer)).await;
         for (namespace, name) in &names {
             if name.starts_with("r-") {
                 continue;
@@ -291,7 +308,8 @@ impl Square {
             })
             .await;
         }
-        Some(Self { mesh, buyer, server, store, shadow, limits, collector })
+        beside.wait_for(&buyer).await;
+        Some(Self { mesh, buyer, server, store, shadow, beside, limits, collector })
     }
 
     /// Puts this in force, and waits until both Envoys have taken all of it, and have nothing of before any more.
@@ -315,7 +333,9 @@ impl Square {
                 let config = self.mesh.admin_get(&format!("/v1/proxies/{id}/config")).await;
                 for one in list(&config, "/resources") {
                     let state = at(one, "/state");
-                    let is_so = ["taken", "not_taken"].into_iter().any(|word| state == word);
+                    // (Of a certificate that nothing asks for yet, none is needed.)
+                    let is_secret = at(one, "/resource_type") == "secret";
+                    let is_so = state == "taken" || is_secret && state == "not_taken";
                     anyhow::ensure!(is_so, "{state}: {}", at(one, "/name"));
                 }
             }
@@ -396,6 +416,8 @@ impl Square {
             let count = |key| told.get(key).map_or(0, Vec::len);
             let missing = times.iter().find(|(key, times)| count(key) < **times);
             anyhow::ensure!(missing.is_none(), "of {missing:?} there is less");
+            // (So the shadow's sidecar does of copies, of which nobody waits for the answer.)
+            told.retain(|(service, _), _| service != "shadow-service.default");
             Ok(told)
         })
         .await
@@ -455,13 +477,16 @@ impl Square {
             let counted = self.counted(&asked.name);
             let counted = counted.get("mesh").copied().unwrap_or_default();
             // (So the shadow's sidecar does of copies, of which nobody waits for the answer.)
-            let is_so = (seen..=arrived + copies).contains(&counted);
+            let is_so = (seen..=arrived + copies.values().sum::<u64>()).contains(&counted);
             assert!(is_so, "{service}: {counted} of {arrived}");
             outcomes.push((asked, arrived, is_too_many));
         }
         outcomes
     }
 }
+
+/// How often something of load was tried again.
+const OF_LOAD: &str = r"^cluster\.default/(?:load|calls)\|.*\.upstream_rq_retry$";
 
 /// By the service that tells, and the name of the request.
 type Told<T> = BTreeMap<(String, String), T>;
@@ -472,8 +497,9 @@ const OTHERS: u8 = 61;
 #[tokio::test(flavor = "multi_thread")]
 async fn every_level_spares_services_as_the_reference_says() {
     let Some(square) = Square::open().await else { return };
-    let before = square.store.unnamed();
+    let (before, tried_before) = (square.store.unnamed(), tried_again(&square.buyer).await);
     let load = Load::start(square.buyer.socket(14001), "load", "/load");
+    let load = square.beside.join(load, &square.buyer).await;
     square.say(&settings(square.mesh.loopback().host(OTHERS))).await;
     let taken = square.taken().await;
     let mut asked = Vec::new();
@@ -495,7 +521,7 @@ async fn every_level_spares_services_as_the_reference_says() {
         treatments.push((service, outcomes));
     }
     // Copies use up what the shadow has, and no more come to it.
-    let shadow = "cluster.default/shadow|14001.upstream_rq";
+    let shadow = "cluster.default/shadow-service|14001.upstream_rq";
     eventually("all copies to be answered", async || {
         let made = square.buyer.stat(&format!("{shadow}_total")).await;
         let done = square.buyer.stat(&format!("{shadow}_completed")).await;
@@ -530,12 +556,7 @@ async fn every_level_spares_services_as_the_reference_says() {
         }
     }
     let times = expected.iter().map(|(key, told)| (key.clone(), told.len())).collect();
-    let mut told = square.told(&times).await;
-    told.retain(|(service, _), _| service != "shadow.default");
-    assert_eq!(told.len(), expected.len());
-    for (key, expected) in expected {
-        assert_eq!(told.get(&key), Some(&expected), "{key:?}");
-    }
+    assert_eq!(square.told(&times).await, expected);
     // Withdrawn, all is as always.
     square.say("").await;
     let always = [json!(u32::MAX), json!("5s"), Value::Null, json!(0)];
@@ -544,7 +565,8 @@ async fn every_level_spares_services_as_the_reference_says() {
         let cluster = format!("{}/{}|14001", row.namespace, row.service);
         assert_eq!(taken.get(&cluster), Some(&always), "{cluster}");
     }
-    for row in rows().iter().filter(|row| row.of_service == row.of_namespace) {
+    let rows = rows();
+    for row in rows.iter().filter(|row| row.of_service == row.of_namespace) {
         for path in [["/books"; 4], ["/search"; 4]].concat() {
             let asked = square.ask(&row.host(), path, "200").await;
             assert_eq!(
@@ -553,10 +575,25 @@ async fn every_level_spares_services_as_the_reference_says() {
                 "{}",
                 row.host()
             );
+            let told = vec![(json!(Level::Service.name()), json!("200"))];
+            expected.insert(("buyer.default".to_owned(), asked.name), told);
         }
     }
+    // Nor has anything been told once more since, when what came last is told.
+    let times = expected.iter().map(|(key, told)| (key.clone(), told.len())).collect();
+    assert_eq!(square.told(&times).await, expected);
     let report = load.finish().await;
+    let retries = tried_again(&square.buyer).await - tried_before;
+    eprintln!(
+        "{} requests, {} messages, {} lines; retries: {retries}, of the load {}",
+        report.requests,
+        report.stream_messages,
+        report.connection_lines,
+        square.buyer.sum(OF_LOAD).await
+    );
     report.assert_undisturbed();
+    square.beside.assert_went_on(&report);
+    assert_eq!(square.buyer.sum(OF_LOAD).await, 0);
     assert_eq!(square.store.unnamed() - before, report.requests);
     for envoy in [&square.server, &square.buyer] {
         envoy.assert_calm().await;

@@ -1,0 +1,88 @@
+//! What goes on beside the requests of load: a stream of gRPC's kind and a TCP connection that stay.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+
+use crate::app::App;
+use crate::client::Http2Connection;
+use crate::envoy::Envoy;
+use crate::eventually::eventually;
+use crate::ledger::{Ledger, TcpConnection};
+use crate::load::{Load, LoadReport};
+use crate::proxy_options::ProxyOptions;
+
+/// Two services of their own, `calls` and `ledger`, so that tests of HTTP services have load of all kinds.
+#[derive(Debug)]
+pub struct Beside {
+    _calls: App,
+    _ledger: Ledger,
+}
+
+impl Beside {
+    /// The two services; `buyer` may call them.
+    pub const POLICY: &str = r#"
+[[service]]
+name = "calls"
+service_account = "beside"
+ports = [{ name = "rpc", port = 14002, protocol = "grpc", target_port = 8070 }]
+
+[[service]]
+name = "ledger"
+service_account = "beside"
+ports = [{ name = "sql", port = 3306, protocol = "tcp", target_port = 8071 }]
+
+[[http_route_group]]
+name = "beside"
+matches = [{ name = "all" }]
+
+[[tcp_route]]
+name = "beside"
+
+[[traffic_target]]
+name = "beside"
+destination = { name = "beside" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "beside" }, { kind = "TCPRoute", name = "beside" }]
+"#;
+
+    /// Starts their applications, at the ports of the server's machine that policy says.
+    pub async fn start(socket: impl Fn(u16) -> SocketAddr) -> Self {
+        let calls = App::http2("calls", socket(8070)).await;
+        Self { _calls: calls, _ledger: Ledger::start("ledger", socket(8071)).await }
+    }
+
+    /// Lets a proxy serve them.
+    #[must_use]
+    pub fn served_by(server: ProxyOptions) -> ProxyOptions {
+        server.also("default/calls").also("default/ledger")
+    }
+
+    /// Lets a proxy of `buyer` call them.
+    #[must_use]
+    pub fn called_by(buyer: ProxyOptions) -> ProxyOptions {
+        buyer.upstream("default/calls=15014").upstream("default/ledger=15015")
+    }
+
+    /// Waits until `buyer` can call them: load that has begun is not begun again.
+    pub async fn wait_for(&self, buyer: &Envoy) {
+        eventually("a stream and a connection", async || {
+            let mut connection = Http2Connection::connect(buyer.socket(15014)).await?;
+            let mut stream = connection.open_echo("/echo", "calls").await?;
+            stream.exchange(Bytes::from_static(b"one message")).await?;
+            TcpConnection::connect(buyer.socket(15015)).await?.line().await
+        })
+        .await;
+    }
+
+    /// Lets a stream and a connection of `buyer` be part of load.
+    pub async fn join(&self, load: Load, buyer: &Envoy) -> Load {
+        let load = load.with_stream(buyer.socket(15014), "calls").await.unwrap();
+        load.with_connection(buyer.socket(15015)).await.unwrap()
+    }
+
+    /// Fails the test unless both were there; what was broken of them is among the failures of the load.
+    pub fn assert_went_on(&self, report: &LoadReport) {
+        assert!(report.stream_messages > 0 && report.connection_lines > 0, "{report:?}");
+    }
+}
