@@ -254,7 +254,9 @@ pub(super) fn model(path: &str, said: &[(Level, Setting)]) -> Outcome {
         told: outcome.told.clone(),
     };
     if let Some(level) = nearest(Abort) {
-        own(level.abort().as_u16(), None)
+        // Those of a redirect are of the redirect alone.
+        let told = outcome.told.clone().filter(|_| place(Redirect).is_none());
+        Outcome { told, ..own(level.abort().as_u16(), None) }
     } else if let Some(place) = place(Redirect) {
         own(307, Some(format!("http://{place}.example{path}")))
     } else {
