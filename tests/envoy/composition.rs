@@ -17,7 +17,7 @@ use ironmesh_tests::{
     App, Beside, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, eventually, get_once,
     request_name,
 };
-use model::Setting::{self, Abort, Redirect, ResponseHeaders, Retries};
+use model::Setting::{self, Abort, Redirect, Retries};
 use model::{ALL, LEVELS, Level, Outcome, Times, WISH, model, of_load, pairs, rule, times};
 use serde_json::Value;
 

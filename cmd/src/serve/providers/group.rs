@@ -34,19 +34,37 @@ pub(crate) struct Group {
     /// Since when we cannot tell them anything, and whether that it is too much was logged.
     mute_since: Option<Instant>,
     is_too_much: bool,
-    /// Whether we could use what another one has told last.
-    can_take: bool,
-    /// Whether it says that nobody can ask Azure.
-    is_stale: bool,
+    /// What another one has told last.
+    last: Last,
     /// Since when it is another one's turn, who has told nothing that we can use.
     waits_since: Option<Instant>,
-    /// Whether we have asked since it was told, as etcd could not be used.
-    is_outdone: bool,
-    /// Since when nothing else is told.
-    outdone_since: Option<Instant>,
+    /// Whether what we have found ourselves is newer than that.
+    lead: Lead,
     /// Since when etcd has said nothing, and whether that was logged.
     silent_since: Instant,
     is_logged: bool,
+}
+
+/// What is to be had of what another one has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// Nothing.
+    Unusable,
+    /// That nobody can ask Azure.
+    Stale,
+    /// Where endpoints are.
+    Usable,
+}
+
+/// Whether we have asked since another one has told something, as etcd could not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lead {
+    /// We have not.
+    None,
+    /// We have.
+    Ahead,
+    /// We have, and nothing else is told since then, though it can be.
+    AheadSince(Instant),
 }
 
 /// What is told, as JSON.
@@ -74,11 +92,9 @@ impl Group {
             told_at: None,
             mute_since: None,
             is_too_much: false,
-            can_take: false,
-            is_stale: false,
+            last: Last::Unusable,
             waits_since: None,
-            is_outdone: false,
-            outdone_since: None,
+            lead: Lead::None,
             silent_since,
             is_logged: false,
         }
@@ -114,8 +130,8 @@ impl Group {
                         if is_new {
                             self.shared = None;
                         }
-                        (self.can_take, self.waits_since) = (false, None);
-                        (self.is_outdone, self.outdone_since) = (false, None);
+                        (self.last, self.waits_since) = (Last::Unusable, None);
+                        self.lead = Lead::None;
                         self.set(true);
                         return true;
                     }
@@ -123,23 +139,25 @@ impl Group {
                         self.rest();
                         if let Some(bytes) = told {
                             let told = decode(&bytes);
-                            self.can_take = told.is_some();
-                            self.is_stale =
-                                told.as_ref().is_some_and(|told| told.sightings.stale.is_some());
-                            (self.is_outdone, self.outdone_since) = (false, None);
+                            self.last = match &told {
+                                None => Last::Unusable,
+                                Some(told) if told.sightings.stale.is_some() => Last::Stale,
+                                Some(_) => Last::Usable,
+                            };
+                            self.lead = Lead::None;
                             // Before it is another one's turn: else what was told before would be taken once
                             // more.
                             if let Some(told) = told {
                                 self.azure.take(told);
                             }
                         }
-                        if !self.can_take {
+                        if self.last == Last::Unusable {
                             // What is too much to be told, or of another version, each asks for itself.
                             self.waits_since = None;
                             self.set(true);
-                        } else if self.is_outdone() {
+                        } else if self.is_ahead() {
                             // We know better. Whose turn it is tells anew, unless etcd was away for us alone.
-                        } else if self.is_stale || self.azure.asks_otherwise() {
+                        } else if self.last == Last::Stale || self.azure.asks_otherwise() {
                             // It may be that one's host alone that Azure does not let in. Policy is not everywhere
                             // at once; settings may be others for good.
                             self.wait();
@@ -160,7 +178,7 @@ impl Group {
                 let is_silent =
                     matches!(error, EtcdError::Endpoint { .. } | EtcdError::NoEndpoint(_));
                 if !is_silent || self.silent_since.elapsed() >= EtcdTurn::LASTS {
-                    (self.is_outdone, self.outdone_since) = (true, None);
+                    self.lead = Lead::Ahead;
                     self.set(true);
                     if !std::mem::replace(&mut self.is_logged, true) {
                         let error = chain(&error);
@@ -185,12 +203,13 @@ impl Group {
 
     /// Whether what we have found ourselves is newer than what is told: it was told before etcd could not be used,
     /// and nobody has confirmed it for as long as a turn lasts.
-    fn is_outdone(&mut self) -> bool {
-        if self.is_outdone {
-            let since = *self.outdone_since.get_or_insert_with(Instant::now);
-            self.is_outdone = since.elapsed() < EtcdTurn::LASTS;
-        }
-        self.is_outdone
+    fn is_ahead(&mut self) -> bool {
+        self.lead = match self.lead {
+            Lead::Ahead => Lead::AheadSince(Instant::now()),
+            Lead::AheadSince(since) if since.elapsed() >= EtcdTurn::LASTS => Lead::None,
+            lead => lead,
+        };
+        self.lead != Lead::None
     }
 
     /// Asks after all, if nothing that we can use was told for long.
