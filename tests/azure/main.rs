@@ -15,6 +15,7 @@ mod finds;
 mod meshes;
 mod places;
 mod shop;
+mod strict;
 mod surveys;
 mod turns;
 mod watching;

@@ -55,6 +55,25 @@ async fn machines_are_called_by_their_keys_through_whatever_happens_to_azure() {
         })
         .await;
     }
+    shop.survives("429: a storm of everything that is asked", async |shop| {
+        let all = [Kind::ScaleSets, Kind::UniformMachines, Kind::UniformInterfaces, Kind::States];
+        for kind in all {
+            shop.azure.be(kind, Fault::Throttled(1));
+        }
+        let asked = shop.azure.count(Kind::ScaleSets);
+        eventually("the list of scale sets to be refused", async || {
+            match shop.azure.count(Kind::ScaleSets) {
+                count if count > asked => Ok(()),
+                count => Err(count),
+            }
+        })
+        .await;
+        shop.tells("IM0501", "429 Too Many Requests").await;
+        for kind in all {
+            shop.azure.be(kind, None);
+        }
+    })
+    .await;
     shop.survives("an empty list", async |shop| {
         shop.azure.be(Kind::UniformMachines, Fault::Empty);
         // The scale set says that it has three: so it is not the scale set that is empty.

@@ -147,15 +147,18 @@ pub(super) async fn metadata(State(shared): State<Arc<Shared>>, request: Request
     }
     let asked = parameters(request.uri().query().unwrap_or_default());
     let is = |key: &str, value: &str| asked.get(key).is_some_and(|given| given == value);
-    let audience = format!("http://{}", shared.manager);
-    if !is("api-version", "2018-02-01") || !is("resource", &format!("{audience}/")) {
+    let own = format!("http://{}/", shared.manager);
+    // Tokens are given out for the public cloud as well, where this one is another: they are none here.
+    let audiences = [&*own, "https://management.azure.com/"];
+    let audience = audiences.into_iter().find(|audience| is("resource", audience));
+    let Some(audience) = audience.filter(|_| is("api-version", "2018-02-01")) else {
         return no(400, "invalid_request");
-    }
+    };
     if asked.contains_key("client_id") && !is("client_id", APPLICATION) {
         return no(400, "invalid_request: identity not found");
     }
     let (token, life) =
-        shared.with(|state| (state.tokens.give(&audience), state.tokens.life.as_secs()));
+        shared.with(|state| (state.tokens.give(audience), state.tokens.life.as_secs()));
     // Numbers are strings here.
     let body = json!({
         "access_token": token, "token_type": "Bearer", "resource": audience,
