@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use fs_err as fs;
 use ironmesh_tests::azure::{GROUP, Machine, SUBSCRIPTION, ScaleSet};
-use ironmesh_tests::{App, Envoy, FakeAzure, Load, Mesh, Programs, ProxyOptions, eventually};
+use ironmesh_tests::{
+    App, Envoy, FakeAzure, Load, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT, eventually,
+};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
@@ -157,14 +159,9 @@ impl Shop {
         .await;
     }
 
-    /// Waits for some hundred requests.
+    /// Waits until enough requests have met a fault.
     pub(crate) async fn some_more(&self) {
-        let before = self.load.requests();
-        eventually("more load", async || match self.load.requests() - before {
-            count if count >= 300 => Ok(()),
-            count => Err(format!("{count} requests")),
-        })
-        .await;
+        self.load.pass(REQUESTS_PER_FAULT).await;
     }
 
     /// Where the buyer's Envoy calls healthy ones.

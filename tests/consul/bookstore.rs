@@ -79,7 +79,7 @@ async fn what_registers_with_consul_joins_the_mesh_with_no_edit() {
     store.agent("check/warn/service:21").await;
     store.is(21, "weight::1").await;
     let before = store.requests();
-    some_more(&load, 1000).await;
+    load.pass(1000).await;
     let after = store.requests();
     let of_all: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
     let of_one = after[0] - before[0];
@@ -212,9 +212,9 @@ impl Store {
     /// The application there sees none of many requests.
     async fn gets_nothing(&self, host: u8, load: &Load) {
         // Those that were on their way.
-        some_more(load, 20).await;
+        load.pass(20).await;
         let before = self.app(host).requests();
-        some_more(load, 300).await;
+        load.pass(300).await;
         assert_eq!(self.app(host).requests(), before);
     }
 }
@@ -225,13 +225,4 @@ fn of_store(text: &str) -> String {
             && (line.contains("_flags") || line.contains("weight"))
     };
     text.lines().filter(says).collect::<Vec<_>>().join("\n")
-}
-
-async fn some_more(load: &Load, wanted: u64) {
-    let before = load.requests();
-    eventually(&format!("{wanted} more requests"), async || match load.requests() - before {
-        count if count >= wanted => Ok(()),
-        count => Err(count),
-    })
-    .await;
 }

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use ironmesh_tests::{App, Consul, Envoy, Ledger, Load, Mesh, Programs, ProxyOptions, eventually};
+use ironmesh_tests::{
+    App, Consul, Envoy, Ledger, Load, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT, eventually,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -65,10 +67,6 @@ const INSTANCES: [(&str, &str, u8, u16); 6] = [
 const GOES: &str = "c";
 /// The only instance of its service.
 const SPARE: &str = "spare";
-
-/// How long news may be on their way from Consul to Envoy. It takes a fraction of that, which is printed; the rest
-/// is for machines that have other things to do.
-const ON_THE_WAY: Duration = Duration::from_secs(5);
 
 /// The shop, and all that calls it.
 pub(crate) struct Shop {
@@ -191,9 +189,7 @@ impl Shop {
             }
         })
         .await;
-        let took = begun.elapsed();
-        assert!(took <= ON_THE_WAY, "{id} to be there ({is_there}) took {took:?}");
-        took
+        begun.elapsed()
     }
 
     /// Waits until the control plane says this, among what is wrong, in a finding of this code.
@@ -223,14 +219,9 @@ impl Shop {
         .await;
     }
 
-    /// Waits for some hundred requests.
+    /// Waits until enough requests have met a fault.
     pub(crate) async fn some_more(&self) {
-        let before = self.load.requests();
-        eventually("more load", async || match self.load.requests() - before {
-            count if count >= 500 => Ok(()),
-            count => Err(format!("{count} requests")),
-        })
-        .await;
+        self.load.pass(REQUESTS_PER_FAULT).await;
     }
 
     /// Registers everybody with a Consul that has forgotten them.

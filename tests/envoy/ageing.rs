@@ -1,10 +1,10 @@
 //! Connections to the control plane that end again and again: no event for traffic, nor for what Envoy
 //! holds.
 
-use ironmesh_tests::{Load, eventually};
+use ironmesh_tests::{Load, REQUESTS_PER_FAULT, eventually};
 
 use crate::bookstore::{Bookstore, HOST};
-use crate::restart::{held, some_more};
+use crate::restart::held;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn traffic_does_not_notice_that_connections_to_the_control_plane_age() {
@@ -14,7 +14,7 @@ async fn traffic_does_not_notice_that_connections_to_the_control_plane_age() {
     };
     let envoys = [&store.buyer, &store.v1, &store.v2];
     let load = Load::start(store.local(), HOST, "/books/1");
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     let before = held(&envoys).await;
     let connections = r"^cluster\.ironmesh-control-plane\.upstream_cx_total$";
     let mut first = Vec::new();
@@ -28,7 +28,7 @@ async fn traffic_does_not_notice_that_connections_to_the_control_plane_age() {
         })
         .await;
     }
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     let report = load.finish().await;
     report.assert_undisturbed();
     assert_eq!(store.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);

@@ -4,7 +4,7 @@ use http::Method;
 use ironmesh_tests::xds::Imposter;
 use ironmesh_tests::{
     App, Envoy, Http1Connection, Http2Connection, Ledger, Load, Mesh, Programs, ProxyOptions,
-    TcpConnection, eventually, get_once, tls,
+    REQUESTS_PER_FAULT, TcpConnection, eventually, get_once, tls,
 };
 use serde_json::{Value, json};
 
@@ -221,6 +221,7 @@ async fn from_permissive_over_audit_to_strict_the_granted_caller_notices_nothing
     for _ in 0..100 {
         expect(&visitor.get("/books/1", "store").await.unwrap(), 200).unwrap();
     }
+    load.pass(REQUESTS_PER_FAULT).await;
     place.mesh.restart_control_plane().await;
     eventually("the visitor to be named again", async || {
         expect(&visitor.get("/books/1", "store").await?, 200)?;

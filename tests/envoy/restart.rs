@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_tests::{App, Envoy, Ledger, Load, ProxyOptions, eventually};
+use ironmesh_tests::{App, Envoy, Ledger, Load, ProxyOptions, REQUESTS_PER_FAULT, eventually};
 
 use crate::bookstore::{Bookstore, HOST, endpoint_known, expect};
 
@@ -48,11 +48,11 @@ async fn our_own_restart_is_no_event() {
     })
     .await;
     let load = load.unwrap();
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     let before = held(&[&store.buyer, &store.v1, &store.v2, &warehouse]).await;
 
     store.mesh.kill_control_plane().await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     for envoy in [&store.buyer, &store.v1, &store.v2, &warehouse] {
         connected(envoy, 0).await;
     }
@@ -60,7 +60,7 @@ async fn our_own_restart_is_no_event() {
     for envoy in [&store.buyer, &store.v1, &store.v2, &warehouse] {
         connected(envoy, 1).await;
     }
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
 
     let report = load.finish().await;
     report.assert_undisturbed();
@@ -104,16 +104,6 @@ pub(crate) async fn held(envoys: &[&Envoy]) -> Vec<Held> {
     let unseen: Vec<_> = UPDATES.iter().filter(|filter| !seen.contains(*filter)).collect();
     assert!(unseen.is_empty(), "no Envoy has a statistic like {unseen:?}");
     held
-}
-
-/// Waits for some hundred requests of the load.
-pub(crate) async fn some_more(load: &Load) {
-    let before = load.requests();
-    eventually("more load", async || match load.requests() - before {
-        count if count >= 500 => Ok(()),
-        count => Err(format!("{count} requests")),
-    })
-    .await;
 }
 
 /// Waits until Envoy has as many streams to the control plane.

@@ -1,10 +1,12 @@
 //! A proxy is shut out while it is called, and nobody else notices.
 
-use ironmesh_tests::{App, Load, Mesh, Programs, ProxyOptions, eventually, get_once};
+use ironmesh_tests::{
+    App, Load, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT, eventually, get_once,
+};
 use serde_json::Value;
 
 use crate::bookstore::expect;
-use crate::restart::{connected, held, some_more};
+use crate::restart::{connected, held};
 
 const POLICY: &str = r#"
 [[service]]
@@ -70,7 +72,7 @@ async fn a_revoked_proxy_is_cut_off_and_its_callers_go_to_the_other() {
     })
     .await;
     let load = Load::start(customer.socket(14001), "till", "/");
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     assert!(one_app.requests() > 0 && other_app.requests() > 0);
 
     let before = held(&[&customer, &other]).await;
@@ -89,7 +91,7 @@ async fn a_revoked_proxy_is_cut_off_and_its_callers_go_to_the_other() {
     })
     .await;
     let seen = one_app.requests();
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     assert_eq!(one_app.requests(), seen, "it is called still");
 
     // Nobody else was told anything but the endpoints.
@@ -114,7 +116,7 @@ async fn a_revoked_proxy_is_cut_off_and_its_callers_go_to_the_other() {
     })
     .await;
     connected(&one, 0).await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     members(1).await;
     let report = load.finish().await;
     report.assert_undisturbed();

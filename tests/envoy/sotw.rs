@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_tests::{Envoy, Http1Connection, Load, eventually, get_once};
+use ironmesh_tests::{Envoy, Http1Connection, Load, REQUESTS_PER_FAULT, eventually, get_once};
 
 use crate::bookstore::{Bookstore, HOST, buyers, expect, split};
-use crate::restart::{connected, some_more};
+use crate::restart::connected;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sotw_who_may_is_served_and_who_may_not_is_denied() {
@@ -38,7 +38,7 @@ async fn sotw_who_may_is_served_and_who_may_not_is_denied() {
 async fn sotw_a_split_moves_under_load_and_nothing_fails() {
     let Some(store) = Bookstore::open_sotw().await else { return };
     let load = Load::start(store.local(), HOST, "/books/1");
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     for (v1, v2) in [(0, 100), (100, 0), (50, 50)] {
         store.mesh.write_policy("split.toml", &split(v1, v2));
         eventually("the new weights", async || match (v2, second_of_100(&store).await) {
@@ -56,7 +56,7 @@ async fn sotw_a_split_moves_under_load_and_nothing_fails() {
 async fn sotw_our_own_restart_is_no_event() {
     let Some(mut store) = Bookstore::open_sotw().await else { return };
     let load = Load::start(store.local(), HOST, "/books/1");
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     let before = held(&store).await;
     store.mesh.kill_control_plane().await;
     for envoy in [&store.buyer, &store.v1, &store.v2] {
@@ -66,7 +66,7 @@ async fn sotw_our_own_restart_is_no_event() {
     for envoy in [&store.buyer, &store.v1, &store.v2] {
         connected(envoy, 1).await;
     }
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     // It is served on the new streams.
     store.mesh.write_policy("split.toml", &split(100, 0));
     eventually("the new weights", async || match second_of_100(&store).await {

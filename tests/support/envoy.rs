@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -136,6 +137,21 @@ impl Envoy {
     /// Fails the test if it has ended by itself.
     pub fn assert_running(&mut self) {
         self.child.assert_running();
+    }
+
+    /// SIGKILL, as when its machine loses power. Returns when it is gone.
+    pub async fn kill(&mut self) {
+        self.child.kill_hard().await;
+    }
+
+    /// SIGSTOP: its connections stay open and nothing answers on them, as on a machine that hangs.
+    pub fn freeze(&self) {
+        self.child.signal(Signal::STOP);
+    }
+
+    /// SIGCONT: it goes on after [`Self::freeze`].
+    pub fn thaw(&self) {
+        self.child.signal(Signal::CONT);
     }
 
     /// Asks it to end, and waits for that.

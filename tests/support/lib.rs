@@ -50,7 +50,7 @@ pub use dns::NameServer;
 pub use envoy::Envoy;
 pub use eventually::eventually;
 pub use ledger::{Ledger, TcpConnection};
-pub use load::{Load, LoadReport};
+pub use load::{Load, LoadReport, REQUESTS_PER_FAULT};
 pub use mesh::Mesh;
 pub use programs::{Programs, require_bench, require_consul, require_etcd, require_ironmesh};
 pub use proxy_options::ProxyOptions;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use fs_err as fs;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -115,6 +116,21 @@ impl Mesh {
     pub async fn kill_control_plane(&mut self) {
         let mut child = self.control_plane.take().expect("the control plane runs");
         child.kill_hard().await;
+    }
+
+    /// SIGSTOP: the control plane keeps its connections and answers nothing.
+    pub fn freeze_control_plane(&self) {
+        self.signal_control_plane(Signal::STOP);
+    }
+
+    /// SIGCONT: it goes on after [`Self::freeze_control_plane`].
+    pub fn thaw_control_plane(&self) {
+        self.signal_control_plane(Signal::CONT);
+    }
+
+    /// Sends the control plane a signal.
+    pub fn signal_control_plane(&self, signal: Signal) {
+        self.control_plane.as_ref().expect("the control plane runs").signal(signal);
     }
 
     /// Ends the control plane in good order, if it runs.
