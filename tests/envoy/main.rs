@@ -10,6 +10,7 @@ mod audit;
 mod authorization;
 mod bookstore;
 mod composition;
+mod dead_peer;
 mod egress;
 mod endpoints;
 mod external;

@@ -31,7 +31,7 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::shape::{NO_TIMEOUT, ads, network_filter, no, yes};
 use crate::telemetry::Telling;
-use crate::{overrides, told, treatment};
+use crate::{keepalive, overrides, told, treatment};
 
 /// Which side of a connection between proxies a listener is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,11 +202,35 @@ pub(crate) fn protocol_options(
     protocol: Protocol,
     per_connection: Option<CommonOptions>,
 ) -> HashMap<String, Any> {
+    options(protocol, per_connection, http2())
+}
+
+/// The same for a cluster whose endpoints are all proxies of the mesh.
+///
+/// They answer HTTP/2 PINGs as often as they come; applications may not (gRPC's servers end a connection with
+/// `too_many_pings`). A connection without requests is closed after a while, so that pings follow use.
+pub(crate) fn protocol_options_to_proxies(
+    protocol: Protocol,
+    per_connection: Option<CommonOptions>,
+) -> HashMap<String, Any> {
+    let common = CommonOptions {
+        idle_timeout: Some(keepalive::UPSTREAM_IDLE_TIMEOUT),
+        ..per_connection.unwrap_or_default()
+    };
+    let http2 = Http2ProtocolOptions { connection_keepalive: Some(keepalive::http2()), ..http2() };
+    options(protocol, Some(common), http2)
+}
+
+fn options(
+    protocol: Protocol,
+    per_connection: Option<CommonOptions>,
+    http2: Http2ProtocolOptions,
+) -> HashMap<String, Any> {
     if !protocol.is_http() {
         return HashMap::new();
     }
     let protocol = if protocol.is_http2() {
-        ProtocolConfig::Http2ProtocolOptions(http2())
+        ProtocolConfig::Http2ProtocolOptions(http2)
     } else {
         ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
     };

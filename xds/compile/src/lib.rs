@@ -22,6 +22,7 @@ mod http;
 mod inbound;
 mod index;
 mod ingress;
+mod keepalive;
 mod limits;
 mod mirrors;
 pub mod origin;
