@@ -19,6 +19,7 @@ mod flips;
 mod foretold;
 mod handover;
 mod harness;
+mod held_open;
 mod http_route_messages;
 mod http_routes;
 mod identity;

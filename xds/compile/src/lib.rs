@@ -18,6 +18,7 @@ mod egress;
 mod external;
 pub mod forecast;
 pub mod handover;
+mod held_open;
 mod http;
 mod inbound;
 mod index;

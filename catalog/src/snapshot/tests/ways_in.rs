@@ -35,6 +35,7 @@ fn service(name: &str, endpoints: EndpointSource) -> Arc<Service> {
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        max_connection_duration: None,
         drained: false,
         external: None,
         subsets: Vec::new(),
