@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::endpoint::{Labels, Provider};
 use crate::finding::Spot;
@@ -27,6 +28,9 @@ pub struct Service {
     pub visibility: Visibility,
     /// What becomes of requests with escaped slashes in their path.
     pub escaped_slashes: EscapedSlashes,
+    /// How long its sidecars keep a caller's connection, and a request on it, at most; no bound where it is
+    /// left out.
+    pub max_connection_duration: Option<Duration>,
     /// Whether operators have taken it out of service: it keeps its name, and no endpoint of it is called.
     pub drained: bool,
     /// What it is outside of the mesh; none for a service of the mesh.
@@ -64,7 +68,8 @@ impl Service {
     pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
         (&self.account, &self.ports, self.mode) == (&other.account, &other.ports, other.mode)
             && (self.visibility, &self.external) == (other.visibility, &other.external)
-            && self.escaped_slashes == other.escaped_slashes
+            && (self.escaped_slashes, self.max_connection_duration)
+                == (other.escaped_slashes, other.max_connection_duration)
             && (&self.subsets, self.served_as()) == (&other.subsets, other.served_as())
             && self.endpoints.is_registered() == other.endpoints.is_registered()
     }

@@ -280,16 +280,18 @@ impl Snapshot {
         endpoints.iter().map(|endpoint| endpoint.labels.clone()).chain(of_records).collect()
     }
 
-    /// The addresses from where a service may call: those of its endpoints that policy asks for, and those
-    /// at which the proxies that joined as it are dialled.
+    /// The addresses that a service may call an ingress from: those of endpoints that policy lists, and those
+    /// of proxies that joined as it and have claimed their certificates. What Consul or Azure finds is left
+    /// out, because anyone who may register there would choose who is let in.
     pub(crate) fn addresses_of(&self, name: &ServiceName) -> BTreeSet<IpAddr> {
         let Some(service) = self.service(name) else { return BTreeSet::new() };
         let judge = self.judge(service);
         let known = self.discovered.0.get(service.served_as());
         let endpoints = known.map_or(&[][..], |known| known.as_slice()).iter();
-        let asked = endpoints.filter(|endpoint| judge.is_asked(endpoint.provider));
-        let joined = judge.in_front.all().map(|record| record.mesh_address.ip());
-        asked.map(|endpoint| endpoint.address).chain(joined).collect()
+        let listed = endpoints.filter(|endpoint| endpoint.provider == Provider::Static);
+        let claimed = judge.in_front.all().filter(|record| record.claimed_at.is_some());
+        let joined = claimed.map(|record| record.mesh_address.ip());
+        listed.map(|endpoint| endpoint.address).chain(joined).collect()
     }
 
     /// The service of that name, if policy defines it.

@@ -85,9 +85,11 @@ pub const TELEMETRY_TWICE: Code = Code(641);
 pub const LOG_FORMAT: Code = Code(642);
 /// A telemetry of a service that no sidecar is in front of.
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
+/// A service as a source of an ingress, whose endpoints a provider finds: their addresses are not used.
+pub const INGRESS_SOURCE_FOUND: Code = Code(651);
 
 /// All of them, in order.
-pub const ALL: [Code; 40] = [
+pub const ALL: [Code; 41] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -128,4 +130,5 @@ pub const ALL: [Code; 40] = [
     TELEMETRY_TWICE,
     LOG_FORMAT,
     TELEMETRY_OF_NOBODY,
+    INGRESS_SOURCE_FOUND,
 ];

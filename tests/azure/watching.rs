@@ -174,6 +174,7 @@ pub(crate) fn specification<'a>(
             mode: None,
             visibility: Visibility::default(),
             escaped_slashes: EscapedSlashes::default(),
+            max_connection_duration: None,
             drained: false,
             external: None,
             subsets: Vec::new(),

@@ -35,6 +35,7 @@ fn warehouse(mode: Option<Mode>) -> Service {
         mode,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        max_connection_duration: None,
         drained: false,
         external: None,
         subsets: Vec::new(),

@@ -72,6 +72,9 @@ fn outline(service: &Service) -> Vec<String> {
     if service.escaped_slashes != EscapedSlashes::default() {
         outline.push(format!("escaped slashes: {}", service.escaped_slashes));
     }
+    if service.max_connection_duration.is_some() {
+        outline.push(format!("max connection duration: {}", longest(service)));
+    }
     outline.extend(service.drained.then(|| "drained".to_owned()));
     outline
         .extend(service.external.as_ref().map(|external| format!("external: {}", place(external))));
@@ -80,6 +83,10 @@ fn outline(service: &Service) -> Vec<String> {
         _ => None,
     });
     outline
+}
+
+fn longest(service: &Service) -> String {
+    service.max_connection_duration.map_or_else(|| "none".to_owned(), |time| format!("{time:?}"))
 }
 
 /// What differs, but for the mode.
@@ -93,6 +100,9 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
     }
     if old.escaped_slashes != new.escaped_slashes {
         details.push(format!("escaped slashes: {} → {}", old.escaped_slashes, new.escaped_slashes));
+    }
+    if old.max_connection_duration != new.max_connection_duration {
+        details.push(format!("max connection duration: {} → {}", longest(old), longest(new)));
     }
     if old.drained != new.drained {
         details.push(format!("state {} → {}", state(old), state(new)));

@@ -42,6 +42,7 @@ fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> 
         mode,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        max_connection_duration: None,
         drained: false,
         external: None,
         subsets: Vec::new(),

@@ -41,6 +41,7 @@ fn service(service: &str, account: &str) -> Service {
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        max_connection_duration: None,
         drained: false,
         external: None,
         subsets: Vec::new(),

@@ -84,11 +84,10 @@ pub enum RetryLimit {
 /// nothing from there. At least one of the two counts is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutlierDetection {
-    /// After so many answers of 500 to 599 one after the other; a connection that cannot be made counts as
-    /// one.
+    /// After so many answers of 500 to 599 one after the other. Failed connections count apart, to the lower
+    /// of this number and [`Self::CONSECUTIVE_LOCAL_FAILURES`].
     pub consecutive_5xx: Option<u32>,
-    /// After so many answers of 502, 503 or 504 one after the other; a connection that cannot be made counts
-    /// as one.
+    /// After so many answers of 502, 503 or 504 one after the other; connections as above.
     pub consecutive_gateway_errors: Option<u32>,
     /// How often it is looked whether the time of an ejected one is over.
     pub interval: Duration,
@@ -104,6 +103,11 @@ impl OutlierDetection {
 
     /// What is meant where it is not said, as Envoy has it.
     pub const BASE_EJECTION_TIME: Duration = Duration::from_secs(30);
+
+    /// After how many failed connections or reset streams in a row an endpoint is ejected, at the most: also
+    /// where policy says nothing. (Envoy's default is 5; a caller that makes one request at a time needs
+    /// seconds for each failure of a frozen endpoint.)
+    pub const CONSECUTIVE_LOCAL_FAILURES: u32 = 3;
 
     /// What is meant where it is not said: who is left has at most twice as much to do.
     pub const MAX_EJECTION_PERCENT: u32 = 50;

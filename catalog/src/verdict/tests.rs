@@ -46,6 +46,7 @@ fn service(of: &str, ports: &[(u16, Protocol)]) -> Service {
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        max_connection_duration: None,
         drained: false,
         external: None,
         subsets: Vec::new(),

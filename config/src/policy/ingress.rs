@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use ironmesh_catalog::{
-    Finding, Hostname, IngressBackend, IngressEntry, IngressPort, IngressSource, Service,
+    Finding, Hostname, IngressBackend, IngressEntry, IngressPort, IngressSource, Provider, Service,
     ServiceName, ServicePort,
 };
 
@@ -23,6 +23,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             findings.extend(seen.collision(backend));
         }
         findings.extend(without_addresses(draft, object));
+        findings.extend(found_by_a_provider(draft, object));
     }
     draft.findings.extend(findings);
 }
@@ -132,6 +133,32 @@ fn without_addresses(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Finding>
             finding
                 .related(service.spot.clone(), "it is defined here")
                 .help("name ranges of IP addresses"),
+        )
+    };
+    object.sources.iter().filter_map(finding).collect()
+}
+
+/// The sources whose endpoints Consul or Azure finds. Whoever may register there would choose who is let in, so
+/// their addresses are not used.
+fn found_by_a_provider(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Finding> {
+    let finding = |source: &IngressSource| {
+        let IngressSource::Service(name) = source else { return None };
+        let service = find(draft, name)?;
+        let providers = service.endpoints.providers()?;
+        let by = [Provider::Consul, Provider::Azure].into_iter().find(|one| providers.ask(*one))?;
+        let message = format!(
+            "source `{}` does not include the endpoints that {by} finds: only those that policy lists, and \
+             proxies that joined as the service",
+            name.name
+        );
+        let finding =
+            Finding::warning(codes::INGRESS_SOURCE_FOUND, Some(object.spot.clone()), message);
+        let help = "let the callers' proxies join, or name ranges of IP addresses";
+        Some(
+            finding
+                .label(format!("its endpoints come from {by}"))
+                .related(service.spot.clone(), "it is defined here")
+                .help(help),
         )
     };
     object.sources.iter().filter_map(finding).collect()

@@ -4,14 +4,22 @@ pub(super) mod external;
 mod ports;
 mod subsets;
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use ironmesh_catalog::{
     EndpointSource, EscapedSlashes, Service, ServiceAccount, ServiceName, Visibility,
 };
 
 use super::endpoints;
 use super::part::{Id, Part};
+use crate::duration;
 use crate::mode;
 use crate::table::{Table, Told, Value};
+
+/// Shorter, and callers would do little but connect.
+const CONNECTION_DURATION: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 3600);
 
 /// Reads one service, and the parts that it has, into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -32,6 +40,10 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let drained = table.optional("state", |value| {
         let drained = value.word("state", &Service::STATES)?;
         if drained && is_external { Err(external::not_drained(value)) } else { Ok(drained) }
+    });
+    let max_connection_duration = table.optional("max_connection_duration", |value| {
+        let duration = duration::read(value, &CONNECTION_DURATION)?;
+        if is_external { Err(external::without_sidecar(value)) } else { Ok(duration) }
     });
     let subsets = table.optional("subsets", |value| {
         let subsets = subsets::read(value, namespace, part);
@@ -68,6 +80,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 mode: mode?,
                 visibility: visibility?.unwrap_or_default(),
                 escaped_slashes: escaped_slashes?.unwrap_or_default(),
+                max_connection_duration: max_connection_duration?,
                 drained: drained?.unwrap_or(false),
                 external,
                 subsets: subsets.iter().map(|(id, _)| name(id)).collect(),

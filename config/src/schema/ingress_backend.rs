@@ -110,7 +110,7 @@ const SOURCE: Shape = Shape {
         Key {
             name: "name",
             about: "the SPIFFE ID or the DNS name in a caller's certificate; a range of addresses (CIDR); or \
-                    a service, for the addresses where it runs",
+                    a service, for the addresses of its proxies and its listed endpoints",
             form: Form::Text { what: "what the kind says", pattern: r"^[\s\S]+$" },
             left_out: LeftOut::Refused,
         },

@@ -4,7 +4,7 @@ use ironmesh_catalog::{
     AddressFamily, EscapedSlashes, Mode, Protocol, Resolution, Service, Visibility,
 };
 
-use super::{Form, Key, Kind, LABELS, LOCALITY, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use super::{DURATION, Form, Key, Kind, LABELS, LOCALITY, LeftOut, NAME, NAMESPACE, PORT, Shape};
 use crate::azure;
 
 pub(super) const KIND: Kind = Kind {
@@ -44,6 +44,12 @@ pub(super) const KIND: Kind = Kind {
                 about: "what becomes of requests with `%2f` or `%5c` in their path: `reject` answers 400, `keep` lets them pass as they are",
                 form: Form::Word(|| EscapedSlashes::ALL.map(|(word, _)| word).to_vec()),
                 left_out: LeftOut::Text("reject"),
+            },
+            Key {
+                name: "max_connection_duration",
+                about: "how long a caller's connection, and each request, stream or WebSocket on it, lasts at most, from 1s to 30d; not of an external service",
+                form: DURATION,
+                left_out: LeftOut::Means("no bound"),
             },
             Key {
                 name: "state",

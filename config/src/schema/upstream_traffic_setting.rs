@@ -152,7 +152,7 @@ const OUTLIERS: Shape = Shape {
     keys: &[
         Key {
             name: "consecutive_5xx",
-            about: "after so many answers of 500 to 599 in a row it gets nothing; a connection that cannot be made is one",
+            about: "after so many answers of 500 to 599 in a row it gets nothing; failed connections count apart, to this number or 3",
             form: AT_LEAST_ONE,
             left_out: LeftOut::RefusedWithTheOthers,
         },

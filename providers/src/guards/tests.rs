@@ -44,6 +44,7 @@ pub(crate) fn service(consul: bool, drained: bool) -> Service {
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        max_connection_duration: None,
         drained,
         external: None,
         subsets: Vec::new(),

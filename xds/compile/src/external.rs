@@ -27,9 +27,9 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use crate::destination::{Destination, Host};
 use crate::http::{answer, every_request, protocol_options};
 use crate::index::{Allowed, PolicyIndex};
+use crate::keepalive;
 use crate::limits::Limits;
 use crate::mirrors::Mirrors;
-use crate::outbound::keepalive;
 use crate::shape::{ads, lb_endpoint_at, never_panic};
 
 /// The cluster through which an external service port is reached.
@@ -45,14 +45,15 @@ pub(crate) fn cluster(
         connect_timeout: limits.connect_timeout(),
         circuit_breakers: limits.circuit_breakers(),
         typed_extension_protocol_options: protocol_options(port.protocol, limits.per_connection()),
-        upstream_connection_options: (!port.protocol.is_http()).then(keepalive),
+        upstream_connection_options: Some(keepalive::tcp()),
+        upstream_bind_config: Some(keepalive::unacknowledged_data_limit()),
         ..Cluster::default()
     };
     // Not where the host of each request says who is called.
     let choosing = Cluster {
         outlier_detection: limits.outlier_detection(),
-        // Who is ejected gets nothing (docs/decisions/0037).
-        common_lb_config: limits.detects_outliers().then(never_panic).flatten(),
+        // An ejected endpoint receives nothing (docs/decisions/0037).
+        common_lb_config: never_panic(),
         ..plain.clone()
     };
     match (external.resolution, &external.hostname) {

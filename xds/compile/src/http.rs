@@ -2,6 +2,7 @@
 //! them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use ironmesh_catalog::{EscapedSlashes, Protocol};
 use ironmesh_xds_wire::any;
@@ -31,13 +32,16 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::shape::{NO_TIMEOUT, ads, network_filter, no, yes};
 use crate::telemetry::Telling;
-use crate::{overrides, told, treatment};
+use crate::{held_open, keepalive, overrides, told, treatment};
 
 /// Which side of a connection between proxies a listener is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// It takes calls from other proxies.
-    Inbound,
+    Inbound {
+        /// How long a connection and a request last at most.
+        max_duration: Option<Duration>,
+    },
     /// It takes calls from the proxy's own applications.
     Outbound,
     /// The same, on the listener that routes by `Host`: CONNECT as well.
@@ -46,6 +50,8 @@ pub(crate) enum Side {
     Ingress {
         /// Whether callers show who they are.
         has_certificate: bool,
+        /// As for [`Self::Inbound`].
+        max_duration: Option<Duration>,
     },
 }
 
@@ -111,16 +117,16 @@ pub(crate) fn connection_manager(
             ..manager
         },
         // What a caller says of its identity is thrown away and set from its certificate.
-        Side::Inbound => HttpConnectionManager {
-            access_log: [told::http()].into_iter().chain(manager.access_log).collect(),
+        Side::Inbound { max_duration } => HttpConnectionManager {
+            access_log: [told::http()].into_iter().chain(manager.access_log.clone()).collect(),
             forward_client_cert_details: ForwardClientCertDetails::SanitizeSet.into(),
             set_current_client_cert_details: Some(SetCurrentClientCertDetails {
                 uri: true,
                 ..SetCurrentClientCertDetails::default()
             }),
-            ..manager
+            ..held_open::by_peers(manager, max_duration)
         },
-        Side::Ingress { has_certificate } => {
+        Side::Ingress { has_certificate, max_duration } => {
             // As for the mesh's own callers, who have no names of DNS.
             let details =
                 SetCurrentClientCertDetails { uri: true, dns: true, ..Default::default() };
@@ -132,7 +138,7 @@ pub(crate) fn connection_manager(
                 }
                 .into(),
                 set_current_client_cert_details: has_certificate.then_some(details),
-                ..manager
+                ..held_open::by_outsiders(manager, max_duration)
             }
         }
     };
@@ -202,11 +208,35 @@ pub(crate) fn protocol_options(
     protocol: Protocol,
     per_connection: Option<CommonOptions>,
 ) -> HashMap<String, Any> {
+    options(protocol, per_connection, http2())
+}
+
+/// The same for a cluster whose endpoints are all proxies of the mesh.
+///
+/// They answer HTTP/2 PINGs as often as they come; applications may not (gRPC's servers end a connection with
+/// `too_many_pings`). A connection without requests is closed after a while, so that pings follow use.
+pub(crate) fn protocol_options_to_proxies(
+    protocol: Protocol,
+    per_connection: Option<CommonOptions>,
+) -> HashMap<String, Any> {
+    let common = CommonOptions {
+        idle_timeout: Some(keepalive::UPSTREAM_IDLE_TIMEOUT),
+        ..per_connection.unwrap_or_default()
+    };
+    let http2 = Http2ProtocolOptions { connection_keepalive: Some(keepalive::http2()), ..http2() };
+    options(protocol, Some(common), http2)
+}
+
+fn options(
+    protocol: Protocol,
+    per_connection: Option<CommonOptions>,
+    http2: Http2ProtocolOptions,
+) -> HashMap<String, Any> {
     if !protocol.is_http() {
         return HashMap::new();
     }
     let protocol = if protocol.is_http2() {
-        ProtocolConfig::Http2ProtocolOptions(http2())
+        ProtocolConfig::Http2ProtocolOptions(http2)
     } else {
         ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
     };

@@ -78,7 +78,7 @@ pub(crate) fn http_filter_chain(
     telling: Telling<'_>,
 ) -> FilterChain {
     let manager = connection_manager(
-        Side::Inbound,
+        Side::Inbound { max_duration: service.max_connection_duration },
         service.escaped_slashes,
         stat_prefix(port),
         route_name(port),
@@ -126,7 +126,8 @@ pub(crate) fn tcp_filter_chain(
     // Where a rate limit service counts, it is asked on the way.
     let is_counted = settings.global_tcp(service).is_some();
     let cluster = if is_counted { counted::cluster_name(port) } else { local_cluster_name(port) };
-    let proxy = tcp::to_application(stat_prefix(port), cluster, is_audited, telling);
+    let max_duration = service.max_connection_duration;
+    let proxy = tcp::to_application(stat_prefix(port), cluster, is_audited, max_duration, telling);
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),

@@ -21,9 +21,9 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_
 
 use crate::http::{Side, connection_manager};
 use crate::inbound::{self, HANDSHAKE_TIMEOUT};
-use crate::shape::{cidr, listener};
+use crate::shape::{cidr, listener, number};
 use crate::telemetry::Telling;
-use crate::tls;
+use crate::{held_open, tls};
 
 /// What the ways in to one proxy have taken of it.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ fn https_chain(
             service,
             port,
             filters,
-            Side::Ingress { has_certificate: asks },
+            Side::Ingress { has_certificate: asks, max_duration: service.max_connection_duration },
             telling,
         )],
         ..FilterChain::default()
@@ -205,7 +205,7 @@ fn http_listener(
             service,
             port,
             filters,
-            Side::Ingress { has_certificate: false },
+            Side::Ingress { has_certificate: false, max_duration: service.max_connection_duration },
             telling,
         )],
         ..FilterChain::default()
@@ -215,6 +215,7 @@ fn http_listener(
     Listener {
         traffic_direction: TrafficDirection::Inbound.into(),
         filter_chains: vec![chain],
+        per_connection_buffer_limit_bytes: number(held_open::INGRESS_BUFFER),
         ..listener(name, proxy.bind(), at)
     }
 }

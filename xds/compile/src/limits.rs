@@ -23,6 +23,10 @@ use crate::shape::{CONNECT_TIMEOUT, never_panic, number};
 /// How many retries may run at once, in percent of the requests that run.
 const RETRY_BUDGET: u32 = 20;
 
+/// How many retries may run at once however few requests run. An endpoint that fails, fails all requests that
+/// wait for its connection at the same moment; Envoy's own 3 would refuse most of them a retry.
+const RETRIES_IN_ANY_CASE: u32 = 20;
+
 /// What is said of calls of one service, if anything is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits<'a> {
@@ -57,7 +61,7 @@ impl<'a> Limits<'a> {
             ..RetryBudget::default()
         };
         let (max_retries, retry_budget) = match retries {
-            None => (u32::MAX, Some(budget(RETRY_BUDGET, None))),
+            None => (u32::MAX, Some(budget(RETRY_BUDGET, Some(RETRIES_IN_ANY_CASE)))),
             Some(RetryLimit::Most(most)) => (most, None),
             Some(RetryLimit::Budget { percent, min_concurrency }) => {
                 (u32::MAX, Some(budget(percent, min_concurrency)))
@@ -93,23 +97,39 @@ impl<'a> Limits<'a> {
         Some(options)
     }
 
-    /// Of Envoy's ways to take an endpoint for broken only those that policy names: by itself it would also
-    /// eject who answers less well than the others.
+    /// When an endpoint is ejected: by default after failed connections and reset streams, which Envoy calls
+    /// failures of local origin. Answers count only where policy names them, and Envoy's comparison of
+    /// endpoints with each other never does.
+    ///
+    /// Policy has always counted a connection that cannot be made like an answer that it names. Envoy counts
+    /// the two apart, so the lower of the numbers holds for connections.
     pub(crate) fn outlier_detection(self) -> Option<OutlierDetection> {
+        let default = Detection {
+            consecutive_5xx: None,
+            consecutive_gateway_errors: None,
+            interval: Detection::INTERVAL,
+            base_ejection_time: Detection::BASE_EJECTION_TIME,
+            max_ejection_percent: Detection::MAX_EJECTION_PERCENT,
+        };
         let Detection {
             consecutive_5xx,
             consecutive_gateway_errors,
             interval,
             base_ejection_time,
             max_ejection_percent,
-        } = self.outliers?;
+        } = self.outliers.unwrap_or(&default);
         let enforced = |count: &Option<u32>| number(if count.is_some() { 100 } else { 0 });
+        let counts = [*consecutive_5xx, *consecutive_gateway_errors].into_iter().flatten();
+        let connections = counts.fold(Detection::CONSECUTIVE_LOCAL_FAILURES, u32::min);
         Some(OutlierDetection {
             consecutive_5xx: consecutive_5xx.and_then(number),
             enforcing_consecutive_5xx: enforced(consecutive_5xx),
             consecutive_gateway_failure: consecutive_gateway_errors.and_then(number),
             enforcing_consecutive_gateway_failure: enforced(consecutive_gateway_errors),
             enforcing_success_rate: number(0),
+            split_external_local_origin_errors: true,
+            consecutive_local_origin_failure: number(connections),
+            enforcing_local_origin_success_rate: number(0),
             interval: Some(duration(*interval)),
             base_ejection_time: Some(duration(*base_ejection_time)),
             max_ejection_percent: number(*max_ejection_percent),
@@ -128,10 +148,6 @@ impl<'a> Limits<'a> {
             locality_config_specifier: has_shares.then_some(by_shares),
             ..choice
         })
-    }
-
-    pub(crate) fn detects_outliers(self) -> bool {
-        self.outliers.is_some()
     }
 }
 

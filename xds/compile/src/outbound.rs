@@ -10,10 +10,10 @@ use ironmesh_catalog::{
 };
 use ironmesh_xds_wire::pb;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
-    Cluster, UpstreamConnectionOptions,
+    Cluster,
     cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig},
 };
-use ironmesh_xds_wire::pb::envoy::config::core::v3::{TcpKeepalive, TrafficDirection};
+use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints,
 };
@@ -22,20 +22,17 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, Virtua
 
 use crate::destination::{Destination, Host};
 use crate::egress::Outward;
-use crate::http::{Side, connection_manager, protocol_options, reject_escaped_slashes};
+use crate::http::{
+    Side, connection_manager, protocol_options, protocol_options_to_proxies, reject_escaped_slashes,
+};
 use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::shape::{ads, health_status, lb_endpoint, listener, number};
 use crate::telemetry::Telling;
-use crate::{egress, external, plaintext, tls};
+use crate::{egress, external, keepalive, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
-
-/// After how many seconds of silence the other machine is asked whether it is there, and how many
-/// seconds lie between the questions.
-const KEEPALIVE_TIME: u32 = 60;
-const KEEPALIVE_INTERVAL: u32 = 15;
 
 /// The cluster through which `caller` reaches a service port within `limits`: mutual TLS to the proxies in front of
 /// it, which must be those of the service's account. HTTP goes as HTTP/2.
@@ -55,6 +52,7 @@ pub(crate) fn cluster(
     let may_be_plaintext = snapshot.has_plaintext(service);
     let between_proxies = if port.protocol.is_http() { Protocol::Http2 } else { port.protocol };
     let protocol = if may_be_plaintext { port.protocol } else { between_proxies };
+    let protocol_has_pings = !may_be_plaintext && protocol.is_http();
     let served_port = ServicePort::new(service.served_as().clone(), port.number);
     let server_name = served_port.server_name(&snapshot.mesh.domain);
     Cluster {
@@ -68,13 +66,18 @@ pub(crate) fn cluster(
         circuit_breakers: limits.circuit_breakers(),
         outlier_detection: limits.outlier_detection(),
         common_lb_config: limits.choice(),
-        typed_extension_protocol_options: protocol_options(protocol, limits.per_connection()),
+        typed_extension_protocol_options: if may_be_plaintext {
+            protocol_options(protocol, limits.per_connection())
+        } else {
+            protocol_options_to_proxies(protocol, limits.per_connection())
+        },
         transport_socket: tls::upstream(caller, &server, server_name),
         transport_socket_matches: may_be_plaintext
             .then(plaintext::socket_match)
             .into_iter()
             .collect(),
-        upstream_connection_options: (!port.protocol.is_http()).then(keepalive),
+        upstream_connection_options: Some(keepalive::tcp()),
+        upstream_bind_config: (!protocol_has_pings).then(keepalive::unacknowledged_data_limit),
         ..Cluster::default()
     }
 }
@@ -85,18 +88,6 @@ pub(crate) fn may_be_plaintext(snapshot: &Snapshot, destination: &Destination) -
     services
         .filter_map(|port| snapshot.service(&port.service))
         .any(|one| snapshot.has_plaintext(one))
-}
-
-/// Lets the system notice a machine that is gone: a connection may be silent without end.
-pub(crate) fn keepalive() -> UpstreamConnectionOptions {
-    UpstreamConnectionOptions {
-        tcp_keepalive: Some(TcpKeepalive {
-            keepalive_time: number(KEEPALIVE_TIME),
-            keepalive_interval: number(KEEPALIVE_INTERVAL),
-            ..TcpKeepalive::default()
-        }),
-        ..UpstreamConnectionOptions::default()
-    }
 }
 
 /// Where a service port is dialled. An answer without endpoints is an answer too: leaving it out

@@ -1,5 +1,7 @@
 //! TCP: bytes that go to a service port, or through one to its application.
 
+use std::time::Duration;
+
 use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
@@ -11,9 +13,9 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 };
 
 use crate::destination::Destination;
-use crate::shape::{NO_TIMEOUT, network_filter, number};
+use crate::shape::{NO_TIMEOUT, duration, network_filter, number};
 use crate::telemetry::Telling;
-use crate::told;
+use crate::{held_open, told};
 
 const TCP_PROXY: &str = "envoy.filters.network.tcp_proxy";
 
@@ -25,11 +27,13 @@ const CONNECT_ATTEMPTS: u32 = 2;
 /// By itself Envoy would connect to the application as soon as somebody connects to the proxy: who is
 /// refused in the handshake would hear nothing, but the application would see a connection come and go.
 ///
-/// Where they are audited, each connection is told of when the application has been reached.
+/// Where they are audited, each connection is told of when the application has been reached. After
+/// `max_duration`, and up to a tenth more, it is closed.
 pub(crate) fn to_application(
     stat_prefix: String,
     cluster: String,
     is_audited: bool,
+    max_duration: Option<Duration>,
     telling: Telling<'_>,
 ) -> Filter {
     network_filter(
@@ -44,6 +48,9 @@ pub(crate) fn to_application(
                 .chain(telling.of_connections())
                 .collect(),
             access_log_options: is_audited.then_some(told::WHEN_CONNECTED),
+            max_downstream_connection_duration: max_duration.map(duration),
+            max_downstream_connection_duration_jitter_percentage: max_duration
+                .map(|_| held_open::JITTER),
             ..proxy(stat_prefix, ClusterSpecifier::Cluster(cluster))
         }),
     )

@@ -35,6 +35,7 @@ fn service(name: &str, endpoints: EndpointSource) -> Arc<Service> {
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
+        max_connection_duration: None,
         drained: false,
         external: None,
         subsets: Vec::new(),
@@ -42,7 +43,8 @@ fn service(name: &str, endpoints: EndpointSource) -> Arc<Service> {
     })
 }
 
-/// A mesh with a way in to `store` for these sources, and with `edge`, whose endpoints are these.
+/// A mesh with a way in to `store` for these sources, and with `edge`, whose endpoints are these. The proxies
+/// that joined have claimed their certificates, but for those whose address ends with `.99`.
 fn inputs(
     sources: Vec<IngressSource>,
     edge: EndpointSource,
@@ -75,7 +77,7 @@ fn inputs(
             machine: None,
             joined_at: Timestamp::UNIX_EPOCH,
             certificate_expires_at: Timestamp::MAX,
-            claimed_at: None,
+            claimed_at: (!address.ends_with(".99")).then_some(Timestamp::UNIX_EPOCH),
             labels: Labels::default(),
             locality: Locality::default(),
             participation: Participation::default(),
@@ -132,20 +134,21 @@ fn a_source_that_is_a_service_is_where_it_runs_now() {
 }
 
 #[test]
-fn whoever_is_tagged_as_a_service_that_asks_nobody_is_let_in_nowhere() {
+fn source_service_excludes_addresses_that_others_can_register() {
     let source = || vec![IngressSource::Service("edge".parse().unwrap())];
-    let found = [endpoint(Provider::Consul, "10.0.0.8"), endpoint(Provider::Static, "10.0.0.9")];
+    let found = [
+        endpoint(Provider::Consul, "10.0.0.8"),
+        endpoint(Provider::Static, "10.0.0.9"),
+        endpoint(Provider::Azure, "10.0.0.10"),
+    ];
     let asked = EndpointSource::Providers(Providers {
         consul: Some(ConsulQuery::of("edge")),
         ..Providers::default()
     });
-    for (endpoints, expected) in [
-        (EndpointSource::registered(), vec!["10.0.0.9/32"]),
-        (asked, vec!["10.0.0.8/32", "10.0.0.9/32"]),
-    ] {
-        let inputs = inputs(source(), endpoints, &found, &[]);
+    for endpoints in [EndpointSource::registered(), asked] {
+        let inputs = inputs(source(), endpoints, &found, &["10.0.0.7", "10.0.0.99"]);
         let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
-        assert_eq!(ranges(&snapshot).unwrap(), expected);
+        assert_eq!(ranges(&snapshot).unwrap(), ["10.0.0.7/32", "10.0.0.9/32"]);
     }
 }
 

@@ -88,6 +88,15 @@ pub(super) fn not_drained(value: Value<'_>) -> Told {
     value.tell(finding.label("outside of the mesh").help(help))
 }
 
+pub(super) fn without_sidecar(value: Value<'_>) -> Told {
+    let message = format!("`{}` is for services of the mesh", value.key());
+    let finding = value.error(codes::INVALID_VALUE, message).label("outside of the mesh");
+    value.tell(
+        finding
+            .help("remove it: the sidecar of the service would end connections, and there is none"),
+    )
+}
+
 fn listed_alone(value: Value<'_>) -> Told {
     let message = "the endpoints of an external service are looked up by its hostname, or listed";
     let finding = value.error(codes::INVALID_VALUE, message).label("found by a provider");

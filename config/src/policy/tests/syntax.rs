@@ -44,7 +44,8 @@ fn an_unknown_key_is_told_with_the_nearest_known_one() {
         finding("[[service]]\nname = \"a\"\ncolour = \"b\"\n"),
         "error[IM0102]: a service has no key `colour` (p.toml:3:1) / its keys are `name`, \
          `namespace`, `service_account`, `ports`, `mode`, `visibility`, \
-         `escaped_slashes`, `endpoints`, `external`, `hostname`, `resolution`, `state` and `subsets`"
+         `escaped_slashes`, `endpoints`, `external`, `hostname`, `resolution`, `state`, \
+         `max_connection_duration` and `subsets`"
     );
 }
 

@@ -594,6 +594,8 @@ impl Shape {
             mode: shape.mode,
             visibility: if shape.is_private { Visibility::Private } else { Visibility::Public },
             escaped_slashes: shape.escaped_slashes,
+            // It comes and goes with the part, so that edits of it are tried too.
+            max_connection_duration: shape.has_part.then_some(std::time::Duration::from_secs(60)),
             drained: shape.is_drained,
             external: shape.outside.map(|(resolution, n)| external(resolution, n)),
             subsets: shape.has_part.then(|| part_of(&self.service_name(n))).into_iter().collect(),
