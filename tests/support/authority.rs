@@ -7,7 +7,7 @@ use ironmesh_catalog::{
     CertificateStore, Domain, ProxyId, ServiceAccount, ServiceCertificate, StoreError, TrustBundle,
     TrustDomain,
 };
-use ironmesh_cert::Authority;
+use ironmesh_cert::{Authority, ServerNames};
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -70,7 +70,10 @@ impl TestAuthority {
 
     /// The TLS configuration of an xDS server.
     pub fn server_config(&self) -> Arc<ServerConfig> {
-        let certificate = self.0.issue_control_plane_certificate(Timestamp::now()).unwrap();
+        let certificate = self
+            .0
+            .issue_control_plane_certificate(&ServerNames::default(), Timestamp::now())
+            .unwrap();
         ironmesh_cert::tls::server_config(&certificate, &self.0.trust_bundle()).unwrap()
     }
 
