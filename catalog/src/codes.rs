@@ -34,5 +34,8 @@ pub const CLOCK_JUMPED: Code = Code(711);
 /// Certificates in use were issued at a time that is yet to come.
 pub const ISSUED_IN_FUTURE: Code = Code(712);
 
+/// Two machines use the identity of one proxy.
+pub const DUPLICATE_IDENTITY: Code = Code(713);
+
 /// Ways in from outside of the mesh that cannot be told apart.
 pub const INGRESS_COLLISION: Code = Code(633);

@@ -70,7 +70,7 @@ async fn clock_days_ahead_and_corrected_loses_no_request() {
     // By that clock all certificates have expired.
     eventually("new certificates", async || match store.v1.serials().await {
         now if now != serials => Ok(()),
-        now => Err(now),
+        now => Err(format!("{now:?}")),
     })
     .await;
     some_more(&load).await;

@@ -75,10 +75,7 @@ impl TestAuthority {
             hosts: ["localhost".to_owned()].into(),
             addresses: [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()].into(),
         };
-        let certificate = self
-            .0
-            .issue_control_plane_certificate(&names, Timestamp::now())
-            .unwrap();
+        let certificate = self.0.issue_control_plane_certificate(&names, Timestamp::now()).unwrap();
         ironmesh_cert::tls::server_config(&certificate, &self.0.trust_bundle()).unwrap()
     }
 

@@ -71,6 +71,7 @@ pub(super) const PAGES: &[(u16, &str)] = pages![
     643 "0643",
     711 "0711",
     712 "0712",
+    713 "0713",
 ];
 
 #[cfg(test)]

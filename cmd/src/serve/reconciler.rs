@@ -7,6 +7,7 @@
 
 mod clients;
 mod clock;
+mod duplicates;
 mod endpoints;
 mod moments;
 mod order;
@@ -38,6 +39,7 @@ use super::register::Register;
 use crate::exit::chain;
 use clients::Clients;
 use clock::ClockWatch;
+use duplicates::Duplicates;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
 use endpoints::{Endpoints, moment};
 use moments::{Moments, Sources};
@@ -66,6 +68,8 @@ pub(crate) struct Outlook {
     pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
     /// What is wrong with what each proxy asks for.
     pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
+    /// The identities that are live twice.
+    pub(crate) duplicates: watch::Receiver<BTreeMap<ProxyId, Finding>>,
     /// What each that is connected refuses, and what is withheld from it because others do.
     pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, NotInForce>>,
 }
@@ -87,6 +91,7 @@ pub(crate) struct Reconciler {
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     not_in_force: watch::Sender<BTreeMap<ProxyId, NotInForce>>,
+    duplicates_told: watch::Sender<BTreeMap<ProxyId, Finding>>,
 
     /// How long a burst of changes settles after one was acted on.
     settle: Duration,
@@ -95,6 +100,7 @@ pub(crate) struct Reconciler {
     endpoints_findings: Vec<Finding>,
     acceptances: mpsc::Receiver<Acceptance>,
     suspicion: Suspicion,
+    duplicates: Duplicates,
     moments: Moments,
     clients: Clients,
     refusals: Refusals,
@@ -127,7 +133,9 @@ impl Reconciler {
         let (acceptances, asked) = mpsc::channel(1);
         let endpoints_view = watch::Sender::default();
         let (not_in_force, snapshot) = (watch::Sender::default(), watch::Sender::default());
+        let duplicates_told = watch::Sender::default();
         let outlook = Outlook {
+            duplicates: duplicates_told.subscribe(),
             ready: ready.subscribe(),
             tls: tls.subscribe(),
             snapshot: snapshot.subscribe(),
@@ -143,6 +151,8 @@ impl Reconciler {
             endpoints_findings: Vec::new(),
             acceptances: asked,
             suspicion: Suspicion::default(),
+            duplicates: Duplicates::default(),
+            duplicates_told,
             moments: Moments::new(mesh, settings, kept, issuer, certificates)?,
             store,
             authority,
@@ -231,7 +241,12 @@ impl Reconciler {
 
     /// When there is something to do though nothing changes.
     fn deadline(&self) -> Instant {
-        let others = [self.order.deadline(), self.endpoints.deadline(), self.suspicion.deadline()];
+        let others = [
+            self.order.deadline(),
+            self.endpoints.deadline(),
+            self.suspicion.deadline(),
+            self.duplicates.deadline(),
+        ];
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
     }
 
@@ -250,6 +265,7 @@ impl Reconciler {
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
         self.note_presence(&news);
+        self.judge_duplicates(&news, now);
         let mut unserved = Vec::new();
         for (client, news) in &news {
             if news.streams > 0 {
