@@ -34,6 +34,9 @@ pub const CLOCK_JUMPED: Code = Code(711);
 /// Certificates in use were issued at a time that is yet to come.
 pub const ISSUED_IN_FUTURE: Code = Code(712);
 
+/// The clock of the control plane differs from that of an endpoints provider.
+pub const CLOCK_DIFFERS: Code = Code(714);
+
 /// Two machines use the identity of one proxy.
 pub const DUPLICATE_IDENTITY: Code = Code(713);
 

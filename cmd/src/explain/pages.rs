@@ -72,6 +72,7 @@ pub(super) const PAGES: &[(u16, &str)] = pages![
     711 "0711",
     712 "0712",
     713 "0713",
+    714 "0714",
 ];
 
 #[cfg(test)]

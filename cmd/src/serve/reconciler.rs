@@ -21,9 +21,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Finding, Mesh, Proxy, ProxyId, Snapshot};
+use ironmesh_catalog::{Finding, Mesh, Provider, Proxy, ProxyId, Snapshot};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
+use ironmesh_providers::ClockDifference;
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use jiff::Timestamp;
@@ -85,6 +86,7 @@ pub(crate) struct Reconciler {
     tls: watch::Sender<Arc<ServerConfig>>,
     own_certificate: OwnCertificate,
     clock: ClockWatch,
+    clock_differences: BTreeMap<Provider, ClockDifference>,
     clock_findings: Vec<Finding>,
     snapshot: watch::Sender<Option<Arc<Snapshot>>>,
     endpoints_view: watch::Sender<EndpointsView>,
@@ -163,6 +165,7 @@ impl Reconciler {
             tls,
             own_certificate,
             clock: ClockWatch::new(now, Instant::now()),
+            clock_differences: BTreeMap::new(),
             clock_findings: Vec::new(),
             snapshot,
             endpoints_view,
@@ -257,6 +260,7 @@ impl Reconciler {
         if is_tick {
             self.next_tick = Instant::now() + TICK;
             self.renew_own_certificates(clock);
+            self.compare_with_providers(now);
             self.register.restore(now);
             if self.clock.recent_jump(Instant::now()).is_none() {
                 self.register.retire(now);

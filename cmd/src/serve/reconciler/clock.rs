@@ -5,13 +5,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use ironmesh_catalog::Finding;
-use ironmesh_catalog::codes::{CLOCK_JUMPED, ISSUED_IN_FUTURE};
+use ironmesh_catalog::codes::{CLOCK_DIFFERS, CLOCK_JUMPED, ISSUED_IN_FUTURE};
+use ironmesh_catalog::{Finding, Provider};
 use ironmesh_cert::ClockReading;
+use ironmesh_providers::ClockDifference;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::Reconciler;
+use super::endpoints::moment;
 
 /// How often the two clocks are compared.
 pub(super) const COMPARE: Duration = Duration::from_secs(1);
@@ -90,6 +92,21 @@ impl Reconciler {
         true
     }
 
+    /// Compares the wall clock with those of providers. A difference that changes a little stays as it was
+    /// first seen, so that it is reported once.
+    pub(super) fn compare_with_providers(&mut self, now: Timestamp) {
+        let known = std::mem::take(&mut self.clock_differences);
+        let seen = self.endpoints.clock_differences(moment(now));
+        let stays = |old: &ClockDifference, new: &ClockDifference| {
+            old.peer == new.peer && old.ahead.saturating_sub(new.ahead).abs() < SKEW / 2
+        };
+        let kept = |(provider, new): (Provider, ClockDifference)| {
+            let old = known.get(&provider).filter(|old| stays(old, &new)).cloned();
+            (provider, old.unwrap_or(new))
+        };
+        self.clock_differences = seen.into_iter().map(kept).collect();
+    }
+
     /// What is wrong with the clock, as operators see it.
     pub(super) fn clock_findings(&self, now: Timestamp) -> Vec<Finding> {
         let jump = self.clock.recent_jump(Instant::now()).map(|jump| {
@@ -110,9 +127,25 @@ impl Reconciler {
                         their lifetime";
             Finding::warning(ISSUED_IN_FUTURE, None, message).help(help)
         });
-        jump.into_iter().chain(ahead).collect()
+        let differs = self.clock_differences.iter().filter(|(_, one)| one.ahead.abs() >= SKEW);
+        let differs = differs.map(|(provider, difference)| clock_differs(*provider, difference));
+        jump.into_iter().chain(ahead).chain(differs).collect()
     }
 }
+
+fn clock_differs(provider: Provider, difference: &ClockDifference) -> Finding {
+    let by = SignedDuration::from_mins((difference.ahead.abs().as_secs() + 30) / 60);
+    let direction = if difference.ahead.is_negative() { "behind" } else { "ahead of" };
+    let message = format!(
+        "the clock of the control plane is {by:#} {direction} that of {provider} at `{}`",
+        difference.peer
+    );
+    let help = "compare both with a third machine, and correct the clock that is wrong";
+    Finding::warning(CLOCK_DIFFERS, None, message).help(help)
+}
+
+/// A smaller difference from a provider's clock is not reported.
+const SKEW: SignedDuration = SignedDuration::from_mins(1);
 
 /// What was issued further in the future than this was issued by another clock.
 const FUTURE: SignedDuration = SignedDuration::from_mins(5);
