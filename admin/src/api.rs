@@ -182,6 +182,8 @@ pub struct ProxyView {
     pub state: String,
     /// How many xDS streams it has open.
     pub streams: usize,
+    /// The addresses from which its streams come.
+    pub stream_addresses: Vec<SocketAddr>,
     /// What it refuses.
     pub nacks: Vec<NackView>,
     /// What it was not asked to take, because nobody who was has taken it.

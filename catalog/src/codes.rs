@@ -28,5 +28,17 @@ pub const PROXY_WITHOUT_ENDPOINT: Code = Code(507);
 /// Calls are to go to places where no endpoint is.
 pub const NOWHERE: Code = Code(508);
 
+/// The wall clock of the control plane was set, ahead or back.
+pub const CLOCK_JUMPED: Code = Code(711);
+
+/// Certificates in use were issued at a time that is yet to come.
+pub const ISSUED_IN_FUTURE: Code = Code(712);
+
+/// The clock of the control plane differs from that of an endpoints provider.
+pub const CLOCK_DIFFERS: Code = Code(714);
+
+/// Two machines use the identity of one proxy.
+pub const DUPLICATE_IDENTITY: Code = Code(713);
+
 /// Ways in from outside of the mesh that cannot be told apart.
 pub const INGRESS_COLLISION: Code = Code(633);

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use crate::inspect::{self, Failure};
 use crate::material::{Material, Signer};
 use crate::profile;
+use crate::validity::IssuerSpan;
 
 /// The certification authority of one mesh.
 #[derive(Debug)]
@@ -18,8 +19,8 @@ pub struct Authority {
     trust_domain: TrustDomain,
     material: Material,
     signer: Signer,
-    root_ends: Timestamp,
-    intermediate_ends: Timestamp,
+    root: IssuerSpan,
+    intermediate: IssuerSpan,
     intermediate_renew_at: Timestamp,
 }
 
@@ -44,21 +45,24 @@ impl Authority {
             });
         }
         let mut authority = Self::new(trust_domain, material).map_err(AuthorityError::Damaged)?;
-        if now >= authority.root_ends {
-            return Err(AuthorityError::Expired { at: authority.root_ends });
+        if now >= authority.root.ends {
+            return Err(AuthorityError::Expired { at: authority.root.ends });
         }
         authority.renew_intermediate(store, now)?;
         Ok(authority)
     }
 
     /// Replaces the intermediate by a new one below the same root when less than a third of its
-    /// life is left. Says whether it did. After an error the one in use stays.
+    /// life is left, or when it is not valid yet and a new one is. Says whether it did. After an
+    /// error the one in use stays.
     pub fn renew_intermediate(
         &mut self,
         store: &dyn CertificateStore,
         now: Timestamp,
     ) -> Result<bool, AuthorityError> {
-        if now < self.intermediate_renew_at {
+        let Self { root, intermediate, .. } = self;
+        let begins_too_late = now < intermediate.begins && root.begins < intermediate.begins;
+        if now < self.intermediate_renew_at && !begins_too_late {
             return Ok(false);
         }
         let material = self
@@ -93,9 +97,14 @@ impl Authority {
         &self.material.intermediate_certificate
     }
 
-    /// When the last certificate that it can sign now must end.
-    pub(crate) fn intermediate_ends(&self) -> Timestamp {
-        self.intermediate_ends
+    /// From when on what it signs is valid.
+    pub(crate) fn begins(&self) -> Timestamp {
+        self.intermediate.begins
+    }
+
+    /// The time for which what it signs can be valid.
+    pub(crate) fn span(&self) -> &IssuerSpan {
+        &self.intermediate
     }
 
     /// Keeps new material, and only then uses it.
@@ -116,12 +125,17 @@ impl Authority {
         Ok(Self {
             trust_domain: trust_domain.clone(),
             signer: material.signer()?,
-            root_ends: inspect::lifetime_of_pem(&material.root_certificate)?.1,
-            intermediate_ends: inspect::lifetime_of_pem(&material.intermediate_certificate)?.1,
+            root: span(&material.root_certificate)?,
+            intermediate: span(&material.intermediate_certificate)?,
             intermediate_renew_at: material.intermediate_renew_at()?,
             material,
         })
     }
+}
+
+fn span(pem: &str) -> Result<IssuerSpan, Failure> {
+    let (begins, ends) = inspect::lifetime_of_pem(pem)?;
+    Ok(IssuerSpan { begins, ends })
 }
 
 /// The authority could not be opened or renewed.

@@ -61,7 +61,9 @@ impl Inspector {
         Ok(Self { provider, verifier })
     }
 
-    /// Whether a peer would take `certificate` at `now` as that of `identity`.
+    /// Whether a peer accepts `certificate` at `now` as that of `identity`, now or from its beginning
+    /// on. A certificate that is not valid yet passes: peers go by their own clocks, and it is ours
+    /// that may be behind.
     pub(crate) fn check(
         &self,
         certificate: &ServiceCertificate,
@@ -76,7 +78,12 @@ impl Inspector {
             .map_err(|e| unreadable(e.into()))?;
         let (leaf, intermediates) =
             chain.split_first().ok_or_else(|| unreadable("no certificate".into()))?;
-        let seconds = u64::try_from(now.as_second()).unwrap_or(0);
+        let mut seconds = now.as_second();
+        for der in &chain {
+            let begins = parse(der).map_err(unreadable)?.validity().not_before.timestamp();
+            seconds = seconds.max(begins);
+        }
+        let seconds = u64::try_from(seconds).unwrap_or(0);
         let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
         self.verifier
             .verify_client_cert(leaf, intermediates, time)

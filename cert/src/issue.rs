@@ -3,7 +3,9 @@
 //!
 //! Whom to issue to is the caller's decision; nothing is kept here.
 
+use std::collections::BTreeSet;
 use std::error::Error;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ironmesh_catalog::{
@@ -15,6 +17,7 @@ use rcgen::PublicKeyData;
 use crate::authority::Authority;
 use crate::inspect::Failure;
 use crate::profile::{self, Purpose};
+use crate::renewal::Renewal;
 use crate::request::{self, RequestError};
 use crate::validity::{self, Validity};
 
@@ -23,6 +26,10 @@ pub const PROXY_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 
 /// How long the control plane's own certificate holds.
 pub const CONTROL_PLANE_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
+
+/// How long the wall clock must run steadily before the control plane's certificate is replaced because
+/// it was issued "in the future".
+const CONTROL_PLANE_PATIENCE: Duration = Duration::from_secs(8 * 3600);
 
 /// What a proxy gets for its request. The key never left its machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,10 +49,20 @@ pub struct ControlPlaneCertificate {
     pub chain: String,
     /// The leaf's private key (PKCS#8).
     pub key: Secret,
-    /// When it is to be replaced: at two thirds of its life.
-    pub renew_at: Timestamp,
+    /// When it is to be replaced.
+    pub renewal: Renewal,
     /// When it ends.
     pub not_after: Timestamp,
+}
+
+/// The names by which clients reach the control plane. Envoys of the mesh go by its SPIFFE ID instead;
+/// other clients, such as gRPC's own, compare the name that they connect to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerNames {
+    /// Host names.
+    pub hosts: BTreeSet<String>,
+    /// IP addresses.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Authority {
@@ -64,6 +81,7 @@ impl Authority {
                 purpose: Purpose::Service,
                 common_name: account.name.as_str(),
                 identity: self.trust_domain().workload(account),
+                names: &ServerNames::default(),
                 validity,
             };
             let (chain, serial) = self.sign(&leaf, &key)?;
@@ -99,6 +117,7 @@ impl Authority {
                 purpose: Purpose::Proxy,
                 common_name: &proxy_common_name(proxy, service),
                 identity: self.trust_domain().proxy(proxy, service),
+                names: &ServerNames::default(),
                 validity,
             };
             let (chain, serial) = self.sign(&leaf, &key)?;
@@ -107,9 +126,10 @@ impl Authority {
         issue().map_err(IssueError::Sign)
     }
 
-    /// A certificate for the control plane itself.
+    /// A certificate for the control plane itself, which clients reach by `names`.
     pub fn issue_control_plane_certificate(
         &self,
+        names: &ServerNames,
         now: Timestamp,
     ) -> Result<ControlPlaneCertificate, IssueError> {
         let issue = || -> Result<_, Failure> {
@@ -119,13 +139,19 @@ impl Authority {
                 purpose: Purpose::ControlPlane,
                 common_name: "ironmesh control plane",
                 identity: self.trust_domain().control_plane().0,
+                names,
                 validity,
             };
             let (chain, _) = self.sign(&leaf, &key)?;
             Ok(ControlPlaneCertificate {
                 chain,
                 key: Secret::new(key.serialize_pem()),
-                renew_at: validity.renew_at(),
+                renewal: Renewal {
+                    issued_at: validity.issued_at,
+                    not_before: validity.not_before,
+                    renew_at: validity.renew_at(),
+                    patience: CONTROL_PLANE_PATIENCE,
+                },
                 not_after: validity.not_after,
             })
         };
@@ -133,7 +159,7 @@ impl Authority {
     }
 
     fn validity(&self, now: Timestamp, lifetime: Duration) -> Result<Validity, Failure> {
-        Ok(Validity::new(now, lifetime, self.intermediate_ends())?)
+        Ok(Validity::new(now, lifetime, self.span())?)
     }
 
     /// Signs a leaf for `key`: the chain, and the leaf's serial number.
@@ -142,6 +168,7 @@ impl Authority {
             leaf.purpose,
             leaf.common_name,
             leaf.identity.as_str(),
+            leaf.names,
             &leaf.validity,
         )?;
         let signed = content.signed_by(key, self.signer())?;
@@ -167,6 +194,7 @@ struct Leaf<'a> {
     purpose: Purpose,
     common_name: &'a str,
     identity: SpiffeId,
+    names: &'a ServerNames,
     validity: Validity,
 }
 

@@ -22,6 +22,7 @@ mod issue;
 mod material;
 pub mod peer;
 mod profile;
+mod renewal;
 mod request;
 mod service_certificates;
 pub mod tls;
@@ -31,7 +32,9 @@ pub use authority::{Authority, AuthorityError};
 pub use inspect::UnfitCertificate;
 pub use issue::{
     CONTROL_PLANE_LIFETIME, ControlPlaneCertificate, IssueError, PROXY_LIFETIME, ProxyCertificate,
+    ServerNames,
 };
+pub use renewal::{ClockReading, Renewal};
 pub use request::{RequestError, generate_proxy_key_and_csr};
 pub use service_certificates::{Ensured, KeepError, ServiceCertificates};
 

@@ -10,10 +10,10 @@ use rcgen::{Issuer, KeyPair};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::inspect::Failure;
+use crate::inspect::{self, Failure};
+use crate::issue::ServerNames;
 use crate::profile::{self, Purpose};
-use crate::validity::Validity;
-use crate::{inspect, validity};
+use crate::validity::{IssuerSpan, Validity};
 
 /// Root and intermediate with their keys, in PEM.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,8 +34,9 @@ impl Material {
         let key = profile::new_key()?;
         let name = format!("ironmesh root {}", profile::short_id()?);
         let uri = profile::trust_domain_uri(trust_domain);
-        let validity = Validity::new(now, ROOT_LIFETIME, Timestamp::MAX)?;
-        let (content, _) = profile::content(Purpose::Root, &name, &uri, &validity)?;
+        let names = ServerNames::default();
+        let validity = Validity::new(now, ROOT_LIFETIME, &IssuerSpan::of_root(now))?;
+        let (content, _) = profile::content(Purpose::Root, &name, &uri, &names, &validity)?;
         let material = Self {
             root_certificate: content.self_signed(&key)?.pem(),
             root_key: Secret::new(key.serialize_pem()),
@@ -54,12 +55,13 @@ impl Material {
     ) -> Result<Self, Failure> {
         let root_key = KeyPair::from_pem(self.root_key.expose())?;
         let root = Issuer::from_ca_cert_pem(&self.root_certificate, root_key)?;
-        let root_ends = inspect::lifetime_of_pem(&self.root_certificate)?.1;
+        let (begins, ends) = inspect::lifetime_of_pem(&self.root_certificate)?;
         let key = profile::new_key()?;
         let name = format!("ironmesh intermediate {}", profile::short_id()?);
         let uri = profile::trust_domain_uri(trust_domain);
-        let validity = Validity::new(now, INTERMEDIATE_LIFETIME, root_ends)?;
-        let (content, _) = profile::content(Purpose::Intermediate, &name, &uri, &validity)?;
+        let names = ServerNames::default();
+        let validity = Validity::new(now, INTERMEDIATE_LIFETIME, &IssuerSpan { begins, ends })?;
+        let (content, _) = profile::content(Purpose::Intermediate, &name, &uri, &names, &validity)?;
         Ok(Self {
             intermediate_certificate: content.signed_by(&key, &root)?.pem(),
             intermediate_key: Secret::new(key.serialize_pem()),
@@ -86,10 +88,15 @@ impl Material {
         Ok(Issuer::from_ca_cert_pem(&self.intermediate_certificate, key)?)
     }
 
-    /// When the intermediate is to be replaced: when a third of its life is left.
+    /// When the intermediate is to be replaced: when a third of a whole life is left. (It does not
+    /// show when it was issued.) Never if it ends with the root, as another one would.
     pub(crate) fn intermediate_renew_at(&self) -> Result<Timestamp, Failure> {
-        let (from, to) = inspect::lifetime_of_pem(&self.intermediate_certificate)?;
-        Ok(validity::two_thirds(from, to))
+        let root_ends = inspect::lifetime_of_pem(&self.root_certificate)?.1;
+        let ends = inspect::lifetime_of_pem(&self.intermediate_certificate)?.1;
+        if ends >= root_ends {
+            return Ok(Timestamp::MAX);
+        }
+        Ok(ends.checked_sub(INTERMEDIATE_LIFETIME / 3)?)
     }
 }
 

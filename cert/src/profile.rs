@@ -7,11 +7,13 @@ use std::fmt::Write as _;
 
 use aws_lc_rs::rand;
 use ironmesh_catalog::TrustDomain;
+use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
 };
 
+use crate::issue::ServerNames;
 use crate::validity::{Validity, to_offset};
 
 /// What a certificate is for.
@@ -62,6 +64,7 @@ pub(crate) fn content(
     purpose: Purpose,
     common_name: &str,
     uri: &str,
+    names: &ServerNames,
     validity: &Validity,
 ) -> Result<(CertificateParams, Serial), ContentError> {
     let serial = Serial::random()?;
@@ -72,6 +75,11 @@ pub(crate) fn content(
     content.distinguished_name = DistinguishedName::new();
     content.distinguished_name.push(DnType::CommonName, common_name);
     content.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
+    for host in &names.hosts {
+        let host = Ia5String::try_from(host.as_str())?;
+        content.subject_alt_names.push(SanType::DnsName(host));
+    }
+    content.subject_alt_names.extend(names.addresses.iter().copied().map(SanType::IpAddress));
     content.is_ca = purpose.is_ca();
     content.key_usages = purpose.key_usages();
     content.extended_key_usages = purpose.extended_key_usages();

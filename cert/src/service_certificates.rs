@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use crate::authority::Authority;
 use crate::inspect::{Inspector, UnfitCertificate};
 use crate::issue::IssueError;
+use crate::renewal::{ClockReading, Renewal};
 use crate::tls::TlsError;
 
 /// The service certificates of a mesh.
@@ -67,14 +68,14 @@ impl ServiceCertificates {
         accounts: &BTreeSet<ServiceAccount>,
         authority: &Authority,
         lifetime: Duration,
-        now: Timestamp,
+        clock: ClockReading,
     ) -> Result<Ensured, TlsError> {
         let bundle = authority.trust_bundle();
         let pass = Pass {
             inspector: Inspector::new(&bundle)?,
             authority,
             lifetime,
-            now,
+            clock,
             trusted_as_before: self.checked_for.as_ref() == Some(&bundle),
         };
         let mut published = OrdMap::new();
@@ -95,6 +96,11 @@ impl ServiceCertificates {
         self.published.clone()
     }
 
+    /// When the newest of the certificates in use was issued, by the clock of that time.
+    pub fn newest_issue(&self) -> Option<Timestamp> {
+        self.published.values().map(|certificate| certificate.issued_at()).max()
+    }
+
     /// The certificate to publish for `account`, and why it is not the one that it should be.
     fn certificate_for(
         &mut self,
@@ -103,20 +109,25 @@ impl ServiceCertificates {
     ) -> (Option<Arc<ServiceCertificate>>, Option<KeepError>) {
         let in_use = self.published.get(account).filter(|_| pass.trusted_as_before).cloned();
         if let Some(certificate) = &in_use
-            && !is_due(certificate, pass.now)
+            && !pass.is_due(certificate)
         {
             return (in_use, None);
         }
-        let kept = self.kept.get(account).filter(|c| pass.is_fit(c, account)).cloned();
-        if let Some(certificate) = &kept
-            && !is_due(certificate, pass.now)
+        let kept = self.kept.get(account).cloned();
+        let fit = kept.clone().filter(|c| pass.is_fit(c, account, pass.clock.now));
+        if let Some(certificate) = &fit
+            && !pass.is_due(certificate)
         {
-            return (kept, None);
+            return (fit, None);
         }
         match self.renew(account, pass) {
             Ok(new) => (Some(new), None),
-            // What the same peers took before stays, even expired: taking it away helps nobody.
-            Err(failure) => (kept.or(in_use), Some(failure)),
+            // What the same peers accepted before stays, even expired: taking it away helps nobody,
+            // and perhaps it is our clock that is wrong.
+            Err(failure) => {
+                let was_fit = |c: &Arc<_>| pass.is_fit(c, account, c.not_before);
+                (fit.or(in_use).or_else(|| kept.filter(was_fit)), Some(failure))
+            }
         }
     }
 
@@ -125,7 +136,7 @@ impl ServiceCertificates {
         account: &ServiceAccount,
         pass: &Pass<'_>,
     ) -> Result<Arc<ServiceCertificate>, KeepError> {
-        let Pass { authority, lifetime, now, .. } = *pass;
+        let Pass { authority, lifetime, clock: ClockReading { now, .. }, .. } = *pass;
         let new = authority.issue_service_certificate(account, lifetime, now)?;
         pass.inspector.check(&new, &authority.trust_domain().workload(account), now)?;
         self.store.put_service_certificate(&new)?;
@@ -154,19 +165,30 @@ struct Pass<'a> {
     inspector: Inspector,
     authority: &'a Authority,
     lifetime: Duration,
-    now: Timestamp,
+    clock: ClockReading,
     /// Whether what is in use was checked against the same roots.
     trusted_as_before: bool,
 }
 
 impl Pass<'_> {
-    fn is_fit(&self, certificate: &ServiceCertificate, account: &ServiceAccount) -> bool {
+    /// Whether peers accept `certificate` at `time`.
+    fn is_fit(
+        &self,
+        certificate: &ServiceCertificate,
+        account: &ServiceAccount,
+        time: Timestamp,
+    ) -> bool {
         let identity = self.authority.trust_domain().workload(account);
-        self.inspector.check(certificate, &identity, self.now).is_ok()
+        self.inspector.check(certificate, &identity, time).is_ok()
     }
-}
 
-/// Whether it is time to replace `certificate`: it is old, or the clock was set back before it.
-fn is_due(certificate: &ServiceCertificate, now: Timestamp) -> bool {
-    now >= certificate.renew_at || now < certificate.not_before
+    fn is_due(&self, certificate: &ServiceCertificate) -> bool {
+        let renewal = Renewal {
+            issued_at: certificate.issued_at(),
+            not_before: certificate.not_before,
+            renew_at: certificate.renew_at,
+            patience: self.lifetime / 3,
+        };
+        renewal.is_due(self.authority, self.clock)
+    }
 }

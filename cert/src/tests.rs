@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
 
 use crate::memory_store::MemoryStore;
-use crate::{Authority, ProxyCertificate, inspect};
+use crate::{Authority, ProxyCertificate, ServerNames, inspect};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const UUID: &str = "6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f";

@@ -17,22 +17,26 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// From a little before `now`, since the clocks of machines differ, until `lifetime` after it,
-    /// and never longer than `at_most`: nobody trusts a certificate whose issuer has expired.
+    /// From the beginning of its issuer until `lifetime` after `now`, and never longer than the
+    /// issuer: nobody trusts a certificate whose issuer has expired.
+    ///
+    /// It does not begin at `now`, which may be wrong: peers whose clocks are right would reject what
+    /// a fast clock issues (docs/decisions/0047).
     pub(crate) fn new(
         now: Timestamp,
         lifetime: Duration,
-        at_most: Timestamp,
+        issuer: &IssuerSpan,
     ) -> Result<Self, ValidityError> {
         let second = |t: Timestamp| Timestamp::from_second(t.as_second());
         let issued_at = second(now).map_err(|_| ValidityError::OutOfRange)?;
         let lifetime = SignedDuration::try_from(lifetime).map_err(|_| ValidityError::OutOfRange)?;
         let not_before = issued_at.checked_sub(BACKDATE).map_err(|_| ValidityError::OutOfRange)?;
+        let not_before = not_before.min(issuer.begins);
         let not_after = issued_at
             .checked_add(lifetime)
             .and_then(second)
             .map_err(|_| ValidityError::OutOfRange)?
-            .min(at_most);
+            .min(issuer.ends);
         if not_after <= issued_at {
             return Err(ValidityError::Empty);
         }
@@ -42,6 +46,20 @@ impl Validity {
     /// Two thirds into its life, counted from when it was issued.
     pub(crate) fn renew_at(&self) -> Timestamp {
         two_thirds(self.issued_at, self.not_after)
+    }
+}
+
+/// The time for which the issuer of a certificate is valid.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IssuerSpan {
+    pub(crate) begins: Timestamp,
+    pub(crate) ends: Timestamp,
+}
+
+impl IssuerSpan {
+    /// That of a root, which issues itself: from so long before `now`.
+    pub(crate) fn of_root(now: Timestamp) -> Self {
+        Self { begins: now.saturating_sub(ROOT_BACKDATE).unwrap_or(now), ends: Timestamp::MAX }
     }
 }
 
@@ -86,8 +104,12 @@ pub(crate) fn to_offset(time: Timestamp) -> Result<OffsetDateTime, time::error::
     OffsetDateTime::from_unix_timestamp(time.as_second())
 }
 
-/// How far certificates begin before they are issued.
-const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+/// How far certificates begin at least before they are issued: the clocks of machines differ.
+pub(crate) const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+
+/// How far a root begins before it is made, and so all that it signs: by so much the clock of the first
+/// start may be ahead. (A clock in local time is hours ahead, one of a restored machine days.)
+const ROOT_BACKDATE: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 #[cfg(test)]
 mod tests {
@@ -111,20 +133,29 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_begins_before_now_and_ends_with_its_issuer_at_the_latest() {
+    fn certificate_spans_from_its_issuers_begin_to_its_issuers_end_at_most() {
         let now: Timestamp = "2026-11-21T07:00:00.9Z".parse().unwrap();
-        let validity = Validity::new(now, DAY, Timestamp::MAX).unwrap();
-        assert_eq!(validity.not_before.to_string(), "2026-11-21T06:55:00Z");
+        let root = IssuerSpan::of_root(now);
+        assert_eq!(root.begins.to_string(), "2025-11-21T07:00:00.9Z");
+        let begins: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let until = |ends| IssuerSpan { begins, ends };
+        let validity = Validity::new(now, DAY, &until(Timestamp::MAX)).unwrap();
+        assert_eq!(validity.not_before, begins);
         assert_eq!(validity.not_after.to_string(), "2026-11-22T07:00:00Z");
         assert_eq!(validity.renew_at().to_string(), "2026-11-21T23:00:00Z");
 
         let issuer_ends: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-        let validity = Validity::new(now, DAY, issuer_ends).unwrap();
+        let validity = Validity::new(now, DAY, &until(issuer_ends)).unwrap();
         assert_eq!(validity.not_after, issuer_ends);
         assert_eq!(validity.renew_at().to_string(), "2026-11-21T09:00:00Z");
 
-        assert!(Validity::new(issuer_ends, DAY, issuer_ends).is_err());
-        assert!(Validity::new(now, Duration::ZERO, Timestamp::MAX).is_err());
-        assert!(Validity::new(now, Duration::MAX, Timestamp::MAX).is_err());
+        // A clock that is behind the issuer: never later than a little before now.
+        let early = begins - SignedDuration::from_hours(1);
+        let validity = Validity::new(early, DAY, &until(Timestamp::MAX)).unwrap();
+        assert_eq!(validity.not_before, early - BACKDATE);
+
+        assert!(Validity::new(issuer_ends, DAY, &until(issuer_ends)).is_err());
+        assert!(Validity::new(now, Duration::ZERO, &until(Timestamp::MAX)).is_err());
+        assert!(Validity::new(now, Duration::MAX, &until(Timestamp::MAX)).is_err());
     }
 }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{EndpointsProvider, Sightings};
+use crate::{EndpointsProvider, PeerClock, Sightings};
 
 mod arm;
 mod board;
@@ -48,6 +48,7 @@ pub struct Azure {
     taken: watch::Sender<Told>,
     told: watch::Receiver<Told>,
     sightings: watch::Receiver<Sightings>,
+    peer_clock: PeerClock,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -69,6 +70,7 @@ impl Azure {
         turn: watch::Receiver<bool>,
     ) -> Result<Self, AzureError> {
         let arm = Arc::new(Arm::new(&options, clock, false)?);
+        let peer_clock = arm.peer_clock();
         let specification = watch::Sender::new(Arc::default());
         let taken = watch::Sender::new(Told::default());
         let (tell, told) = watch::channel(Told::default());
@@ -84,7 +86,7 @@ impl Azure {
             told: tell,
         };
         let task = AbortOnDropHandle::new(tokio::spawn(collector.run()));
-        Ok(Self { specification, options, taken, told, sightings, _task: task })
+        Ok(Self { specification, options, taken, told, sightings, peer_clock, _task: task })
     }
 
     /// Takes what the control plane whose turn it is has found, as far as it asks the same as we. While it is
@@ -118,6 +120,10 @@ impl EndpointsProvider for Azure {
 
     fn follow(&self, specification: &Arc<MeshSpecification>) {
         self.specification.send_replace(Arc::clone(specification));
+    }
+
+    fn peer_clock(&self) -> Option<PeerClock> {
+        Some(self.peer_clock.clone())
     }
 
     fn sightings(&self) -> watch::Receiver<Sightings> {

@@ -15,7 +15,7 @@ use reqwest::Url;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{EndpointsProvider, Sightings};
+use crate::{EndpointsProvider, PeerClock, Sightings};
 
 mod answer;
 mod blocking;
@@ -56,6 +56,7 @@ const BATCH: usize = 256;
 pub struct Consul {
     specification: watch::Sender<Arc<MeshSpecification>>,
     sightings: watch::Receiver<Sightings>,
+    peer_clock: PeerClock,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
@@ -77,7 +78,8 @@ impl Consul {
         }
         let agents = options.agents.iter().map(|url| agent(url)).collect::<Result<Vec<_>, _>>()?;
         let shares_connections = agents.iter().all(|agent| agent.scheme() == "https");
-        let clients = Arc::new(Clients::new(&options)?);
+        let peer_clock = PeerClock::default();
+        let clients = Arc::new(Clients::new(&options, peer_clock.clone())?);
         let turns = Turns::new(&options, shares_connections);
         let options = Arc::new(options);
         let (warden, watching) = Warden::new(Arc::clone(&options), agents, Arc::clone(&clients));
@@ -109,7 +111,7 @@ impl Consul {
             told,
         };
         let tasks = [tokio::spawn(watching), tokio::spawn(collector.run())];
-        Ok(Self { specification, sightings, _tasks: tasks.map(AbortOnDropHandle::new) })
+        Ok(Self { specification, sightings, peer_clock, _tasks: tasks.map(AbortOnDropHandle::new) })
     }
 }
 
@@ -120,6 +122,10 @@ impl EndpointsProvider for Consul {
 
     fn follow(&self, specification: &Arc<MeshSpecification>) {
         self.specification.send_replace(Arc::clone(specification));
+    }
+
+    fn peer_clock(&self) -> Option<PeerClock> {
+        Some(self.peer_clock.clone())
     }
 
     fn sightings(&self) -> watch::Receiver<Sightings> {

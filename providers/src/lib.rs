@@ -22,12 +22,14 @@ pub mod consul;
 mod findings;
 pub mod fixed;
 mod guards;
+mod peer_clock;
 mod provider;
 pub mod registered;
 
 pub use combine::Conflict;
 pub use findings::findings;
 pub use guards::{AcceptError, Belief, Believed, Guards, Held, Now, ShrinkRule, Source};
+pub use peer_clock::{ClockDifference, PeerClock};
 pub use provider::{EndpointsProvider, Problem, Sighting, Sightings, Stale};
 
 use combine::combine;

@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::peer_clock::PeerClock;
+
 /// An endpoints provider that asks somebody else: it is told of whom it is to know, and tells what it
 /// knows now.
 ///
@@ -22,6 +24,11 @@ pub trait EndpointsProvider: fmt::Debug + Send + Sync {
     /// From now on it looks for the endpoints of the services of this specification that ask it, and for no
     /// others. What it knows of a service whose question has not changed stays.
     fn follow(&self, specification: &Arc<MeshSpecification>);
+
+    /// The clock of whoever answers it, if an answer shows it.
+    fn peer_clock(&self) -> Option<PeerClock> {
+        None
+    }
 
     /// What it knows, and news of it. What a receiver sees first is what is known when it subscribes.
     fn sightings(&self) -> watch::Receiver<Sightings>;

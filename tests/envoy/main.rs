@@ -9,6 +9,7 @@ mod ageing;
 mod audit;
 mod authorization;
 mod bookstore;
+mod clocks;
 mod composition;
 mod dead_peer;
 mod egress;

@@ -1,5 +1,6 @@
 //! A certification authority that keeps nothing, and what it issues.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use ironmesh_catalog::{
     CertificateStore, Domain, ProxyId, ServiceAccount, ServiceCertificate, StoreError, TrustBundle,
     TrustDomain,
 };
-use ironmesh_cert::Authority;
+use ironmesh_cert::{Authority, ServerNames};
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -68,9 +69,13 @@ impl TestAuthority {
         Identity { proxy, chain: certificate.chain, key: key.expose().to_owned() }
     }
 
-    /// The TLS configuration of an xDS server.
+    /// The TLS configuration of an xDS server that listens on loopback.
     pub fn server_config(&self) -> Arc<ServerConfig> {
-        let certificate = self.0.issue_control_plane_certificate(Timestamp::now()).unwrap();
+        let names = ServerNames {
+            hosts: ["localhost".to_owned()].into(),
+            addresses: [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()].into(),
+        };
+        let certificate = self.0.issue_control_plane_certificate(&names, Timestamp::now()).unwrap();
         ironmesh_cert::tls::server_config(&certificate, &self.0.trust_bundle()).unwrap()
     }
 

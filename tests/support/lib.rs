@@ -24,6 +24,7 @@ pub mod authority;
 pub mod azure;
 pub mod beside;
 pub mod client;
+pub mod clock;
 pub mod collector;
 pub mod consul;
 pub mod dns;

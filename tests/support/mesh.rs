@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::addresses::Loopback;
 use crate::client::get_once;
+use crate::clock::SkewedClock;
 use crate::envoy::Envoy;
 use crate::eventually::{eventually, patience};
 use crate::process::Child;
@@ -27,6 +28,8 @@ pub struct Mesh {
     /// Before the folder, so that it has ended when that is removed.
     control_plane: Option<Child>,
     loopback: Loopback,
+    /// What the control plane takes for the time, if not that of the machine.
+    clock: Option<SkewedClock>,
     folder: TempDir,
 }
 
@@ -49,6 +52,7 @@ impl Mesh {
             programs: programs.clone(),
             control_plane: None,
             loopback: Loopback::claim(),
+            clock: None,
             folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
         };
         fs::create_dir_all(mesh.policy_folder()).unwrap();
@@ -95,8 +99,23 @@ impl Mesh {
     /// Starts the control plane, which does not run, with these arguments, and waits for nothing.
     pub fn launch_control_plane(&mut self, arguments: &[&str]) {
         let mut command = self.ironmesh(&[&["serve"], arguments].concat());
+        if let Some(clock) = &self.clock {
+            clock.give_to(&mut command);
+        }
         let log = self.folder.path().join("control-plane.log");
         self.control_plane = Some(Child::start("ironmesh serve", &mut command, &log));
+    }
+
+    /// Restarts the control plane with a wall clock that [`Self::set_clock`] sets. It shows the right time
+    /// so far.
+    pub async fn restart_with_own_clock(&mut self) {
+        self.clock = Some(SkewedClock::new(self.folder.path()));
+        self.restart_control_plane().await;
+    }
+
+    /// Sets the clock of the control plane to so many seconds ahead of the right time.
+    pub fn set_clock(&self, seconds: i64) {
+        self.clock.as_ref().expect("it has its own clock").set(seconds);
     }
 
     /// Waits until the control plane that runs is ready.

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use ironmesh_catalog::{CertificateStore, Domain, TrustBundle, TrustDomain};
-use ironmesh_cert::Authority;
 use ironmesh_cert::tls::server_config;
+use ironmesh_cert::{Authority, ServerNames};
 use ironmesh_store::{KeyEncryptionKey, Store};
 use ironmesh_xds_wire::ResourceType;
 use tokio::net::TcpListener;
@@ -86,7 +86,7 @@ fn tls(options: &Options) -> anyhow::Result<Arc<rustls::ServerConfig>> {
     let (now, trust_domain) = (jiff::Timestamp::now(), TrustDomain::new(Domain::default()));
     let authority = Authority::open(&store as &dyn CertificateStore, &trust_domain, now)?;
     fs_err::write(options.state.join("roots.pem"), authority.trust_bundle().roots)?;
-    let certificate = authority.issue_control_plane_certificate(now)?;
+    let certificate = authority.issue_control_plane_certificate(&ServerNames::default(), now)?;
     let clients = TrustBundle { roots: fs_err::read_to_string(&options.roots)? };
     server_config(&certificate, &clients).context("TLS cannot be configured")
 }

@@ -1,7 +1,9 @@
 use jiff::SignedDuration;
 
 use super::*;
-use crate::AuthorityError;
+use crate::profile::{self, Purpose};
+use crate::validity::Validity;
+use crate::{AuthorityError, ClockReading};
 
 fn years(n: i64) -> SignedDuration {
     SignedDuration::from_hours(n * 365 * 24)
@@ -69,7 +71,7 @@ fn the_intermediate_is_replaced_below_the_same_root_when_a_third_is_left() {
     // Opening late does it as well, and never beyond the end of the root.
     let reopened = Authority::open(&store, &trust_domain(), later + years(4)).unwrap();
     assert_ne!(reopened.intermediate(), authority.intermediate());
-    assert_eq!(reopened.intermediate_ends(), inspect::lifetime_of_pem(&bundle.roots).unwrap().1);
+    assert_eq!(reopened.span().ends, inspect::lifetime_of_pem(&bundle.roots).unwrap().1);
     let error = Authority::open(&store, &trust_domain(), later + years(7)).unwrap_err();
     assert!(matches!(error, AuthorityError::Expired { .. }), "{error}");
 }
@@ -106,4 +108,65 @@ fn material_of_another_mesh_or_that_does_not_fit_together_is_refused() {
     store.kept().authority = Some(b"{}".to_vec());
     let error = Authority::open(&store, &trust_domain(), now()).unwrap_err();
     assert!(matches!(error, AuthorityError::Damaged(_)), "{error}");
+}
+
+#[test]
+fn everything_that_a_fast_clock_makes_is_valid_for_right_clocks() {
+    let (store, ahead) = (MemoryStore::default(), now() + SignedDuration::from_hours(72));
+    let authority = Authority::open(&store, &trust_domain(), ahead).unwrap();
+    for pem in [&authority.trust_bundle().roots, authority.intermediate()] {
+        assert!(inspect::lifetime_of_pem(pem).unwrap().0 <= now());
+    }
+    let own = authority.issue_control_plane_certificate(&ServerNames::default(), ahead).unwrap();
+    assert!(inspect::lifetime_of_pem(&own.chain).unwrap().0 <= now());
+}
+
+/// An authority as earlier versions made them: its intermediate begins when it was issued.
+pub(super) fn with_intermediate_from(begins: Timestamp) -> MemoryStore {
+    let store = MemoryStore::default();
+    Authority::open(&store, &trust_domain(), now()).unwrap();
+    let kept = store.kept().authority.clone().unwrap();
+    let mut json: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+    let root_key = rcgen::KeyPair::from_pem(json["root_key"].as_str().unwrap()).unwrap();
+    let pem = json["root_certificate"].as_str().unwrap();
+    let root = rcgen::Issuer::from_ca_cert_pem(pem, root_key).unwrap();
+    let validity = Validity { issued_at: begins, not_before: begins, not_after: begins + years(5) };
+    let (key, uri) = (profile::new_key().unwrap(), profile::trust_domain_uri(&trust_domain()));
+    let (purpose, names) = (Purpose::Intermediate, ServerNames::default());
+    let (content, _) = profile::content(purpose, "old", &uri, &names, &validity).unwrap();
+    json["intermediate_certificate"] = content.signed_by(&key, &root).unwrap().pem().into();
+    json["intermediate_key"] = key.serialize_pem().into();
+    store.kept().authority = Some(json.to_string().into_bytes());
+    store
+}
+
+#[test]
+fn intermediate_not_yet_valid_is_replaced_by_one_that_is() {
+    let ahead = now() + SignedDuration::from_hours(72);
+    let store = with_intermediate_from(ahead);
+    let mut authority = Authority::open(&store, &trust_domain(), ahead).unwrap();
+    let old = authority.intermediate().to_owned();
+    let own = authority.issue_control_plane_certificate(&ServerNames::default(), ahead).unwrap();
+    // The clock is set right.
+    assert!(authority.renew_intermediate(&store, now()).unwrap());
+    assert_ne!(authority.intermediate(), old);
+    assert!(authority.begins() <= now());
+    assert!(!authority.renew_intermediate(&store, now()).unwrap());
+    // What the old one signed is replaced at once: peers reject its chain.
+    let clock = ClockReading { now: now(), steady_for: Duration::ZERO };
+    assert!(own.renewal.is_due(&authority, clock), "{:?}", own.renewal);
+}
+
+#[test]
+fn control_plane_certificate_is_due_outside_of_its_window() {
+    let authority = authority();
+    let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
+    let is_due = |hours: i64, steady: u64| {
+        let now = now() + SignedDuration::from_hours(hours);
+        let steady_for = Duration::from_secs(steady * 3600);
+        own.renewal.is_due(&authority, ClockReading { now, steady_for })
+    };
+    assert!(!is_due(0, 100) && !is_due(24 * 19, 0) && is_due(24 * 21, 0));
+    assert!(!is_due(-24, 7), "the clock may be wrong now, and peers accept the certificate");
+    assert!(is_due(-24, 8), "it was ahead");
 }

@@ -81,7 +81,7 @@ fn each_kind_of_certificate_has_its_own_identity_and_uses() {
     assert_eq!(check_leaf(&proxy.chain, &authority, &uri), (false, true));
     assert_eq!(common_name(&leaf(&proxy.chain)), format!("{UUID}.bookstore.shop"));
 
-    let own = authority.issue_control_plane_certificate(now()).unwrap();
+    let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
     let uses = check_leaf(&own.chain, &authority, "spiffe://mesh.internal/control-plane");
     assert_eq!(uses, (true, false));
 }
@@ -201,4 +201,24 @@ fn a_year_of_a_proxy_fits_into_the_intermediate_even_just_before_its_renewal() {
         .issue_proxy_certificate(&csr, proxy(), &services(), crate::PROXY_LIFETIME, late)
         .unwrap();
     assert_eq!(certificate.not_after.as_second() - late.as_second(), 365 * 86_400);
+}
+
+#[test]
+fn control_plane_certificate_names_hosts_and_addresses() {
+    let authority = authority();
+    let names = ServerNames {
+        hosts: ["cp.example".to_owned()].into(),
+        addresses: ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()].into(),
+    };
+    let own = authority.issue_control_plane_certificate(&names, now()).unwrap();
+    let der = leaf(&own.chain);
+    let parsed = inspect::parse(&der).unwrap();
+    assert_eq!(inspect::uri_names(&parsed).unwrap(), ["spiffe://mesh.internal/control-plane"]);
+    let certificate = rustls::server::ParsedCertificate::try_from(&der).unwrap();
+    for name in ["cp.example", "10.0.0.1", "fd00::1"] {
+        let name = rustls_pki_types::ServerName::try_from(name).unwrap();
+        rustls::client::verify_server_name(&certificate, &name).unwrap();
+    }
+    let other = rustls_pki_types::ServerName::try_from("10.0.0.2").unwrap();
+    rustls::client::verify_server_name(&certificate, &other).unwrap_err();
 }

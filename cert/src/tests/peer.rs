@@ -29,7 +29,7 @@ fn certificates_of_services_and_of_the_control_plane_are_no_proxys() {
     let error = proxy_identity(&leaf(&service.chain)).unwrap_err();
     let uri = "spiffe://mesh.internal/ns/shop/sa/bookstore".to_owned();
     assert_eq!(error, PeerError::NotAProxy { uri });
-    let own = authority.issue_control_plane_certificate(now()).unwrap();
+    let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
     assert!(matches!(proxy_identity(&leaf(&own.chain)), Err(PeerError::NotAProxy { .. })));
 }
 

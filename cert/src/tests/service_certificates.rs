@@ -4,7 +4,7 @@ use ironmesh_catalog::{ServiceAccount, ServiceCertificate};
 use jiff::SignedDuration;
 
 use super::*;
-use crate::{KeepError, ServiceCertificates};
+use crate::{ClockReading, KeepError, ServiceCertificates};
 
 struct Mesh {
     store: Arc<MemoryStore>,
@@ -28,9 +28,15 @@ impl Mesh {
 
     /// Whether something changed, and whose certificate could not be renewed.
     fn ensure(&mut self, accounts: &[&str], hours: i64) -> (bool, Vec<String>) {
+        self.ensure_steady(accounts, hours, 0)
+    }
+
+    /// The same after the clock has run steadily for `steady` hours.
+    fn ensure_steady(&mut self, accounts: &[&str], hours: i64, steady: u64) -> (bool, Vec<String>) {
         let accounts: BTreeSet<_> = accounts.iter().map(|a| account(a)).collect();
-        let ensured =
-            self.certificates.ensure(&accounts, &self.authority, DAY, self.at(hours)).unwrap();
+        let steady_for = Duration::from_secs(steady * 3600);
+        let clock = ClockReading { now: self.at(hours), steady_for };
+        let ensured = self.certificates.ensure(&accounts, &self.authority, DAY, clock).unwrap();
         let failed = ensured.failures.iter().map(|(account, _)| account.to_string()).collect();
         (ensured.changed, failed)
     }
@@ -112,7 +118,8 @@ fn a_certificate_that_is_not_kept_is_not_published() {
     let mut mesh = Mesh::new();
     mesh.store.kept().refused = Some(account("a"));
     let accounts = [account("a")].into();
-    let ensured = mesh.certificates.ensure(&accounts, &mesh.authority, DAY, mesh.start).unwrap();
+    let clock = ClockReading { now: mesh.start, steady_for: Duration::ZERO };
+    let ensured = mesh.certificates.ensure(&accounts, &mesh.authority, DAY, clock).unwrap();
     assert!(!ensured.changed);
     assert!(matches!(ensured.failures.as_slice(), [(_, KeepError::Store(_))]));
     assert_eq!(mesh.serial("a"), None);
@@ -144,8 +151,64 @@ fn what_a_peer_would_refuse_is_replaced_before_it_is_published() {
     let before = mesh.store.kept().certificates[&account("a")].serial.clone();
     assert_eq!(mesh.ensure(&["a"], 48), (true, vec![]));
     assert_ne!(mesh.serial("a").unwrap(), before);
-    // One from the future, after the clock was set back.
-    assert_eq!(mesh.ensure(&["a"], 24), (true, vec![]));
+}
+
+#[test]
+fn certificate_issued_by_a_fast_clock_is_valid_for_right_clocks() {
+    let mut mesh = Mesh::new();
+    mesh.ensure(&["a"], 72);
+    let certificate = &mesh.certificates.current()[&account("a")];
+    assert!(certificate.not_before <= mesh.start, "{}", certificate.not_before);
+    let der = leaf(&certificate.chain);
+    let begins = inspect::parse(&der).unwrap().validity().not_before.timestamp();
+    assert!(begins <= mesh.start.as_second());
+    let issued_at = certificate.issued_at().duration_since(mesh.at(72)).as_secs();
+    assert!((-3..=0).contains(&issued_at), "{issued_at}");
+}
+
+#[test]
+fn certificate_of_the_future_is_replaced_once_the_clock_is_steady() {
+    let mut mesh = Mesh::new();
+    mesh.ensure(&["a"], 72);
+    let serial = mesh.serial("a");
+    for steady in [0, 7] {
+        assert_eq!(mesh.ensure_steady(&["a"], 0, steady), (false, vec![]), "{steady} h");
+    }
+    assert_eq!(mesh.serial("a"), serial);
+    // Also after a restart.
+    mesh.restart();
+    assert_eq!(mesh.ensure(&["a"], 0), (true, vec![]));
+    assert_eq!(mesh.serial("a"), serial);
+    assert_eq!(mesh.ensure_steady(&["a"], 0, 8), (true, vec![]));
+    assert_ne!(mesh.serial("a"), serial);
+    assert_eq!(mesh.ensure_steady(&["a"], 1, 9), (false, vec![]), "it is of today");
+}
+
+#[test]
+fn certificate_not_yet_valid_is_published_by_a_slow_clock() {
+    let mut mesh = Mesh::new();
+    // The authority begins a year before it is made, that is at `start`.
+    let year = 365 * 24;
+    mesh.store.kept().authority = None;
+    mesh.authority = Authority::open(&*mesh.store, &trust_domain(), mesh.at(year)).unwrap();
+    mesh.ensure(&["a"], year);
+    let serial = mesh.serial("a");
+    mesh.restart();
+    // The clock is two hours before that: no chain is valid yet by it.
+    assert_eq!(mesh.ensure(&["a", "b"], -2), (true, vec![]));
+    assert_eq!(mesh.serial("a"), serial, "peers go by their own clocks");
+    assert!(mesh.serial("b").is_some());
+}
+
+#[test]
+fn expired_certificate_is_published_after_a_restart_if_renewal_fails() {
+    let mut mesh = Mesh::new();
+    mesh.ensure(&["a"], 0);
+    let serial = mesh.serial("a");
+    mesh.restart();
+    mesh.store.kept().refused = Some(account("a"));
+    assert_eq!(mesh.ensure(&["a"], 72), (true, vec!["default/a".to_owned()]));
+    assert_eq!(mesh.serial("a"), serial, "perhaps the clock is wrong");
 }
 
 #[test]

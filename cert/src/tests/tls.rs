@@ -62,7 +62,7 @@ impl ServerCertVerifier for PinnedControlPlane {
 }
 
 fn server(authority: &Authority) -> Arc<ServerConfig> {
-    let own = authority.issue_control_plane_certificate(now()).unwrap();
+    let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
     server_config(&own, &authority.trust_bundle()).unwrap()
 }
 
@@ -170,11 +170,13 @@ fn an_expired_proxy_is_refused() {
 
 #[test]
 fn a_proxy_whose_time_has_not_come_is_refused() {
-    let authority = authority();
-    let (key, csr) = generate_proxy_key_and_csr().unwrap();
     let future = now() + jiff::SignedDuration::from_hours(2);
+    let store = super::authority::with_intermediate_from(future);
+    let mut authority = Authority::open(&store, &trust_domain(), future).unwrap();
+    let (key, csr) = generate_proxy_key_and_csr().unwrap();
     let certificate =
         authority.issue_proxy_certificate(&csr, proxy(), &services(), DAY, future).unwrap();
+    assert!(authority.renew_intermediate(&store, now()).unwrap());
     let config = client(&authority, TLS13, Some((&certificate.chain, key.expose())));
     let error = handshake(&server(&authority), &config).unwrap_err();
     assert!(matches!(error, Error::InvalidCertificate(_)), "{error}");
@@ -183,7 +185,7 @@ fn a_proxy_whose_time_has_not_come_is_refused() {
 #[test]
 fn the_control_plane_cannot_be_a_client_of_itself() {
     let authority = authority();
-    let own = authority.issue_control_plane_certificate(now()).unwrap();
+    let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
     let config = client(&authority, TLS13, Some((&own.chain, own.key.expose())));
     let error = handshake(&server(&authority), &config).unwrap_err();
     assert!(matches!(error, Error::InvalidCertificate(_)), "{error}");
@@ -203,7 +205,7 @@ fn tls_1_2_is_refused() {
 #[test]
 fn what_does_not_parse_makes_no_configuration() {
     let authority = authority();
-    let own = authority.issue_control_plane_certificate(now()).unwrap();
+    let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
     let none = TrustBundle { roots: String::new() };
     assert!(matches!(server_config(&own, &none), Err(TlsError::Roots(_))));
     let mut keyless = own.clone();
@@ -211,7 +213,8 @@ fn what_does_not_parse_makes_no_configuration() {
     let error = server_config(&keyless, &authority.trust_bundle()).unwrap_err();
     assert!(matches!(error, TlsError::Certificate(_)), "{error}");
     let mut mixed = own;
-    mixed.key = authority.issue_control_plane_certificate(now()).unwrap().key;
+    mixed.key =
+        authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap().key;
     let error = server_config(&mixed, &authority.trust_bundle()).unwrap_err();
     assert!(matches!(error, TlsError::Configuration(_)), "{error}");
 }

@@ -37,6 +37,10 @@ fn in_words(detail: &ProxyDetail) -> String {
     };
     line("proxy", &record.id.to_string());
     line("state", &state(detail));
+    if !proxy.stream_addresses.is_empty() {
+        let addresses: Vec<_> = proxy.stream_addresses.iter().map(ToString::to_string).collect();
+        line("streams from", &addresses.join(", "));
+    }
     line("identity", &detail.identity);
     let services: Vec<_> = record.services.iter().map(ToString::to_string).collect();
     line("services", &services.join(", "));

@@ -6,9 +6,12 @@
 //! acted on together (`pacing`).
 
 mod clients;
+mod clock;
+mod duplicates;
 mod endpoints;
 mod moments;
 mod order;
+mod own_certificates;
 mod pacing;
 mod progress;
 mod refusals;
@@ -18,17 +21,17 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Finding, Mesh, Proxy, ProxyId, Snapshot};
-use ironmesh_cert::tls::{TlsError, server_config};
+use ironmesh_catalog::{Finding, Mesh, Provider, Proxy, ProxyId, Snapshot};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::Settings;
+use ironmesh_providers::ClockDifference;
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::statement;
@@ -36,16 +39,19 @@ use super::policy_source::PolicyState;
 use super::register::Register;
 use crate::exit::chain;
 use clients::Clients;
+use clock::ClockWatch;
+use duplicates::Duplicates;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
 use endpoints::{Endpoints, moment};
 use moments::{Moments, Sources};
 use order::{Known, Order};
+use own_certificates::OwnCertificate;
 use pacing::{Cause, Pacing};
 use refusals::Refusals;
 pub(crate) use refusals::{NotInForce, Refusal};
 use suspicion::Suspicion;
 
-/// How often the clock is looked at, for what is due by it. Short, because the wall clock may jump.
+/// How often the clock is looked at, for what is due by it. (After a jump of the wall clock, at once.)
 const TICK: Duration = Duration::from_secs(30);
 
 /// What the reconciler tells the rest of the process.
@@ -63,6 +69,8 @@ pub(crate) struct Outlook {
     pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
     /// What is wrong with what each proxy asks for.
     pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
+    /// The identities that are live twice.
+    pub(crate) duplicates: watch::Receiver<BTreeMap<ProxyId, Finding>>,
     /// What each that is connected refuses, and what is withheld from it because others do.
     pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, NotInForce>>,
 }
@@ -76,12 +84,16 @@ pub(crate) struct Reconciler {
 
     ready: watch::Sender<bool>,
     tls: watch::Sender<Arc<ServerConfig>>,
-    tls_renew_at: Timestamp,
+    own_certificate: OwnCertificate,
+    clock: ClockWatch,
+    clock_differences: BTreeMap<Provider, ClockDifference>,
+    clock_findings: Vec<Finding>,
     snapshot: watch::Sender<Option<Arc<Snapshot>>>,
     endpoints_view: watch::Sender<EndpointsView>,
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     not_in_force: watch::Sender<BTreeMap<ProxyId, NotInForce>>,
+    duplicates_told: watch::Sender<BTreeMap<ProxyId, Finding>>,
 
     /// How long a burst of changes settles after one was acted on.
     settle: Duration,
@@ -90,6 +102,7 @@ pub(crate) struct Reconciler {
     endpoints_findings: Vec<Finding>,
     acceptances: mpsc::Receiver<Acceptance>,
     suspicion: Suspicion,
+    duplicates: Duplicates,
     moments: Moments,
     clients: Clients,
     refusals: Refusals,
@@ -115,13 +128,16 @@ impl Reconciler {
         endpoints: EndpointsOptions,
         hub: Arc<Hub>,
     ) -> anyhow::Result<(Self, Outlook, Acceptances)> {
-        let (config, tls_renew_at) = xds_tls(&authority.lock(), Timestamp::now())?;
+        let now = Timestamp::now();
+        let (own_certificate, config) = OwnCertificate::issue(&authority.lock(), settings, now)?;
         let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
         let (acceptances, asked) = mpsc::channel(1);
         let endpoints_view = watch::Sender::default();
         let (not_in_force, snapshot) = (watch::Sender::default(), watch::Sender::default());
+        let duplicates_told = watch::Sender::default();
         let outlook = Outlook {
+            duplicates: duplicates_told.subscribe(),
             ready: ready.subscribe(),
             tls: tls.subscribe(),
             snapshot: snapshot.subscribe(),
@@ -137,6 +153,8 @@ impl Reconciler {
             endpoints_findings: Vec::new(),
             acceptances: asked,
             suspicion: Suspicion::default(),
+            duplicates: Duplicates::default(),
+            duplicates_told,
             moments: Moments::new(mesh, settings, kept, issuer, certificates)?,
             store,
             authority,
@@ -145,7 +163,10 @@ impl Reconciler {
             hub,
             ready,
             tls,
-            tls_renew_at,
+            own_certificate,
+            clock: ClockWatch::new(now, Instant::now()),
+            clock_differences: BTreeMap::new(),
+            clock_findings: Vec::new(),
             snapshot,
             endpoints_view,
             mesh_findings,
@@ -166,6 +187,8 @@ impl Reconciler {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
         let (mut pacing, endpoints) = (Pacing::new(self.settle), self.endpoints.news());
+        let mut compare_clocks = interval(clock::COMPARE);
+        compare_clocks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
@@ -204,6 +227,11 @@ impl Reconciler {
                         changed?;
                         pacing.changed(Cause::Clients);
                     }
+                    _ = compare_clocks.tick() => {
+                        if self.compare_clocks() {
+                            pacing.changed(Cause::Source);
+                        }
+                    }
                     () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
                     () = sleep_until(clock), if !is_late => {
                         is_late = true;
@@ -216,21 +244,32 @@ impl Reconciler {
 
     /// When there is something to do though nothing changes.
     fn deadline(&self) -> Instant {
-        let others = [self.order.deadline(), self.endpoints.deadline(), self.suspicion.deadline()];
+        let others = [
+            self.order.deadline(),
+            self.endpoints.deadline(),
+            self.suspicion.deadline(),
+            self.duplicates.deadline(),
+        ];
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
     }
 
     fn reconcile(&mut self, now: Timestamp) {
         // By the clock and not by what woke us: a client that answers without end wakes us first.
         let is_tick = Instant::now() >= self.next_tick;
+        let clock = self.clock.reading(now, Instant::now());
         if is_tick {
             self.next_tick = Instant::now() + TICK;
-            self.renew_own_certificates(now);
-            self.register.retire(now);
+            self.renew_own_certificates(clock);
+            self.compare_with_providers(now);
+            self.register.restore(now);
+            if self.clock.recent_jump(Instant::now()).is_none() {
+                self.register.retire(now);
+            }
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
         self.note_presence(&news);
+        self.judge_duplicates(&news, now);
         let mut unserved = Vec::new();
         for (client, news) in &news {
             if news.streams > 0 {
@@ -251,7 +290,7 @@ impl Reconciler {
         let (records, revoked) = (self.register.records(), self.register.revoked());
         let discovered = self.endpoints.discover(&specification, &records, moment(now));
         let sources = Sources { specification, records, revoked, discovered };
-        let changes = self.moments.renew(sources, now, is_tick);
+        let changes = self.moments.renew(sources, clock, is_tick);
         let is_ready = self.endpoints.are_synced(Instant::now());
         let mut affected = self.clients.affected(&changes);
         let mut concerned = match self.moments.compiler() {
@@ -277,7 +316,7 @@ impl Reconciler {
             self.forget_strangers(now);
         }
         // Operators are told, and the disk, when proxies have been.
-        self.tell_mesh();
+        self.tell_mesh(now);
         self.endpoints.keep(Instant::now());
         if is_ready && !*self.ready.borrow() {
             self.suspicion.begin(&self.register.records(), Instant::now());
@@ -286,23 +325,27 @@ impl Reconciler {
     }
 
     /// Tells of each moment of the mesh once, and what is wrong with it.
-    fn tell_mesh(&mut self) {
+    fn tell_mesh(&mut self, now: Timestamp) {
         let view = self.endpoints.take_news();
         let is_news_of_endpoints = view.is_some();
         if let Some(view) = view {
             self.endpoints_findings = self.endpoints.findings();
             self.endpoints_view.send_replace(view);
         }
+        let clock_findings = self.clock_findings(now);
+        let is_news_of_clock = self.clock_findings != clock_findings;
+        self.clock_findings = clock_findings;
         let Some(snapshot) = self.moments.snapshot() else { return };
         let is_news = self.snapshot.send_if_modified(|told| {
             let is_known = told.as_ref().is_some_and(|told| Arc::ptr_eq(told, snapshot));
             *told = Some(Arc::clone(snapshot));
             !is_known
         });
-        if !is_news && !is_news_of_endpoints {
+        if !is_news && !is_news_of_endpoints && !is_news_of_clock {
             return;
         }
-        let findings = || snapshot.findings().chain(&self.endpoints_findings);
+        let known = || self.endpoints_findings.iter().chain(&self.clock_findings);
+        let findings = || snapshot.findings().chain(known());
         self.mesh_findings.send_if_modified(|told| {
             if findings().eq(told.iter()) {
                 return false;
@@ -427,36 +470,6 @@ impl Reconciler {
         }
         self.refusals.prune(&self.clients);
     }
-
-    /// Renews the intermediate of the authority and the certificate of the xDS listener, when due.
-    fn renew_own_certificates(&mut self, now: Timestamp) {
-        let mut authority = self.authority.lock();
-        if let Err(error) = authority.renew_intermediate(&*self.store, now) {
-            tracing::error!(error = chain(&error), "cannot renew the intermediate certificate");
-        }
-        if now < self.tls_renew_at {
-            return;
-        }
-        match xds_tls(&authority, now) {
-            Ok((config, renew_at)) => {
-                self.tls.send_replace(config);
-                self.tls_renew_at = renew_at;
-            }
-            Err(error) => {
-                tracing::error!(error = %format!("{error:#}"), "cannot renew the control plane's certificate");
-            }
-        }
-    }
-}
-
-/// TLS for the xDS listener with a new certificate, and when that is to be replaced.
-fn xds_tls(
-    authority: &Authority,
-    now: Timestamp,
-) -> anyhow::Result<(Arc<ServerConfig>, Timestamp)> {
-    let certificate = authority.issue_control_plane_certificate(now)?;
-    let config: Result<_, TlsError> = server_config(&certificate, &authority.trust_bundle());
-    Ok((config?, certificate.renew_at))
 }
 
 #[cfg(test)]

@@ -164,6 +164,16 @@ impl Register {
         }
     }
 
+    /// Puts those back into use whose time has not passed after all: the clock was wrong.
+    pub(crate) fn restore(&self, now: Timestamp) {
+        let mut records = self.records.lock();
+        let is_back = |record: &&Arc<JoinRecord>| {
+            record.is_in_use(now) && !records.in_use.contains_key(&record.id)
+        };
+        let back: Vec<_> = records.all.values().filter(is_back).cloned().collect();
+        records.in_use.extend(back.into_iter().map(|record| (record.id, record)));
+    }
+
     /// Forgets those of whom nobody asks any more: their certificates have ended long ago, and the clock
     /// has said so for a day of `instant`, which nobody sets.
     pub(crate) fn forget(&self, now: Timestamp, instant: Instant) -> Result<(), StoreError> {

@@ -20,6 +20,7 @@ use super::places::Places;
 use super::refusal::{self, Refusal};
 use super::survey::Call;
 use super::token::Tokens;
+use crate::PeerClock;
 
 /// So many pages a list may have.
 const MAX_PAGES: usize = 200;
@@ -115,6 +116,11 @@ impl Arm {
             made: AtomicU64::default(),
             most: Mutex::default(),
         })
+    }
+
+    /// The clock of Azure.
+    pub(super) fn peer_clock(&self) -> PeerClock {
+        self.http.peer_clock()
     }
 
     /// Whether there is little left of what Azure lets one ask.

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::error::{AzureError, RequestError, causes};
 use super::survey::Call;
+use crate::PeerClock;
 
 /// For how long a connection is waited for.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -36,6 +37,7 @@ pub(super) struct Http {
     private: Mutex<Option<Private>>,
     /// Who is trusted; none for whom the system trusts.
     roots: Option<RootCertStore>,
+    peer_clock: PeerClock,
     /// What was asked, where somebody wants to see it.
     log: Option<Mutex<Vec<Call>>>,
 }
@@ -81,7 +83,13 @@ impl Http {
             private: Mutex::default(),
             roots: ca.map(roots).transpose()?,
             log: is_logged.then(Mutex::default),
+            peer_clock: PeerClock::default(),
         })
+    }
+
+    /// The clock of those who answer, but for the metadata service, which has that of this machine.
+    pub(super) fn peer_clock(&self) -> PeerClock {
+        self.peer_clock.clone()
     }
 
     /// By whom this is asked. What the system trusts is read when somebody is asked by HTTPS and not before,
@@ -141,6 +149,9 @@ impl Http {
         };
         let mut answer = asked.send().await.map_err(failed)?;
         let (status, headers) = (answer.status(), answer.headers().clone());
+        if !is_metadata {
+            self.peer_clock.note(host, &headers);
+        }
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(failed)? {
             if body.len() + chunk.len() > MAX_BODY {

@@ -11,6 +11,8 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
 use tokio::time::timeout;
 
+use crate::PeerClock;
+
 use super::error::{ConsulError, RequestError};
 use super::options::ConsulOptions;
 use super::tls;
@@ -26,7 +28,7 @@ const MAX_WORDS: usize = 200;
 
 /// The clients that all queries share.
 #[derive(Debug)]
-pub(super) struct Clients(Mutex<State>);
+pub(super) struct Clients(Mutex<State>, PeerClock);
 
 #[derive(Debug)]
 struct State {
@@ -40,7 +42,7 @@ struct State {
 
 /// A client that some queries share. Each copy that is kept counts as one.
 #[derive(Debug, Clone)]
-pub(super) struct Lane(Arc<Mutex<Client>>);
+pub(super) struct Lane(Arc<Mutex<Client>>, PeerClock);
 
 /// What is asked of an agent.
 #[derive(Debug)]
@@ -70,13 +72,13 @@ pub(super) struct Response {
 }
 
 impl Clients {
-    pub(super) fn new(options: &ConsulOptions) -> Result<Self, ConsulError> {
+    pub(super) fn new(options: &ConsulOptions, peer_clock: PeerClock) -> Result<Self, ConsulError> {
         // What changes after this is seen when it is looked at next.
         let fingerprint = tls::fingerprint(options);
         let tls = tls::client_config(options)?;
         // Whatever makes this one fail would make the others fail.
-        let first = Lane(Arc::new(Mutex::new(client(&tls)?)));
-        Ok(Self(Mutex::new(State { tls, fingerprint, first, lanes: Vec::new() })))
+        let first = Lane(Arc::new(Mutex::new(client(&tls)?)), peer_clock.clone());
+        Ok(Self(Mutex::new(State { tls, fingerprint, first, lanes: Vec::new() }), peer_clock))
     }
 
     /// Reads the files again. Returns whether there are other connections now: where they have changed and
@@ -108,7 +110,7 @@ impl Clients {
         if let Some(lane) = state.lanes.iter().find(has_room) {
             return Ok(lane.clone());
         }
-        let lane = Lane(Arc::new(Mutex::new(client(&state.tls)?)));
+        let lane = Lane(Arc::new(Mutex::new(client(&state.tls)?)), self.1.clone());
         state.lanes.push(lane.clone());
         Ok(lane)
     }
@@ -163,6 +165,7 @@ impl Lane {
         }
         let mut answer = asked.send().await.map_err(RequestError::Transport)?;
         let (status, headers) = (answer.status(), answer.headers().clone());
+        self.1.note(request.agent.host_str().unwrap_or_default(), &headers);
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(RequestError::Transport)? {
             if body.len() + chunk.len() > MAX_BODY {

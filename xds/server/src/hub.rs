@@ -17,8 +17,10 @@ use crate::report::Report;
 use crate::sotw::InForce;
 use crate::stream::{Refused, Taken};
 
+mod live;
 mod status;
 
+pub use live::LiveStream;
 pub use status::{ClientNews, ClientStatus, Nack};
 
 /// What a client is known by. One client may have several streams, as in a hot restart.
@@ -67,6 +69,8 @@ struct Client {
     unanswered: (u64, BTreeSet<Arc<str>>),
     /// What the names on its streams take in memory, about.
     names: Arc<AtomicUsize>,
+    /// The streams that it has, by number.
+    live: BTreeMap<u64, LiveStream>,
     /// Why its streams that are there were cut last.
     cut: watch::Sender<Arc<str>>,
 }
@@ -267,6 +271,7 @@ impl Hub {
         node: Node,
         coming: Coming,
         most: usize,
+        live: LiveStream,
     ) -> Result<Connection, ClientKey> {
         let mut clients = self.clients.lock();
         if clients.by_key.get(&client).is_some_and(|known| known.status.streams >= most) {
@@ -281,6 +286,7 @@ impl Hub {
             in_force: BTreeMap::new(),
             unanswered: Default::default(),
             names: Arc::default(),
+            live: BTreeMap::new(),
             cut: watch::Sender::new(Arc::default()),
         });
         let is_new_process = match coming {
@@ -297,6 +303,7 @@ impl Hub {
             entry.status.has_clusters_to_name = Some(stream);
         }
         entry.status.streams += 1;
+        entry.live.insert(stream, live);
         if *entry.status.node != node {
             entry.status.node = Arc::new(node);
         }
@@ -474,6 +481,7 @@ impl Drop for Connection {
         self.names.set(0);
         self.hub.with(&self.client, |client| {
             client.status.streams = client.status.streams.saturating_sub(1);
+            client.live.remove(&self.stream);
             client.status.acked.retain(|(stream, _), _| *stream != self.stream);
             client.status.has_named_clusters(self.stream);
             if client.status.streams == 0 {

@@ -121,7 +121,7 @@ mod validity;
 mod variant;
 
 pub use counters::{Closed, Counters, Turned};
-pub use hub::{ClientKey, ClientNews, ClientStatus, Hub, Nack};
+pub use hub::{ClientKey, ClientNews, ClientStatus, Hub, LiveStream, Nack};
 /// The resources, sets and messages that the engine is given and gives.
 pub use ironmesh_xds_wire as wire;
 pub use limits::Limits;

@@ -1,13 +1,17 @@
 //! Clients without sockets, for the tests of whoever keeps clients supplied.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceMap, ResourceSet, ResourceType};
 
-use crate::hub::{Coming, Connection, Hub};
+use crate::hub::{Coming, Connection, Hub, LiveStream};
 use crate::overlay::Overlay;
 use crate::stream::{Refused, Taken};
+
+/// Where a client is that says nothing of it.
+const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 /// A client with one stream, which ends when this is dropped. It takes and refuses what the test says.
 #[derive(Debug)]
@@ -19,17 +23,29 @@ pub struct SimulatedClient {
 impl SimulatedClient {
     /// A client that comes with nothing.
     pub fn connect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
-        Self::begin(hub, client, node, Coming::Anew)
+        Self::begin(hub, client, node, Coming::Anew, HERE)
+    }
+
+    /// The same from `address`.
+    pub fn connect_from(hub: &Arc<Hub>, client: &str, node: Node, address: SocketAddr) -> Self {
+        Self::begin(hub, client, node, Coming::Anew, address)
     }
 
     /// A client that comes back, and has something still.
     pub fn reconnect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
-        Self::begin(hub, client, node, Coming::Back)
+        Self::begin(hub, client, node, Coming::Back, HERE)
     }
 
     #[expect(clippy::expect_used, reason = "for tests: a panic is a failed test")]
-    fn begin(hub: &Arc<Hub>, client: &str, node: Node, coming: Coming) -> Self {
-        let connection = hub.connect(client.into(), node, coming, usize::MAX);
+    fn begin(
+        hub: &Arc<Hub>,
+        client: &str,
+        node: Node,
+        coming: Coming,
+        address: SocketAddr,
+    ) -> Self {
+        let live = LiveStream::begin(address, true);
+        let connection = hub.connect(client.into(), node, coming, usize::MAX, live);
         let connection = connection.expect("there is no bound");
         Self { connection, has: BTreeMap::new() }
     }

@@ -1,6 +1,6 @@
 //! What is told of proxies, and how one is shut out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_admin::{
@@ -63,9 +63,14 @@ impl RunningControlPlane {
         };
         let findings = self.outlook.findings.borrow();
         let findings = findings.get(&record.id).into_iter().flatten();
+        let duplicates = self.outlook.duplicates.borrow();
+        let findings = duplicates.get(&record.id).into_iter().chain(findings);
+        let live = self.hub.live_streams(&record.id.to_string());
+        let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
         ProxyView {
             state: state(record, streams, Timestamp::now()).to_owned(),
             streams,
+            stream_addresses: addresses.into_iter().collect(),
             nacks: views(|one| &one.refused),
             withheld: views(|one| &one.withheld),
             findings: findings.map(FindingView::from).collect(),

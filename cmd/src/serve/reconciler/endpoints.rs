@@ -11,8 +11,8 @@ use ironmesh_catalog::{
     Discovered, Finding, MeshSpecification, Provider, Records, ServiceName, StoreError,
 };
 use ironmesh_providers::{
-    AcceptError, Belief, Conflict, Discovery, EndpointsProvider, Guards, Now, ShrinkRule,
-    Sightings, Source, Stale, findings,
+    AcceptError, Belief, ClockDifference, Conflict, Discovery, EndpointsProvider, Guards, Now,
+    ShrinkRule, Sightings, Source, Stale, findings,
 };
 use ironmesh_store::Store;
 use jiff::Timestamp;
@@ -213,6 +213,15 @@ impl Endpoints {
         let sync = is_waiting.then_some(self.sync_by);
         let keep = self.guards.has_unkept().then(|| self.kept_at.map(|at| at + KEEP_EVERY));
         [sync, keep.flatten(), self.guards.deadline()].into_iter().flatten().min()
+    }
+
+    /// How the wall clock differs from those of providers, as far as their answers show it.
+    pub(super) fn clock_differences(&self, now: Now) -> BTreeMap<Provider, ClockDifference> {
+        let difference = |provider: &Arc<dyn EndpointsProvider>| {
+            let difference = provider.peer_clock()?.difference(now.timestamp, now.instant)?;
+            Some((provider.provider(), difference))
+        };
+        self.providers.iter().filter_map(|(provider, _)| difference(provider)).collect()
     }
 
     /// Keeps what is news, unless that was done a moment ago.

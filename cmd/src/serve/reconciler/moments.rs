@@ -7,7 +7,7 @@ use ironmesh_catalog::{
     Discovered, EgressMode, Inputs, Mesh, MeshSpecification, Mode, Records, Snapshot, StoreError,
     TcpAccesses, have_same_members,
 };
-use ironmesh_cert::{Authority, ServiceCertificates};
+use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
 use ironmesh_config::Settings;
 use ironmesh_store::Store;
 use ironmesh_xds_compile::{Changes, Compiler};
@@ -73,7 +73,12 @@ impl Moments {
 
     /// Takes what is known now, and says whom it affects; nobody if it was known before. Certificates
     /// are looked at when somebody has joined, when policy is new, and at every tick.
-    pub(super) fn renew(&mut self, sources: Sources, now: Timestamp, is_tick: bool) -> Changes {
+    pub(super) fn renew(
+        &mut self,
+        sources: Sources,
+        clock: ClockReading,
+        is_tick: bool,
+    ) -> Changes {
         let Sources { specification, records, revoked, discovered } = sources;
         let specification = &specification;
         let old = self.current.as_ref().map(|(inputs, _)| inputs);
@@ -92,7 +97,7 @@ impl Moments {
             })
         };
         if is_tick || !same_accounts() {
-            self.renew_certificates(specification, &records, now);
+            self.renew_certificates(specification, &records, clock);
         }
         let inputs = Inputs {
             mesh: self.mesh.clone(),
@@ -137,15 +142,20 @@ impl Moments {
         }
     }
 
+    /// When the newest of the certificates in use was issued, by the clock of that time.
+    pub(super) fn newest_issue(&self) -> Option<Timestamp> {
+        self.certificates.newest_issue()
+    }
+
     fn renew_certificates(
         &mut self,
         specification: &MeshSpecification,
         records: &Records,
-        now: Timestamp,
+        clock: ClockReading,
     ) {
         let accounts = Snapshot::accounts_served(specification, records);
         let authority = self.authority.lock();
-        match self.certificates.ensure(&accounts, &authority, self.service_lifetime, now) {
+        match self.certificates.ensure(&accounts, &authority, self.service_lifetime, clock) {
             Ok(ensured) => {
                 for (account, error) in &ensured.failures {
                     tracing::error!(%account, error = chain(error), "cannot renew a service certificate");

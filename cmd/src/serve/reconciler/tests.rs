@@ -2,6 +2,7 @@
 
 mod clock;
 mod cost;
+mod duplicates;
 mod endpoints;
 mod log;
 mod order;

@@ -5,8 +5,13 @@ use super::*;
 use crate::sotw::{Output, SotwStream};
 use crate::test_resources::{cluster, listener, set};
 
+/// An aggregated stream from this machine.
+fn here() -> LiveStream {
+    LiveStream::begin(([127, 0, 0, 1], 1).into(), true)
+}
+
 fn connect(hub: &Arc<Hub>) -> Connection {
-    hub.connect("client".into(), Node::default(), Coming::PerhapsAnew, usize::MAX).unwrap()
+    hub.connect("client".into(), Node::default(), Coming::PerhapsAnew, usize::MAX, here()).unwrap()
 }
 
 fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
@@ -24,7 +29,9 @@ fn what_a_client_says_of_itself_is_held_once_for_as_long_as_it_says_the_same() {
     let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
     let mut connections = Vec::new();
     let mut told = |id: &str| {
-        connections.push(hub.connect("client".into(), node(id), Coming::Anew, usize::MAX).unwrap());
+        connections.push(
+            hub.connect("client".into(), node(id), Coming::Anew, usize::MAX, here()).unwrap(),
+        );
         let news = hub.take_changed();
         let [(client, news)] = &news[..] else { panic!("{news:?}") };
         assert_eq!(&**client, "client");
@@ -88,7 +95,8 @@ fn streams_of_one_client_do_not_overwrite_each_other() {
 #[test]
 fn a_new_process_has_refused_nothing_though_streams_of_the_old_one_are_counted() {
     let hub = Arc::new(Hub::default());
-    let come = |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX).unwrap();
+    let come =
+        |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
     let old = come(Coming::Anew);
     let bad = listener("l", 1);
     let key = (ResourceType::Listener, Arc::from("l"));
@@ -134,7 +142,8 @@ fn in_force(content: u32) -> InForce {
 #[test]
 fn the_next_stream_takes_over_from_the_newest() {
     let hub = Arc::new(Hub::default());
-    let come = |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX).unwrap();
+    let come =
+        |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
     let of = ResourceType::Cluster;
     let kept = || format!("{:?}", come(Coming::Back).in_force[&of]);
     let text = |in_force: &InForce| format!("{in_force:?}");
@@ -172,7 +181,8 @@ fn a_refusal_is_news_once() {
     assert!(refuses(&connection, &[("a", 2)], true), "another version");
     assert!(refuses(&connection, &[("a", 2), ("b", 1)], true), "another resource besides");
     // Another process says it for the first time.
-    let new = hub.connect("client".into(), Node::default(), Coming::Anew, usize::MAX).unwrap();
+    let new =
+        hub.connect("client".into(), Node::default(), Coming::Anew, usize::MAX, here()).unwrap();
     assert!(refuses(&new, &[("a", 2)], true));
 }
 
@@ -200,7 +210,8 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
 #[test]
 fn what_a_stream_leaves_unanswered_the_next_one_is_told_once_also_while_it_is_still_counted() {
     let hub = Arc::new(Hub::default());
-    let come = |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX).unwrap();
+    let come =
+        |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
     let old = come(Coming::Anew);
     old.take_unanswered();
     old.keep_unanswered(["a".into()].into());
@@ -221,7 +232,8 @@ fn what_a_stream_leaves_unanswered_the_next_one_is_told_once_also_while_it_is_st
 #[test]
 fn who_comes_back_may_have_any_cluster_until_it_has_said_which() {
     let hub = Arc::new(Hub::default());
-    let come = |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX).unwrap();
+    let come =
+        |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
     let may_have = |name| hub.anyone_names(ResourceType::Cluster, name, "other");
     let mut stream = come(Coming::BackWithClusters);
     assert!(may_have("a") && may_have("b"));
@@ -257,4 +269,25 @@ fn who_is_refused_together_with_others_is_not_certain_to_be_guilty() {
     let nacks = hub.status_of("client").unwrap().nacks;
     let certain: Vec<_> = nacks.values().map(|nack| nack.is_certain).collect();
     assert_eq!(certain, [false, false, true]);
+}
+
+#[test]
+fn live_streams_are_listed_from_open_to_close() {
+    let hub = Arc::new(Hub::default());
+    let come = |address: &str, is_aggregated| {
+        let live = LiveStream::begin(address.parse().unwrap(), is_aggregated);
+        hub.connect("client".into(), Node::default(), Coming::Anew, usize::MAX, live).unwrap()
+    };
+    let listed = || {
+        let streams = hub.live_streams("client").into_iter();
+        streams.map(|one| (one.address.to_string(), one.is_aggregated)).collect::<Vec<_>>()
+    };
+    let first = come("[::ffff:10.0.0.1]:5", true);
+    let second = come("10.0.0.2:6", false);
+    let both = [("10.0.0.1:5".to_owned(), true), ("10.0.0.2:6".to_owned(), false)];
+    assert_eq!(listed(), both);
+    drop(first);
+    assert_eq!(listed(), both[1..]);
+    drop(second);
+    assert!(listed().is_empty() && hub.live_streams("another").is_empty());
 }

@@ -4,12 +4,20 @@ use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceSet, ResourceType};
 
 use super::Standing::{Behind, Leaving, NotTaken, Refused, Taken};
 use super::*;
+use crate::hub::LiveStream;
 use crate::hub::{Coming, Connection, Hub};
 use crate::stream;
 use crate::test_resources::cluster;
 
 fn connect(hub: &Arc<Hub>) -> Connection {
-    hub.connect("client".into(), Node::default(), Coming::Anew, usize::MAX).unwrap()
+    hub.connect(
+        "client".into(),
+        Node::default(),
+        Coming::Anew,
+        usize::MAX,
+        LiveStream::begin(([127, 0, 0, 1], 1).into(), true),
+    )
+    .unwrap()
 }
 
 fn take(connection: &Connection, resources: &[&Resource]) {

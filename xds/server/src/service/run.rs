@@ -13,7 +13,7 @@ use tonic::Status;
 use super::Streams;
 use crate::body::Message;
 use crate::counters::Closed;
-use crate::hub::{ClientKey, Coming, Connection};
+use crate::hub::{ClientKey, Coming, Connection, LiveStream};
 use crate::messages::{Messages, ReadError};
 use crate::pace::Pace;
 use crate::peer::Peer;
@@ -75,7 +75,8 @@ impl Streams {
             (false, _) => Coming::Back,
         };
         let most = self.limits.streams_per_client;
-        let connection = self.hub.connect(client, node.clone(), coming, most).map_err(|client| {
+        let live = LiveStream::begin(peer.address, only.is_none());
+        let connection = self.hub.connect(client, node.clone(), coming, most, live).map_err(|client| {
             self.hub.counters().closed(Closed::TooManyStreams);
             tracing::warn!(%client, address = %peer.address, most, "xDS stream refused: the client has too many");
             Status::resource_exhausted(format!("this client has too many streams: {most} are the most"))

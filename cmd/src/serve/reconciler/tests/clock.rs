@@ -1,7 +1,11 @@
 //! What is due by the clock, and what costs nothing.
 
+use std::time::Duration;
+
 use ironmesh_catalog::{Participation, Proxy, ProxyId, ProxyStatement, ServiceAccount};
+use ironmesh_cert::ClockReading;
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::place::Place;
@@ -27,6 +31,7 @@ impl Place {
     /// How many resources are encoded for what has happened since the last time.
     fn encodes(&mut self, now: Timestamp, is_tick: bool) -> u64 {
         let specification = self.policy.borrow().specification.clone().unwrap();
+        let clock = ClockReading { now, steady_for: Duration::ZERO };
         let moments = &mut self.reconciler.moments;
         let before = moments.compiler().unwrap().encoded();
         {
@@ -34,7 +39,7 @@ impl Place {
             let endpoints = &mut self.reconciler.endpoints;
             let discovered = endpoints.discover(&specification, &records, moment(now));
             let sources = Sources { specification, records, revoked, discovered };
-            moments.renew(sources, now, is_tick);
+            moments.renew(sources, clock, is_tick);
         }
         moments.compiler().unwrap().encoded() - before
     }
@@ -82,6 +87,47 @@ fn the_certificate_of_the_xds_port_is_renewed_in_time() {
     assert!(!place.outlook.tls.has_changed().unwrap());
     place.tick(later(now, 24 * 21));
     assert!(place.outlook.tls.has_changed().unwrap());
+}
+
+/// What the mesh findings are, by code.
+fn codes(place: &Place) -> Vec<String> {
+    let findings = place.outlook.mesh_findings.borrow();
+    findings.iter().map(|finding| finding.code.to_string()).collect()
+}
+
+#[test]
+fn jump_ahead_removes_no_proxy_and_is_reported() {
+    let mut place = open();
+    let (now, instant) = (place.now, Instant::now());
+    place.tick(now);
+    assert_eq!(codes(&place), [""; 0]);
+    let serial = place.serial();
+    let years = later(now, 24 * 365 * 2);
+    place.reconciler.clock.compare(years, instant).unwrap();
+    place.tick(years);
+    assert_eq!(place.register.records().len(), 1, "its certificate has not really expired");
+    assert_ne!(place.serial(), serial, "peers whose clocks are so far ahead reject the old one");
+    assert_eq!(codes(&place), ["IM0711"]);
+
+    // The clock is set right: what is in use was issued in the future.
+    place.reconciler.clock.compare(now, instant).unwrap();
+    place.tick(now);
+    let findings = place.outlook.mesh_findings.borrow().clone();
+    assert_eq!(codes(&place), ["IM0711", "IM0712"]);
+    assert!(findings[0].message.contains("jumped back by 17520h"), "{}", findings[0].message);
+}
+
+#[test]
+fn proxy_taken_out_of_use_by_a_fast_clock_is_back_after_the_correction() {
+    let mut place = open();
+    let now = place.now;
+    // It was ahead from the start on: no jump was seen.
+    place.tick(later(now, 24 * 365 * 2));
+    assert_eq!(place.register.records().len(), 0);
+    place.tick(now);
+    let records = place.register.records();
+    let (id, _) = records.iter().next().expect("it is back");
+    assert!(place.reconciler.moments.snapshot().unwrap().record(*id).is_some());
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{Endpoint, MeshSpecification, Provider, ProxyId, ServicePort};
-use ironmesh_providers::{EndpointsProvider, Sighting, Sightings, Stale};
+use ironmesh_providers::{EndpointsProvider, PeerClock, Sighting, Sightings, Stale};
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::ResourceType::{self, Cluster};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, advance};
@@ -31,6 +31,7 @@ ports = [{ port = 80, protocol = "http" }]
 struct ByHand {
     sightings: watch::Sender<Sightings>,
     followed: Mutex<Vec<Arc<MeshSpecification>>>,
+    clock: PeerClock,
 }
 
 impl EndpointsProvider for ByHand {
@@ -40,6 +41,10 @@ impl EndpointsProvider for ByHand {
 
     fn follow(&self, specification: &Arc<MeshSpecification>) {
         self.followed.lock().push(Arc::clone(specification));
+    }
+
+    fn peer_clock(&self) -> Option<PeerClock> {
+        Some(self.clock.clone())
     }
 
     fn sightings(&self) -> watch::Receiver<Sightings> {
@@ -119,6 +124,28 @@ async fn nothing_is_served_before_a_provider_has_told() {
     place.pass();
     assert!(place.is_ready(), "that there is nobody is an answer");
     assert_eq!((place.waits_for(), place.called()), (String::new(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn provider_with_another_time_is_reported_until_the_clocks_agree() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[1]);
+    let now = place.now;
+    let days = SignedDuration::from_hours(72);
+    let mut reported = |date: Timestamp| {
+        provider.clock.heard("consul-1", date);
+        place.tick(now);
+        let findings = place.outlook.mesh_findings.borrow();
+        findings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let words = reported(now - days);
+    let expected = "the clock of the control plane is 72h ahead of that of consul at `consul-1`";
+    assert_eq!(words.len(), 1, "{words:?}");
+    assert!(words[0].contains("IM0714") && words[0].contains(expected), "{words:?}");
+    assert_eq!(reported(now - days + SignedDuration::from_secs(20)), words, "reported once");
+    assert!(reported(now + days)[0].contains("72h behind that of consul"));
+    assert_eq!(reported(now), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

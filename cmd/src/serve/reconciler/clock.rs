@@ -1,0 +1,188 @@
+//! The wall clock, compared with a clock that nobody sets: jumps, and how long it has run steadily.
+//!
+//! It decides nothing about certificates; which of two clocks is right cannot be known here.
+
+use std::fmt;
+use std::time::Duration;
+
+use ironmesh_catalog::codes::{CLOCK_DIFFERS, CLOCK_JUMPED, ISSUED_IN_FUTURE};
+use ironmesh_catalog::{Finding, Provider};
+use ironmesh_cert::ClockReading;
+use ironmesh_providers::ClockDifference;
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use super::Reconciler;
+use super::endpoints::moment;
+
+/// How often the two clocks are compared.
+pub(super) const COMPARE: Duration = Duration::from_secs(1);
+
+/// A smaller difference between two comparisons is no jump: time servers slew clocks, and a busy
+/// machine may stop us between reading the one clock and the other.
+const JUMP: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long a jump is reported, and the clock's word takes no proxy out of use.
+const DOUBT: Duration = Duration::from_secs(60 * 60);
+
+/// A jump of the wall clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Jump {
+    /// What the clock showed after it.
+    at: Timestamp,
+    /// By how much; negative where it was set back.
+    by: SignedDuration,
+}
+
+impl fmt::Display for Jump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = if self.by.is_negative() { "back" } else { "ahead" };
+        let by = SignedDuration::from_secs(self.by.abs().as_secs());
+        write!(f, "jumped {direction} by {by:#}, to {:.0}", self.at)
+    }
+}
+
+/// What is known of the wall clock.
+#[derive(Debug)]
+pub(super) struct ClockWatch {
+    /// The last comparison.
+    compared: (Timestamp, Instant),
+    /// Since when it has run without a jump.
+    steady_since: Instant,
+    last_jump: Option<Jump>,
+}
+
+impl ClockWatch {
+    pub(super) fn new(now: Timestamp, instant: Instant) -> Self {
+        Self { compared: (now, instant), steady_since: instant, last_jump: None }
+    }
+
+    /// Compares the clocks, and returns a jump since the last time.
+    pub(super) fn compare(&mut self, now: Timestamp, instant: Instant) -> Option<Jump> {
+        let (wall, steady) = std::mem::replace(&mut self.compared, (now, instant));
+        let passed = SignedDuration::try_from(instant - steady).unwrap_or(SignedDuration::MAX);
+        let by = now.duration_since(wall).saturating_sub(passed);
+        if by.abs() < JUMP {
+            return None;
+        }
+        self.steady_since = instant;
+        self.last_jump = Some(Jump { at: now, by });
+        self.last_jump
+    }
+
+    pub(super) fn reading(&self, now: Timestamp, instant: Instant) -> ClockReading {
+        ClockReading { now, steady_for: instant.saturating_duration_since(self.steady_since) }
+    }
+
+    /// The last jump, unless the clock has run steadily since for long enough to be believed.
+    pub(super) fn recent_jump(&self, instant: Instant) -> Option<Jump> {
+        let is_recent = instant.saturating_duration_since(self.steady_since) < DOUBT;
+        self.last_jump.filter(|_| is_recent)
+    }
+}
+
+impl Reconciler {
+    /// Compares the clocks. After a jump, all that depends on the time is due: returns whether there was
+    /// one.
+    pub(super) fn compare_clocks(&mut self) -> bool {
+        let instant = Instant::now();
+        let Some(jump) = self.clock.compare(Timestamp::now(), instant) else { return false };
+        tracing::warn!(%jump, "the wall clock jumped: certificates are checked now");
+        self.next_tick = instant;
+        true
+    }
+
+    /// Compares the wall clock with those of providers. A difference that changes a little stays as it was
+    /// first seen, so that it is reported once.
+    pub(super) fn compare_with_providers(&mut self, now: Timestamp) {
+        let known = std::mem::take(&mut self.clock_differences);
+        let seen = self.endpoints.clock_differences(moment(now));
+        let stays = |old: &ClockDifference, new: &ClockDifference| {
+            old.peer == new.peer && old.ahead.saturating_sub(new.ahead).abs() < SKEW / 2
+        };
+        let kept = |(provider, new): (Provider, ClockDifference)| {
+            let old = known.get(&provider).filter(|old| stays(old, &new)).cloned();
+            (provider, old.unwrap_or(new))
+        };
+        self.clock_differences = seen.into_iter().map(kept).collect();
+    }
+
+    /// What is wrong with the clock, as operators see it.
+    pub(super) fn clock_findings(&self, now: Timestamp) -> Vec<Finding> {
+        let jump = self.clock.recent_jump(Instant::now()).map(|jump| {
+            let message = format!("the clock of the control plane {jump}");
+            let help = "nothing that proxies use was withdrawn; check the time service of this machine \
+                        (a machine that was suspended shows the same)";
+            Finding::warning(CLOCK_JUMPED, None, message).help(help)
+        });
+        let newest = self.moments.newest_issue();
+        let ahead = newest.filter(|issued_at| issued_at.duration_since(now) > FUTURE);
+        let ahead = ahead.map(|issued_at| {
+            let message = format!(
+                "certificates in use were issued at {issued_at:.0}, which is in the future: the clock of \
+                 the control plane was ahead then, or is behind now"
+            );
+            let help = "compare the clock with other machines; peers accept these certificates in both \
+                        cases, and they are replaced once the clock has run steadily for a third of \
+                        their lifetime";
+            Finding::warning(ISSUED_IN_FUTURE, None, message).help(help)
+        });
+        let differs = self.clock_differences.iter().filter(|(_, one)| one.ahead.abs() >= SKEW);
+        let differs = differs.map(|(provider, difference)| clock_differs(*provider, difference));
+        jump.into_iter().chain(ahead).chain(differs).collect()
+    }
+}
+
+fn clock_differs(provider: Provider, difference: &ClockDifference) -> Finding {
+    let by = SignedDuration::from_mins((difference.ahead.abs().as_secs() + 30) / 60);
+    let direction = if difference.ahead.is_negative() { "behind" } else { "ahead of" };
+    let message = format!(
+        "the clock of the control plane is {by:#} {direction} that of {provider} at `{}`",
+        difference.peer
+    );
+    let help = "compare both with a third machine, and correct the clock that is wrong";
+    Finding::warning(CLOCK_DIFFERS, None, message).help(help)
+}
+
+/// A smaller difference from a provider's clock is not reported.
+const SKEW: SignedDuration = SignedDuration::from_mins(1);
+
+/// What was issued further in the future than this was issued by another clock.
+const FUTURE: SignedDuration = SignedDuration::from_mins(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn clock_that_runs_with_the_steady_one_does_not_jump() {
+        let (now, instant) = (at("2026-11-21T07:00:00Z"), Instant::now());
+        let mut watch = ClockWatch::new(now, instant);
+        assert_eq!(watch.compare(now + SECOND, instant + SECOND), None);
+        // The process was stopped for an hour, or the clock is slewed.
+        let hour = SECOND * 3600;
+        assert_eq!(watch.compare(now + hour, instant + hour + SECOND * 4), None);
+        assert_eq!(watch.reading(now, instant + hour).steady_for, hour);
+        assert_eq!(watch.recent_jump(instant + hour), None);
+    }
+
+    #[test]
+    fn jump_in_either_direction_is_detected_once_and_doubted_for_an_hour() {
+        let (now, instant) = (at("2026-11-21T07:00:00Z"), Instant::now());
+        let mut watch = ClockWatch::new(now, instant);
+        let back = watch.compare(at("2026-11-21T06:00:01Z"), instant + SECOND).unwrap();
+        assert_eq!(back.to_string(), "jumped back by 1h, to 2026-11-21T06:00:01Z");
+        assert_eq!(watch.compare(at("2026-11-21T06:00:02Z"), instant + SECOND * 2), None);
+        let ahead = watch.compare(at("2026-11-24T06:00:33Z"), instant + SECOND * 3).unwrap();
+        assert_eq!(ahead.to_string(), "jumped ahead by 72h 30s, to 2026-11-24T06:00:33Z");
+        assert_eq!(watch.reading(now, instant + SECOND * 5).steady_for, SECOND * 2);
+        assert_eq!(watch.recent_jump(instant + SECOND * 5), Some(ahead));
+        assert_eq!(watch.recent_jump(instant + SECOND * 3603), None);
+    }
+}

@@ -1,0 +1,36 @@
+//! One identity on two machines.
+
+use ironmesh_xds_server::simulated::SimulatedClient;
+
+use super::place::{Place, node};
+
+#[test]
+fn identity_live_on_two_machines_raises_an_alarm_until_one_is_left() {
+    let mut place = Place::open(
+        "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
+    );
+    let record = place.join(1, &["store"]);
+    let come = |address: &str| {
+        let address = address.parse().unwrap();
+        SimulatedClient::connect_from(&place.hub, &record.id.to_string(), node(&record), address)
+    };
+    let (own, restarted) = (come("10.0.0.1:5"), come("10.0.0.1:6"));
+    let thief = come("10.0.0.2:7");
+    drop(thief);
+    place.tick(place.now);
+    assert!(place.outlook.duplicates.borrow().is_empty(), "a hot restart");
+    assert!(place.reconciler.duplicates.deadline().is_some(), "it is looked at again");
+
+    let address = "10.0.0.2:8".parse().unwrap();
+    let thief =
+        SimulatedClient::connect_from(&place.hub, &record.id.to_string(), node(&record), address);
+    place.pass();
+    let alarm = place.outlook.duplicates.borrow().get(&record.id).cloned().expect("an alarm");
+    for address in ["10.0.0.1:5", "10.0.0.2:8"] {
+        assert!(alarm.message.contains(address), "{}", alarm.message);
+    }
+    drop((own, restarted));
+    place.pass();
+    assert!(place.outlook.duplicates.borrow().is_empty());
+    drop(thief);
+}

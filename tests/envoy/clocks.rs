@@ -1,0 +1,95 @@
+//! The clock of the control plane is wrong and is corrected, under load.
+
+use ironmesh_tests::{Load, Mesh, ProxyOptions, eventually};
+
+use crate::bookstore::{Bookstore, HOST};
+use crate::restart::{connected, some_more};
+
+const HOUR: i64 = 3600;
+
+/// Waits until the control plane has reported a jump of its clock to a time of `direction`.
+async fn jump_reported(mesh: &Mesh, direction: &str) {
+    eventually("the jump to be reported", async || {
+        let readiness = mesh.readyz().await;
+        let findings = readiness["findings"].as_array().cloned().unwrap_or_default();
+        let mut words = findings.iter().filter(|one| one["code"] == "IM0711");
+        match words.any(|one| one["message"].as_str().unwrap().contains(direction)) {
+            true => Ok(()),
+            false => Err(readiness),
+        }
+    })
+    .await;
+}
+
+async fn all_connected(store: &Bookstore) {
+    for envoy in [&store.buyer, &store.v1, &store.v2] {
+        connected(envoy, 1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clock_behind_and_corrected_loses_no_request() {
+    let Some(mut store) = Bookstore::open().await else { return };
+    store.mesh.restart_with_own_clock().await;
+    all_connected(&store).await;
+    let load = Load::start(store.local(), HOST, "/books/1");
+    some_more(&load).await;
+
+    store.mesh.set_clock(-HOUR);
+    jump_reported(&store.mesh, "back by 1h").await;
+    some_more(&load).await;
+    // What the store keeps was issued in the future.
+    store.mesh.restart_control_plane().await;
+    all_connected(&store).await;
+    some_more(&load).await;
+
+    store.mesh.set_clock(0);
+    jump_reported(&store.mesh, "ahead by 1h").await;
+    some_more(&load).await;
+    store.mesh.restart_control_plane().await;
+    all_connected(&store).await;
+    some_more(&load).await;
+
+    let report = load.finish().await;
+    report.assert_undisturbed();
+    eprintln!("{} requests, none failed", report.requests);
+    store.assert_calm().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clock_days_ahead_and_corrected_loses_no_request() {
+    let Some(mut store) = Bookstore::open().await else { return };
+    store.mesh.restart_with_own_clock().await;
+    all_connected(&store).await;
+    let load = Load::start(store.local(), HOST, "/books/1");
+    some_more(&load).await;
+    let serials = store.v1.serials().await;
+
+    store.mesh.set_clock(72 * HOUR);
+    jump_reported(&store.mesh, "ahead by 72h").await;
+    // By that clock all certificates have expired.
+    eventually("new certificates", async || match store.v1.serials().await {
+        now if now != serials => Ok(()),
+        now => Err(format!("{now:?}")),
+    })
+    .await;
+    some_more(&load).await;
+    store.mesh.restart_control_plane().await;
+    all_connected(&store).await;
+    // Its own clock is right: it accepts the control plane and what that issues all the same.
+    let thief = store.mesh.envoy(&ProxyOptions::new("default/bookthief", 12)).await;
+    some_more(&load).await;
+
+    store.mesh.set_clock(0);
+    jump_reported(&store.mesh, "back by 72h").await;
+    some_more(&load).await;
+    store.mesh.restart_control_plane().await;
+    all_connected(&store).await;
+    connected(&thief, 1).await;
+    some_more(&load).await;
+
+    let report = load.finish().await;
+    report.assert_undisturbed();
+    eprintln!("{} requests, none failed", report.requests);
+    store.assert_calm().await;
+}
