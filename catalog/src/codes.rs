@@ -28,5 +28,8 @@ pub const PROXY_WITHOUT_ENDPOINT: Code = Code(507);
 /// Calls are to go to places where no endpoint is.
 pub const NOWHERE: Code = Code(508);
 
+/// The labels that an identity binding selects by are set only by providers that it does not trust.
+pub const UNTRUSTED_LABELS: Code = Code(509);
+
 /// Ways in from outside of the mesh that cannot be told apart.
 pub const INGRESS_COLLISION: Code = Code(633);

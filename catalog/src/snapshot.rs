@@ -4,6 +4,7 @@
 mod hosts;
 mod in_front;
 mod judge;
+mod labels;
 mod localities;
 mod misplaced;
 mod standing;
@@ -17,7 +18,7 @@ use imbl::ordmap::DiffItem;
 
 use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
-use crate::endpoint::{Application, Discovered, Endpoint, Labels, MeshEndpoint, Provider};
+use crate::endpoint::{Application, Discovered, Endpoint, MeshEndpoint, Provider};
 use crate::finding::Finding;
 use crate::grants::Grants;
 use crate::identity::TrustDomain;
@@ -31,6 +32,7 @@ use hosts::{Distinct, Hosts};
 use in_front::InFront;
 use judge::Judge;
 
+pub(crate) use labels::{ReportedLabels, ServiceLabels};
 pub use standing::{Absence, Standing, State};
 
 /// What a mesh is called. Fixed at its first start.
@@ -260,24 +262,10 @@ impl Snapshot {
         }
     }
 
-    /// The labels at each place where a service may run: those of its endpoints, and those of the
-    /// proxies that joined as it. One that stands in front of an endpoint tells the same of the same
-    /// place, unless it has labels that are others.
-    pub(crate) fn labels_at(&self, service: &ServiceName) -> Vec<Labels> {
+    /// The labels of the endpoints and proxies of a service, with who set each.
+    pub(crate) fn labels_of(&self, service: &ServiceName) -> ServiceLabels {
         let endpoints = self.discovered.0.get(service).map_or(&[][..], |known| known.as_slice());
-        let in_front = InFront::of(self.joined_as(service).cloned());
-        let mut behind: BTreeMap<ProxyId, &Labels> = BTreeMap::new();
-        for endpoint in endpoints {
-            let candidates = in_front.candidates(endpoint).iter();
-            behind.extend(candidates.map(|one| (one.id, &endpoint.labels)));
-        }
-        let tells_more = |record: &&Arc<JoinRecord>| match behind.get(&record.id) {
-            None => true,
-            Some(labels) => !record.labels.is_empty() && record.labels != **labels,
-        };
-        let records = in_front.all().filter(tells_more);
-        let of_records = records.map(|record| record.labels.clone());
-        endpoints.iter().map(|endpoint| endpoint.labels.clone()).chain(of_records).collect()
+        ServiceLabels::new(endpoints, &InFront::of(self.joined_as(service).cloned()))
     }
 
     /// The addresses from where a service may call: those of its endpoints that policy asks for, and those

@@ -135,6 +135,7 @@ impl Discovery {
                 None => is_unknown |= asked.ask(provider),
             }
         }
+        found.sort_by_key(|endpoint| endpoint.joined_by_tag);
         if is_unknown && found.is_empty() && !asked.registered {
             return None;
         }
