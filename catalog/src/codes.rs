@@ -31,5 +31,8 @@ pub const NOWHERE: Code = Code(508);
 /// The labels that an identity binding selects by are set only by providers that it does not trust.
 pub const UNTRUSTED_LABELS: Code = Code(509);
 
+/// A provider reports an endpoint that policy excludes by its address or port.
+pub const EXCLUDED_ENDPOINT: Code = Code(510);
+
 /// Ways in from outside of the mesh that cannot be told apart.
 pub const INGRESS_COLLISION: Code = Code(633);

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::exclusion::Exclusion;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
@@ -46,6 +47,9 @@ pub struct Endpoint {
     /// traffic; an identity binding that trusts one of these providers selects by them.
     #[serde(skip)]
     pub other_labels: Arc<[(Provider, Labels)]>,
+    /// Why its service does not use it, whatever its provider says; `None` where it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusion: Option<Exclusion>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
@@ -77,6 +81,7 @@ impl Endpoint {
             instance: None,
             joined_by_tag: false,
             other_labels: Arc::default(),
+            exclusion: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The snapshot: one moment of the mesh, immutable and structurally shared. Everything that a proxy
 //! is sent is a pure function of a snapshot and of the proxy.
 
+mod excluded;
 mod hosts;
 mod in_front;
 mod judge;
@@ -275,7 +276,10 @@ impl Snapshot {
         let judge = self.judge(service);
         let known = self.discovered.0.get(service.served_as());
         let endpoints = known.map_or(&[][..], |known| known.as_slice()).iter();
-        let asked = endpoints.filter(|endpoint| judge.is_asked(endpoint.provider));
+        let is_used = |endpoint: &&Endpoint| {
+            endpoint.exclusion.is_none() && judge.is_asked(endpoint.provider)
+        };
+        let asked = endpoints.filter(is_used);
         let joined = judge.in_front.all().map(|record| record.mesh_address.ip());
         asked.map(|endpoint| endpoint.address).chain(joined).collect()
     }
@@ -384,7 +388,7 @@ impl Snapshot {
         // What is behind each proxy, by the ports of the applications, and what of it is called.
         let mut behind: BTreeMap<ProxyId, Behind<'_>> = BTreeMap::new();
         let mut in_plaintext: Distinct<'_, SocketAddr> = Distinct::default();
-        for endpoint in endpoints {
+        for endpoint in endpoints.iter().filter(|endpoint| endpoint.exclusion.is_none()) {
             let target = judge.target(endpoint, port);
             let front = judge.front(endpoint);
             let mut takes_part = false;

@@ -112,6 +112,14 @@ pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
     }
 }
 
+impl Settings {
+    /// Whether providers may report loopback and link-local addresses. Every machine has these addresses, so
+    /// they mean something only where the mesh is one machine: by default where xDS listens on loopback.
+    pub fn allows_local_addresses(&self) -> bool {
+        self.endpoints.allow_local_addresses.unwrap_or(self.listen.xds.ip().is_loopback())
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         let domain = Domain::default();

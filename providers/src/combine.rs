@@ -33,7 +33,13 @@ pub(crate) fn combine(
     let mut by_place: BTreeMap<EndpointPlace, usize> = BTreeMap::new();
     let mut conflicts = Vec::new();
     let mut known = Known::default();
+    let mut excluded = Vec::new();
     for endpoint in found {
+        // It takes no place from another, and no proxy gives way to it.
+        if endpoint.exclusion.is_some() {
+            excluded.push(endpoint);
+            continue;
+        }
         if endpoint.provider == Provider::Registered {
             if !known.is_behind(&endpoint) {
                 taken.push(endpoint);
@@ -64,6 +70,7 @@ pub(crate) fn combine(
             }
         }
     }
+    taken.extend(excluded);
     (taken, conflicts)
 }
 

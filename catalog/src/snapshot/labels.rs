@@ -42,8 +42,9 @@ impl ServiceLabels {
     /// The labels of `endpoints`, which are all of one service, and of the proxies `in_front` of them.
     pub(super) fn new(endpoints: &[Endpoint], in_front: &InFront) -> Self {
         // A registered endpoint repeats the labels of its join record.
-        let endpoints: Vec<_> =
-            endpoints.iter().filter(|one| one.provider != Provider::Registered).collect();
+        let has_labels_of_its_own =
+            |one: &&Endpoint| one.provider != Provider::Registered && one.exclusion.is_none();
+        let endpoints: Vec<_> = endpoints.iter().filter(has_labels_of_its_own).collect();
         let mut behind: BTreeMap<ProxyId, Vec<usize>> = BTreeMap::new();
         for (n, endpoint) in endpoints.iter().enumerate() {
             for record in in_front.candidates(endpoint) {

@@ -37,6 +37,7 @@ fn service(name: &str) -> Service {
             number: WEB,
             protocol: Protocol::Http,
             target: 8080,
+            allowed_targets: Vec::new(),
         }],
         endpoints: asks_consul(),
         mode: None,

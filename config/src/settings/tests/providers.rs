@@ -267,9 +267,20 @@ fn what_is_believed_of_providers_is_read() {
         keep_share: 0.2,
         grace: Duration::from_secs(86_400),
         sync_timeout: Duration::ZERO,
+        allow_local_addresses: None,
     };
     assert_eq!(all.endpoints, expected);
     let told = findings("[endpoints]\ngrace = \"25h\"\nkeep_share = 50");
     assert!(told[0].contains("`grace` must be from 0s to 1d"), "{told:#?}");
     assert!(told[1].contains("`keep_share` must be from 0 to 1: `50`"), "{told:#?}");
+}
+
+#[test]
+fn local_addresses_are_allowed_where_xds_listens_on_loopback_or_settings_say_so() {
+    let allows = |text: &str| settings(text).allows_local_addresses();
+    let on = |address: &str| format!("listen = {{ xds = \"{address}:15128\" }}\n");
+    assert!(!allows("") && !allows(&on("10.0.0.1")));
+    assert!(allows(&on("127.0.1.1")) && allows(&on("[::1]")));
+    let set = |allow: bool| format!("[endpoints]\nallow_local_addresses = {allow}");
+    assert!(allows(&set(true)) && !allows(&(on("127.0.0.1") + &set(false))));
 }
