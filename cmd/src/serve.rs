@@ -103,6 +103,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         Arc::clone(&hub),
     )?;
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), outlook.snapshot.clone()));
+    let standing_findings = settings.standing_findings(&places.policy);
     let control_plane = Arc::new(RunningControlPlane {
         mesh: mesh.clone(),
         authority,
@@ -117,8 +118,12 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         xds_address: xds_listener.local_addr()?,
         advertise: settings.advertise.clone(),
         planning: Planning::default(),
+        standing_findings: standing_findings.iter().map(Into::into).collect(),
     });
 
+    for finding in &standing_findings {
+        tracing::warn!("{finding}");
+    }
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register, audit));

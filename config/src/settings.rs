@@ -6,6 +6,7 @@ mod consul;
 mod endpoints;
 mod policy;
 mod servers;
+mod standing;
 #[cfg(test)]
 mod tests;
 
