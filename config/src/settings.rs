@@ -117,7 +117,7 @@ impl Settings {
     /// Whether providers may report loopback and link-local addresses. Every machine has these addresses, so
     /// they mean something only where the mesh is one machine: by default where xDS listens on loopback.
     pub fn allows_local_addresses(&self) -> bool {
-        self.endpoints.allow_local_addresses.unwrap_or(self.listen.xds.ip().is_loopback())
+        self.endpoints.allow_local_addresses.unwrap_or_else(|| self.listen.xds.ip().is_loopback())
     }
 }
 

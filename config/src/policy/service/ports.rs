@@ -80,16 +80,15 @@ fn read_allowed(value: Value<'_>, several: bool) -> Result<Vec<PortRange>, Told>
 }
 
 fn read_range(value: Value<'_>) -> Result<PortRange, Told> {
-    let range = match value.string_if_any() {
-        Some(text) => PortRange::parse(text).ok_or_else(|| {
+    let range = if let Some(text) = value.string_if_any() {
+        PortRange::parse(text).ok_or_else(|| {
             let message = format!("`{text}` is no range of ports");
             let finding = value.error(codes::INVALID_VALUE, message).label("not a range");
             value.tell(finding.help("write one as in `\"20000-32000\"`, or a port as in `8081`"))
-        })?,
-        None => {
-            let port = value.port()?;
-            PortRange::new(port, port).ok_or(Told)?
-        }
+        })?
+    } else {
+        let port = value.port()?;
+        PortRange::new(port, port).ok_or(Told)?
     };
     let own: Vec<_> = mesh_ports().filter(|own| range.contains(*own)).collect();
     let (Some(first), Some(last)) = (own.iter().min(), own.iter().max()) else { return Ok(range) };
