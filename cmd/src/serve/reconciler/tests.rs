@@ -3,6 +3,7 @@
 mod clock;
 mod cost;
 mod endpoints;
+mod finding_log;
 mod log;
 mod order;
 mod place;
