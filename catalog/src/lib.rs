@@ -33,6 +33,7 @@ pub mod snapshot;
 pub mod specification;
 pub mod splits;
 pub mod telemetries;
+pub mod text;
 pub mod upstream_settings;
 pub mod verdict;
 pub mod way;
