@@ -117,7 +117,7 @@ pub struct EndpointRow {
     pub proxy: Option<ProxyId>,
     /// Where callers dial it, as long as it is healthy; none where they do not.
     pub dialled_at: Option<SocketAddr>,
-    /// `participant`, `plaintext` or `outside`; or why it is not called: `drained`, `no_proxy`,
+    /// `participant`, `plaintext` or `outside`; or why it is not called: `drained`, `excluded`, `no_proxy`,
     /// `several_proxies`, `unclaimed`, `not_taken`, `suspect`, `revoked` or `expired`.
     pub standing: String,
     /// The same in words, where there is something to say.

@@ -39,6 +39,14 @@ pub const CLOCK_DIFFERS: Code = Code(714);
 
 /// Two machines use the identity of one proxy.
 pub const DUPLICATE_IDENTITY: Code = Code(713);
+/// The labels that an identity binding selects by are set only by providers that it does not trust.
+pub const UNTRUSTED_LABELS: Code = Code(509);
+
+/// A provider reports an endpoint that policy excludes by its address or port.
+pub const EXCLUDED_ENDPOINT: Code = Code(510);
+
+/// The control plane asks etcd or Consul in plaintext over the network.
+pub const PLAINTEXT_PROVIDER: Code = Code(511);
 
 /// Ways in from outside of the mesh that cannot be told apart.
 pub const INGRESS_COLLISION: Code = Code(633);

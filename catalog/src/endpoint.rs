@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::exclusion::Exclusion;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
@@ -38,6 +39,22 @@ pub struct Endpoint {
     pub provider: Provider,
     /// What its provider calls it, where it has a name for it: of Consul, `NODE/SERVICE-ID`.
     pub instance: Option<Arc<str>>,
+    /// Whether the instance itself selected its service, by a tag in Consul. Its labels select nothing in
+    /// identity bindings.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub joined_by_tag: bool,
+    /// The labels that later providers report for the same address and port. They have no effect on
+    /// traffic; an identity binding that trusts one of these providers selects by them.
+    #[serde(skip)]
+    pub other_labels: Arc<[(Provider, Labels)]>,
+    /// Why its service does not use it, whatever its provider says; `None` where it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusion: Option<Exclusion>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Where an endpoint is: its address, and its port where that is known.
@@ -62,6 +79,9 @@ impl Endpoint {
             locality: Locality::default(),
             provider,
             instance: None,
+            joined_by_tag: false,
+            other_labels: Arc::default(),
+            exclusion: None,
         }
     }
 }

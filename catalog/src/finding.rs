@@ -2,12 +2,15 @@
 //!
 //! Findings are collected, never thrown: all problems of all files are told in one run.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+use crate::text::escape_line;
 
 /// The stable code of a kind of finding, such as `IM0101`. Each has a page in `docs/errors/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,11 +80,12 @@ fn line_and_column(text: &str, at: usize) -> (u32, u32) {
 
 impl fmt::Display for Spot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+        write!(f, "{}:{}:{}", escape_line(&self.file), self.line, self.column)
     }
 }
 
-/// One thing that is wrong with the input: what, where, and what to do.
+/// One thing that is wrong with the input: what, where, and what to do. Its texts may quote what others
+/// wrote, so each is one line without control characters, however it is made.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finding {
     /// Which kind of finding.
@@ -114,21 +118,21 @@ impl Finding {
     /// The finding with a word beside its spot.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = label.into();
+        self.label = line(label.into());
         self
     }
 
     /// The finding with another place that belongs to it.
     #[must_use]
     pub fn related(mut self, spot: Spot, what: impl Into<String>) -> Self {
-        self.related.push((spot, what.into()));
+        self.related.push((spot, line(what.into())));
         self
     }
 
     /// The finding with advice.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.help = Some(line(help.into()));
         self
     }
 
@@ -146,12 +150,19 @@ impl Finding {
         Self {
             code,
             severity,
-            message,
+            message: line(message),
             spot,
             label: String::new(),
             related: Vec::new(),
             help: None,
         }
+    }
+}
+
+fn line(text: String) -> String {
+    match escape_line(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(escaped) => escaped,
     }
 }
 
@@ -168,6 +179,18 @@ impl fmt::Display for Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finding_that_quotes_control_characters_is_one_line_without_them() {
+        let hostile = "a\u{1b}[2J\nb\u{202e}";
+        let safe = "a\\u001b[2J\\u000ab\\u202e";
+        let spot = Spot::new(&hostile.into(), "", 0..0);
+        let finding = Finding::warning(Code(101), Some(spot.clone()), hostile);
+        let finding = finding.label(hostile).help(hostile).related(spot, hostile);
+        assert_eq!([&finding.message, &finding.label, finding.help.as_ref().unwrap()], [safe; 3]);
+        assert_eq!(finding.related[0].1, safe);
+        assert_eq!(finding.to_string(), format!("warning[IM0101]: {safe} ({safe}:1:1)"));
+    }
 
     #[test]
     fn a_spot_counts_lines_and_characters_from_one() {

@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::endpoint::Labels;
 use crate::finding::Finding;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::policy::{Subject, TrafficTarget};
 use crate::service::{Port, Service};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ServiceLabels, Snapshot};
 use crate::specification::MeshSpecification;
 use crate::way::{Allowance, Way, allowances};
 
@@ -26,8 +25,8 @@ type Key = (Name, Name);
 /// What each identity binding comes to.
 type Bindings = BTreeMap<Key, BTreeSet<ServiceAccount>>;
 
-/// The labels at each place where a service may run, of those that bindings by labels are about.
-type Places = BTreeMap<ServiceName, Arc<[Labels]>>;
+/// The labels of the services that bindings by labels are about.
+type Places = BTreeMap<ServiceName, Arc<ServiceLabels>>;
 
 /// A traffic target with its subjects resolved.
 ///
@@ -175,7 +174,7 @@ impl Grants {
         let places = services.map(|service| {
             let name = &service.name;
             let known = self.places.get(name).filter(|_| !changed.contains(name));
-            let labels = || snapshot.labels_at(name).into();
+            let labels = || Arc::new(snapshot.labels_of(name));
             (name.clone(), known.cloned().unwrap_or_else(labels))
         });
         places.collect()

@@ -12,6 +12,7 @@ pub mod certificate;
 pub mod codes;
 pub mod difference;
 pub mod endpoint;
+pub mod exclusion;
 pub mod exits;
 pub mod finding;
 pub mod grants;
@@ -24,6 +25,7 @@ pub mod locality;
 pub mod name;
 pub mod policy;
 pub mod policy_record;
+pub mod port_range;
 pub mod proxy;
 pub mod routing;
 pub mod service;
@@ -31,6 +33,7 @@ pub mod snapshot;
 pub mod specification;
 pub mod splits;
 pub mod telemetries;
+pub mod text;
 pub mod upstream_settings;
 pub mod verdict;
 pub mod way;
@@ -42,6 +45,7 @@ pub use endpoint::{
     Application, Discovered, Endpoint, EndpointPlace, Health, KeptEndpoints, Labels, MeshEndpoint,
     Provider, Transport,
 };
+pub use exclusion::Exclusion;
 pub use exits::{Exit, ExitByAddress, Exits};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
@@ -65,6 +69,7 @@ pub use policy::{
     UpstreamTrafficSetting, Wanted,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
+pub use port_range::PortRange;
 pub use proxy::{
     CertificateState, HostUpstream, JoinRecord, OutsideAuthority, OutsideHost, Participation,
     Proxy, ProxyId, ProxyStatement, Revocation, Upstream,

@@ -13,11 +13,11 @@ mod upstream_traffic_setting;
 
 mod egress;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::endpoint::Labels;
+use crate::endpoint::{Labels, Provider};
 use crate::finding::Spot;
 use crate::identity::SpiffeId;
 use crate::name::{Name, ServiceAccount, ServiceName};
@@ -112,6 +112,8 @@ pub struct IdentityBinding {
     pub identities: Vec<BoundIdentity>,
     /// The accounts of the namespace all of whose endpoints have these labels. Never empty.
     pub endpoint_labels: Option<Labels>,
+    /// The providers whose labels count besides those of join records and of lists in policy.
+    pub trusted_providers: BTreeSet<Provider>,
     /// Where it is written.
     pub spot: Spot,
 }
@@ -333,7 +335,9 @@ macro_rules! equal_by_what_they_say {
 
 equal_by_what_they_say! {
     TrafficTarget { namespace, name, destination, sources, rules }
-    IdentityBinding { namespace, name, account, identities, endpoint_labels }
+    IdentityBinding {
+        namespace, name, account, identities, endpoint_labels, trusted_providers
+    }
     BoundIdentity { id }
     HttpRouteGroup { namespace, name, matches }
     HttpMatch { name, path, methods, headers }

@@ -10,6 +10,7 @@ use crate::endpoint::{Labels, Provider};
 use crate::finding::Spot;
 use crate::locality::Locality;
 use crate::name::{Hostname, Name, ServiceAccount, ServiceName, ServicePort};
+use crate::port_range::PortRange;
 
 /// A logical name with ports. A service has no endpoints of its own; providers find them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,6 +218,9 @@ pub struct Port {
     pub protocol: Protocol,
     /// The port on which the application listens, where its endpoint does not say.
     pub target: u16,
+    /// The ports that a provider may report for an endpoint besides `target`, where this is the only port of
+    /// its service.
+    pub allowed_targets: Vec<PortRange>,
 }
 
 /// The protocol of a port, as the application speaks it.

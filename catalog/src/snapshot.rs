@@ -1,9 +1,11 @@
 //! The snapshot: one moment of the mesh, immutable and structurally shared. Everything that a proxy
 //! is sent is a pure function of a snapshot and of the proxy.
 
+mod excluded;
 mod hosts;
 mod in_front;
 mod judge;
+mod labels;
 mod localities;
 mod misplaced;
 mod standing;
@@ -17,7 +19,7 @@ use imbl::ordmap::DiffItem;
 
 use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
-use crate::endpoint::{Application, Discovered, Endpoint, Labels, MeshEndpoint, Provider};
+use crate::endpoint::{Application, Discovered, Endpoint, MeshEndpoint, Provider};
 use crate::finding::Finding;
 use crate::grants::Grants;
 use crate::identity::TrustDomain;
@@ -31,6 +33,7 @@ use hosts::{Distinct, Hosts};
 use in_front::InFront;
 use judge::Judge;
 
+pub(crate) use labels::{ReportedLabels, ServiceLabels};
 pub use standing::{Absence, Standing, State};
 
 /// What a mesh is called. Fixed at its first start.
@@ -260,24 +263,10 @@ impl Snapshot {
         }
     }
 
-    /// The labels at each place where a service may run: those of its endpoints, and those of the
-    /// proxies that joined as it. One that stands in front of an endpoint tells the same of the same
-    /// place, unless it has labels that are others.
-    pub(crate) fn labels_at(&self, service: &ServiceName) -> Vec<Labels> {
+    /// The labels of the endpoints and proxies of a service, with who set each.
+    pub(crate) fn labels_of(&self, service: &ServiceName) -> ServiceLabels {
         let endpoints = self.discovered.0.get(service).map_or(&[][..], |known| known.as_slice());
-        let in_front = InFront::of(self.joined_as(service).cloned());
-        let mut behind: BTreeMap<ProxyId, &Labels> = BTreeMap::new();
-        for endpoint in endpoints {
-            let candidates = in_front.candidates(endpoint).iter();
-            behind.extend(candidates.map(|one| (one.id, &endpoint.labels)));
-        }
-        let tells_more = |record: &&Arc<JoinRecord>| match behind.get(&record.id) {
-            None => true,
-            Some(labels) => !record.labels.is_empty() && record.labels != **labels,
-        };
-        let records = in_front.all().filter(tells_more);
-        let of_records = records.map(|record| record.labels.clone());
-        endpoints.iter().map(|endpoint| endpoint.labels.clone()).chain(of_records).collect()
+        ServiceLabels::new(endpoints, &InFront::of(self.joined_as(service).cloned()))
     }
 
     /// The addresses that a service may call an ingress from: those of endpoints that policy lists, and those
@@ -288,7 +277,10 @@ impl Snapshot {
         let judge = self.judge(service);
         let known = self.discovered.0.get(service.served_as());
         let endpoints = known.map_or(&[][..], |known| known.as_slice()).iter();
-        let listed = endpoints.filter(|endpoint| endpoint.provider == Provider::Static);
+        let is_listed = |endpoint: &&Endpoint| {
+            endpoint.provider == Provider::Static && endpoint.exclusion.is_none()
+        };
+        let listed = endpoints.filter(is_listed);
         let claimed = judge.in_front.all().filter(|record| record.claimed_at.is_some());
         let joined = claimed.map(|record| record.mesh_address.ip());
         listed.map(|endpoint| endpoint.address).chain(joined).collect()
@@ -398,7 +390,7 @@ impl Snapshot {
         // What is behind each proxy, by the ports of the applications, and what of it is called.
         let mut behind: BTreeMap<ProxyId, Behind<'_>> = BTreeMap::new();
         let mut in_plaintext: Distinct<'_, SocketAddr> = Distinct::default();
-        for endpoint in endpoints {
+        for endpoint in endpoints.iter().filter(|endpoint| endpoint.exclusion.is_none()) {
             let target = judge.target(endpoint, port);
             let front = judge.front(endpoint);
             let mut takes_part = false;

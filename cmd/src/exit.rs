@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use ironmesh_admin::ClientError;
+use ironmesh_catalog::text::escape_output;
 
 /// The input has findings of severity error. They are printed already.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +39,7 @@ pub(crate) const CHANGES: Answered = Answered(5);
 pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     if !error.is::<Answered>() {
-        eprintln!("ironmesh: {}", chain(error.as_ref()));
+        eprintln!("ironmesh: {}", escape_output(&chain(error.as_ref())));
     }
     ExitCode::from(number(&error))
 }

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use ironmesh_admin::{Client, NackView, OriginView, ProxyView};
 use ironmesh_catalog::JoinRecord;
+use ironmesh_catalog::text::escape_line;
 
 pub(crate) use self::bootstrap::bootstrap;
 pub(crate) use self::revoke::revoke;
@@ -54,17 +55,30 @@ fn write_revocation(text: &mut String, record: &JoinRecord) {
 fn write_problems(text: &mut String, proxy: &ProxyView) {
     let mut write = |words: String| text.push_str(&words);
     for nack in &proxy.nacks {
-        write(format!("  refuses {} `{}`: {}\n", nack.resource_type, nack.name, nack.message));
-        write(instead(nack));
+        write(refused(nack));
     }
     for nack in &proxy.withheld {
-        write(format!("  was not asked to take {} `{}`,\n", nack.resource_type, nack.name));
-        write(format!("    which others refuse and nobody has taken: {}\n", nack.message));
-        write(instead(nack));
+        write(withheld(nack));
     }
     for finding in &proxy.findings {
         write(format!("  {}[{}]: {}\n", finding.severity, finding.code, finding.message));
     }
+}
+
+/// A resource that the proxy refuses, with what Envoy says.
+fn refused(nack: &NackView) -> String {
+    let (name, message) = (escape_line(&nack.name), escape_line(nack.message.trim_end()));
+    format!("  refuses {} `{name}`: {message}\n{}", nack.resource_type, instead(nack))
+}
+
+/// A resource that is withheld from the proxy.
+fn withheld(nack: &NackView) -> String {
+    let (name, message) = (escape_line(&nack.name), escape_line(nack.message.trim_end()));
+    format!(
+        "  was not asked to take {} `{name}`,\n    which others refuse and nobody has taken: {message}\n{}",
+        nack.resource_type,
+        instead(nack)
+    )
 }
 
 fn instead(nack: &NackView) -> String {
@@ -76,7 +90,35 @@ fn instead(nack: &NackView) -> String {
     .to_owned();
     for origin in &nack.policy {
         let OriginView { object, file, line, column } = origin;
-        let _ = writeln!(text, "    from {object} ({file}:{line}:{column})");
+        let _ = writeln!(text, "    from {object} ({}:{line}:{column})", escape_line(file));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_nack_is_shown_without_control_characters_or_forged_lines() {
+        let hostile = "no\u{1b}[2J\n  refuses nothing\u{202e}\n";
+        let nack = NackView {
+            resource_type: "Listener".to_owned(),
+            name: hostile.to_owned(),
+            version: "1".to_owned(),
+            message: hostile.to_owned(),
+            instead: "last_good".to_owned(),
+            policy: vec![OriginView {
+                object: "service `a`".to_owned(),
+                file: hostile.to_owned(),
+                line: 1,
+                column: 1,
+            }],
+        };
+        for (text, lines) in [(refused(&nack), 3), (withheld(&nack), 4)] {
+            assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+            assert_eq!(text.lines().count(), lines, "{text}");
+            assert!(text.contains(": no\\u001b[2J\\u000a  refuses nothing\\u202e\n"), "{text}");
+        }
+    }
 }

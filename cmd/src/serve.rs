@@ -7,6 +7,7 @@
 mod admission;
 mod audit;
 mod control_plane;
+mod log;
 mod metrics;
 mod open_files;
 mod policy_source;
@@ -50,6 +51,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let is_terminal = io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal);
+    let log = log.fmt_fields(log::escaped_fields());
     log.with_writer(io::stderr).init();
     // From the first moment on, a signal ends us in good order.
     let signals = Signals {
@@ -103,6 +105,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         Arc::clone(&hub),
     )?;
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), outlook.snapshot.clone()));
+    let standing_findings = settings.standing_findings(&places.policy);
     let control_plane = Arc::new(RunningControlPlane {
         mesh: mesh.clone(),
         authority,
@@ -117,8 +120,12 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         xds_address: xds_listener.local_addr()?,
         advertise: settings.advertise.clone(),
         planning: Planning::default(),
+        standing_findings: standing_findings.iter().map(Into::into).collect(),
     });
 
+    for finding in &standing_findings {
+        tracing::warn!("{finding}");
+    }
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register, audit));

@@ -25,7 +25,11 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     let readiness = client.readiness().await?;
     let (proxies, audit) = (client.proxies().await?, client.audit().await?);
     let wrong = wrong(&readiness, &proxies, &audit);
-    let notes: Vec<_> = policy::rolled_back(&readiness.policy).into_iter().collect();
+    let is_standing =
+        |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
+    let standing = readiness.findings.iter().filter(is_standing).map(in_words);
+    let notes: Vec<_> =
+        policy::rolled_back(&readiness.policy).into_iter().chain(standing).collect();
     match output {
         Output::Json => {
             let proxies = by_state(&proxies);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use annotate_snippets::{
     Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str,
 };
+use ironmesh_catalog::text::escape_line;
 use ironmesh_catalog::{Finding, Severity, Spot};
 
 use crate::document::Document;
@@ -68,7 +69,7 @@ struct Mark<'a> {
 fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) -> Group<'a> {
     let Some(file) = marks.first().map(|mark| &mark.spot.file) else { return group };
     let Some(document) = documents.iter().find(|document| document.path == *file) else {
-        return group.element(Origin::path(&**file));
+        return group.element(Origin::path(escape_line(file)));
     };
     // Only the lines that are drawn: a thousand findings in a long file must not be drawn out of
     // the whole file each.
@@ -79,7 +80,7 @@ fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) 
             // Nobody reads an excerpt of such a line, and there may be many findings in it.
             [mark] => {
                 let (line, column) = (to_usize(mark.spot.line), to_usize(mark.spot.column));
-                group.element(Origin::path(&**file).line(line).char_column(column))
+                group.element(Origin::path(escape_line(file)).line(line).char_column(column))
             }
             // They are far from each other.
             several => several.chunks(1).fold(group, |group, one| excerpt(group, one, documents)),
@@ -94,7 +95,7 @@ fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) 
     });
     let snippet = Snippet::source(text)
         .line_start(to_usize(first_line))
-        .path(&**file)
+        .path(escape_line(file))
         .annotations(annotations);
     group.element(snippet)
 }

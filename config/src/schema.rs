@@ -118,6 +118,8 @@ pub enum Form {
     },
     /// A whole number.
     Integer(RangeInclusive<u32>),
+    /// A port, or a range of ports as in `"20000-32000"`.
+    PortRange,
     /// A number from 0 to 100, with 4 decimals at most.
     Percent,
     /// `true` or `false`.

@@ -6,6 +6,7 @@ mod consul;
 mod endpoints;
 mod policy;
 mod servers;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -109,6 +110,14 @@ pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
     match settings {
         Ok(settings) if findings.is_empty() => Ok(settings),
         _ => Err(findings),
+    }
+}
+
+impl Settings {
+    /// Whether providers may report loopback and link-local addresses. Every machine has these addresses, so
+    /// they mean something only where the mesh is one machine: by default where xDS listens on loopback.
+    pub fn allows_local_addresses(&self) -> bool {
+        self.endpoints.allow_local_addresses.unwrap_or_else(|| self.listen.xds.ip().is_loopback())
     }
 }
 

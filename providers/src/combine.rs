@@ -1,5 +1,6 @@
 //! Several providers of one service: all that they find is the service's, and where two speak of the same
-//! endpoint the one that comes first in [`Provider`] is right.
+//! endpoint the one that comes first in [`Provider`] is right. Endpoints that joined by a tag come after
+//! those that policy requests: a registrant does not replace what a trusted provider reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -32,7 +33,13 @@ pub(crate) fn combine(
     let mut by_place: BTreeMap<EndpointPlace, usize> = BTreeMap::new();
     let mut conflicts = Vec::new();
     let mut known = Known::default();
+    let mut excluded = Vec::new();
     for endpoint in found {
+        // It takes no place from another, and no proxy gives way to it.
+        if endpoint.exclusion.is_some() {
+            excluded.push(endpoint);
+            continue;
+        }
         if endpoint.provider == Provider::Registered {
             if !known.is_behind(&endpoint) {
                 taken.push(endpoint);
@@ -41,19 +48,29 @@ pub(crate) fn combine(
         }
         known.add(&endpoint, &stated);
         let place = (endpoint.address, endpoint.port.or(target));
-        match by_place.get(&place).and_then(|index| taken.get(*index)) {
+        match by_place.get(&place) {
             None => {
                 by_place.insert(place, taken.len());
                 taken.push(endpoint);
             }
-            Some(first) if first.provider == endpoint.provider => {}
-            Some(first) => {
-                if !agree(first, &endpoint) {
+            Some(index) => {
+                let Some(first) = taken.get_mut(*index) else { continue };
+                // The labels of a list in policy always have precedence.
+                let is_listed = first.provider == Provider::Static;
+                if !is_listed && !endpoint.joined_by_tag && first.provider != endpoint.provider {
+                    let report = (endpoint.provider, endpoint.labels.clone());
+                    first.other_labels =
+                        first.other_labels.iter().cloned().chain([report]).collect();
+                }
+                let is_same_source = first.provider == endpoint.provider
+                    && first.joined_by_tag == endpoint.joined_by_tag;
+                if !is_same_source && !agree(first, &endpoint) {
                     conflicts.push(Conflict { taken: first.clone(), ignored: endpoint });
                 }
             }
         }
     }
+    taken.extend(excluded);
     (taken, conflicts)
 }
 
@@ -103,7 +120,7 @@ fn agree(one: &Endpoint, other: &Endpoint) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ironmesh_catalog::Health;
+    use ironmesh_catalog::{Health, Labels};
 
     use super::*;
 
@@ -166,5 +183,17 @@ mod tests {
         // Of the first machine somebody has said that he is there: who is at its address is another.
         let (taken, _) = combine([found(1, 1), joined(1, None), joined(5, machine(1))], None);
         assert_eq!(taken, [found(1, 1), joined(1, None)]);
+    }
+
+    #[test]
+    fn combined_endpoint_keeps_the_labels_of_every_provider_but_tag_joined() {
+        let labels = |word: &str| Labels::from_iter([("role", word)]);
+        let by = |provider, role| Endpoint { labels: labels(role), ..endpoint(provider, 1, None) };
+        let tagged = Endpoint { joined_by_tag: true, ..by(Provider::Consul, "thief") };
+        let found = [by(Provider::Consul, "web"), by(Provider::Azure, "batch"), tagged];
+        let (taken, conflicts) = combine(found, None);
+        assert_eq!((taken.len(), conflicts.len()), (1, 2));
+        assert_eq!(taken[0].labels, labels("web"));
+        assert_eq!(*taken[0].other_labels, [(Provider::Azure, labels("batch"))]);
     }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{
-    Discovered, Endpoint, EndpointSource, MeshSpecification, Provider, Providers, Records, Service,
-    ServiceName,
+    Discovered, Endpoint, EndpointSource, Exclusion, MeshSpecification, Provider, Providers,
+    Records, Service, ServiceName,
 };
 
 pub mod azure;
@@ -36,8 +36,11 @@ use combine::combine;
 use registered::Registered;
 
 /// The endpoints of all services, each from all of its providers, kept up to date.
+///
+/// By default it excludes no local address.
 #[derive(Debug, Clone, Default)]
 pub struct Discovery {
+    excludes_local_addresses: bool,
     specification: Arc<MeshSpecification>,
     registered: Registered,
     believed: Believed,
@@ -46,6 +49,11 @@ pub struct Discovery {
 }
 
 impl Discovery {
+    /// One that takes loopback and link-local addresses from providers only where that is allowed.
+    pub fn new(allows_local_addresses: bool) -> Self {
+        Self { excludes_local_addresses: !allows_local_addresses, ..Self::default() }
+    }
+
     /// The endpoints of all services, as of now. It costs as much as has changed since the last time.
     pub fn discover(
         &mut self,
@@ -137,6 +145,13 @@ impl Discovery {
                 None => is_unknown |= asked.ask(provider),
             }
         }
+        found.sort_by_key(|endpoint| endpoint.joined_by_tag);
+        for endpoint in &mut found {
+            // A plan discovers anew what was discovered: a local address that was excluded stays so.
+            let allows_local_addresses = !self.excludes_local_addresses
+                && endpoint.exclusion != Some(Exclusion::LocalAddress);
+            endpoint.exclusion = service.exclusion_of(endpoint, allows_local_addresses);
+        }
         if is_unknown && found.is_empty() && !asked.registered {
             return None;
         }
@@ -151,7 +166,7 @@ impl Discovery {
     }
 }
 
-/// The endpoints of all services, of one moment.
+/// The endpoints of all services, of one moment. It excludes no local address that was not excluded before.
 pub fn discover(
     specification: &Arc<MeshSpecification>,
     records: &Records,

@@ -1,6 +1,8 @@
 //! From what is believed to what is discovered.
 
-use ironmesh_catalog::{External, Labels, Locality, Resolution, StaticEndpoint};
+use ironmesh_catalog::{
+    External, Labels, Locality, Port, PortRange, Protocol, Resolution, StaticEndpoint,
+};
 
 use super::*;
 use crate::guards::tests::{name, service, set, specification};
@@ -86,4 +88,60 @@ fn a_part_of_a_service_follows_it() {
     let believed = Believed([((Provider::Consul, name()), Arc::new(set))].into_iter().collect());
     let found = discovery.discover(&specification, &records, &believed);
     assert_eq!(discovered(&found, &part), Some(1));
+}
+
+/// The service with one port, for which Consul may report 8080 and these.
+fn with_port(allowed: &[&str]) -> Arc<MeshSpecification> {
+    let mut service = service(true, false);
+    service.ports = vec![Port {
+        name: "web".parse().unwrap(),
+        number: 80,
+        protocol: Protocol::Http,
+        target: 8080,
+        allowed_targets: allowed.iter().map(|text| PortRange::parse(text).unwrap()).collect(),
+    }];
+    if let EndpointSource::Providers(asked) = &mut service.endpoints {
+        asked.registered = true;
+    }
+    specification([service])
+}
+
+fn exclusions(discovered: &Discovered) -> Vec<(Provider, Option<Exclusion>)> {
+    discovered.0[&name()].iter().map(|one| (one.provider, one.exclusion)).collect()
+}
+
+#[test]
+fn excluded_endpoint_displaces_nothing_and_a_change_of_policy_admits_it() {
+    let at = |provider, port| Endpoint {
+        port: Some(port),
+        ..Endpoint::new(provider, [10, 0, 0, 1].into())
+    };
+    let found = [at(Provider::Consul, 8500)];
+    let found = [((Provider::Consul, name()), Arc::new(found.to_vec()))];
+    let azure = [((Provider::Azure, name()), Arc::new(vec![at(Provider::Azure, 8500)]))];
+    let believed = Believed(found.into_iter().chain(azure).collect());
+    let mut discovery = Discovery::new(false);
+    let before = discovery.discover(&with_port(&[]), &Records::new(), &believed);
+    let excluded = (Provider::Consul, Some(Exclusion::Port));
+    assert_eq!(exclusions(&before), [(Provider::Azure, None), excluded]);
+    // A plan begins with what was discovered, and so does the control plane with what it believes.
+    let wider = with_port(&["8500"]);
+    let planned = discover(&wider, &Records::new(), &Believed::of(&before));
+    let after = discovery.discover(&wider, &Records::new(), &believed);
+    assert_eq!(exclusions(&after), [(Provider::Consul, None)]);
+    assert_eq!(exclusions(&planned), exclusions(&after));
+}
+
+#[test]
+fn local_address_stays_excluded_in_a_plan() {
+    let local = Endpoint::new(Provider::Consul, [127, 0, 0, 1].into());
+    let believed =
+        Believed([((Provider::Consul, name()), Arc::new(vec![local]))].into_iter().collect());
+    let excluded = [(Provider::Consul, Some(Exclusion::LocalAddress))];
+    let policy = with_port(&[]);
+    let live = Discovery::new(false).discover(&policy, &Records::new(), &believed);
+    assert_eq!(exclusions(&live), excluded);
+    assert_eq!(exclusions(&discover(&policy, &Records::new(), &Believed::of(&live))), excluded);
+    let allowed = Discovery::new(true).discover(&policy, &Records::new(), &believed);
+    assert_eq!(exclusions(&allowed), [(Provider::Consul, None)]);
 }

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 const POLICY: &str = r#"
 [[service]]
 name = "bookstore"
-# Consul alone knows at which port its instances listen.
-ports = [{ name = "web", port = 14001, protocol = "http" }]
+# Consul knows at which of these ports its instances listen.
+ports = [{ name = "web", port = 14001, protocol = "http", allowed_target_ports = ["8000-8999"] }]
 endpoints = { consul = {} }
 
 [[service]]

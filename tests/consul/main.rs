@@ -17,6 +17,7 @@ mod faults;
 mod joined;
 mod liar;
 mod places;
+mod registrants;
 mod roll;
 mod shop;
 mod starts;

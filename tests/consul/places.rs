@@ -9,7 +9,7 @@ use serde_json::json;
 const POLICY: &str = r#"
 [[service]]
 name = "web"
-ports = [{ name = "web", port = 80, protocol = "http" }]
+ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080 }]
 endpoints = { consul = {} }
 
 [[service]]

@@ -15,25 +15,25 @@ const POLICY: &str = r#"
 [[service]]
 name = "web"
 service_account = "shop"
-ports = [{ name = "web", port = 80, protocol = "http" }]
+ports = [{ name = "web", port = 80, protocol = "http", target_port = 8080, allowed_target_ports = ["9000-9100"] }]
 endpoints = { consul = {} }
 
 [[service]]
 name = "ledger"
 service_account = "shop"
-ports = [{ name = "ledger", port = 14002, protocol = "grpc" }]
+ports = [{ name = "ledger", port = 14002, protocol = "grpc", target_port = 8081 }]
 endpoints = { consul = {} }
 
 [[service]]
 name = "journal"
 service_account = "shop"
-ports = [{ name = "journal", port = 3306, protocol = "tcp" }]
+ports = [{ name = "journal", port = 3306, protocol = "tcp", target_port = 8082 }]
 endpoints = { consul = {} }
 
 [[service]]
 name = "spare"
 service_account = "shop"
-ports = [{ name = "web", port = 80, protocol = "http" }]
+ports = [{ name = "web", port = 80, protocol = "http", target_port = 8083 }]
 endpoints = { consul = {} }
 
 [[service]]

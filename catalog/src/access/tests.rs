@@ -26,6 +26,7 @@ fn warehouse(mode: Option<Mode>) -> Service {
         number,
         protocol,
         target: number,
+        allowed_targets: Vec::new(),
     };
     Service {
         name: "warehouse".parse().unwrap(),

@@ -170,8 +170,10 @@ fn place(external: &External) -> String {
 }
 
 fn port(port: &Port) -> String {
-    let Port { name, number, protocol, target } = port;
-    format!("port {number} ({name}, {protocol}, to {target})")
+    let Port { name, number, protocol, target, allowed_targets } = port;
+    let allowed = allowed_targets.iter().map(ToString::to_string);
+    let targets: Vec<_> = [target.to_string()].into_iter().chain(allowed).collect();
+    format!("port {number} ({name}, {protocol}, to {})", targets.join(" or "))
 }
 
 /// What differs of where endpoints are; nothing where that is only where they are written.

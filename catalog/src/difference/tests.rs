@@ -37,7 +37,13 @@ fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> 
     let store = Service {
         name: "store".parse().unwrap(),
         account: account("store"),
-        ports: vec![Port { name: name("web"), number: 80, protocol: Protocol::Http, target: 80 }],
+        ports: vec![Port {
+            name: name("web"),
+            number: 80,
+            protocol: Protocol::Http,
+            target: 80,
+            allowed_targets: Vec::new(),
+        }],
         endpoints: EndpointSource::registered(),
         mode,
         visibility: Visibility::Public,

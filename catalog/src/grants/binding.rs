@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Places;
+use crate::codes::UNTRUSTED_LABELS;
 use crate::endpoint::Labels;
 use crate::finding::{Code, Finding};
 use crate::name::ServiceAccount;
 use crate::policy::{BoundIdentity, IdentityBinding};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ReportedLabels, ServiceLabels, Snapshot};
 
 /// An identity that nobody in the mesh can show.
 const STRANGE_IDENTITY: Code = Code(408);
@@ -39,7 +40,8 @@ pub(super) fn accounts(
 }
 
 /// The accounts of the binding's namespace all of whose endpoints, and all of whose proxies, have the
-/// labels.
+/// labels. Only labels that operators or the binding's trusted providers set are considered: a registrant
+/// that no operator trusts neither adds a grant nor removes one.
 ///
 /// A certificate is an account's and not an endpoint's: to let in an account for some of its endpoints
 /// would be to let in the others too. So those who have the labels in part are left out, and told.
@@ -50,21 +52,63 @@ fn labelled(
     places: &Places,
     findings: &mut Vec<Finding>,
 ) -> Vec<ServiceAccount> {
-    let mut by_account: BTreeMap<&ServiceAccount, Vec<&Labels>> = BTreeMap::new();
+    let mut by_account: BTreeMap<&ServiceAccount, Vec<&ServiceLabels>> = BTreeMap::new();
     for (name, places) in places.iter().filter(|(name, _)| name.namespace == binding.namespace) {
         if let Some(service) = snapshot.service(name) {
-            by_account.entry(&service.account).or_default().extend(&**places);
+            by_account.entry(&service.account).or_default().push(places);
         }
     }
+    let trusted = &binding.trusted_providers;
     let mut bound = Vec::new();
-    for (account, places) in by_account {
+    for (account, services) in by_account {
+        let places: Vec<_> = services.iter().flat_map(|one| one.trusted_by(trusted)).collect();
         match places.iter().filter(|place| place.include(labels)).count() {
-            0 => {}
+            0 => {
+                let ignored = services.iter().flat_map(|one| one.ignored_by(trusted));
+                let ignored: Vec<_> = ignored.filter(|one| one.labels.include(labels)).collect();
+                findings.extend(untrusted(binding, labels, account, &ignored));
+            }
             with if with == places.len() => bound.push(account.clone()),
             with => findings.push(in_part(binding, labels, account, with, places.len())),
         }
     }
     bound
+}
+
+/// The finding about an account whose endpoints have the labels only by reports that do not count.
+fn untrusted(
+    binding: &IdentityBinding,
+    labels: &Labels,
+    account: &ServiceAccount,
+    ignored: &[&ReportedLabels],
+) -> Option<Finding> {
+    let first = ignored.first()?;
+    let message = format!(
+        "identity binding `{}/{}` leaves out account `{account}`: only reports that it does not trust \
+         give its endpoints the labels `{labels}` ({} of them)",
+        binding.namespace,
+        binding.name,
+        ignored.len()
+    );
+    let label = if first.joined_by_tag {
+        format!("{} endpoints that joined by a tag never count", first.provider)
+    } else {
+        format!("{} is not trusted", first.provider)
+    };
+    let by_record = "enroll its proxies with the labels (`ironmesh proxy bootstrap --label …`)";
+    let by_provider = ignored.iter().find(|one| !one.joined_by_tag).map(|one| {
+        format!(
+            "; or, if everyone who may write to {0} may receive what this binding grants: \
+             `trusted_providers = [\"{0}\"]`",
+            one.provider
+        )
+    });
+    let help = format!("{by_record}{}", by_provider.unwrap_or_default());
+    Some(
+        Finding::warning(UNTRUSTED_LABELS, Some(binding.spot.clone()), message)
+            .label(label)
+            .help(help),
+    )
 }
 
 fn strange(snapshot: &Snapshot, identity: &BoundIdentity) -> Finding {

@@ -56,6 +56,7 @@ fn binding(text: &str) -> IdentityBinding {
         account: None,
         identities: Vec::new(),
         endpoint_labels: None,
+        trusted_providers: BTreeSet::new(),
         spot: spot(),
     }
 }
@@ -66,7 +67,11 @@ fn labels(words: &[(&str, &str)]) -> Labels {
 
 fn endpoint(last: u8, words: &[(&str, &str)]) -> Endpoint {
     let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
-    Endpoint { labels: labels(words), ..Endpoint::new(Provider::Consul, address) }
+    Endpoint { labels: labels(words), ..Endpoint::new(Provider::Static, address) }
+}
+
+fn found_by(provider: Provider, last: u8, words: &[(&str, &str)]) -> Endpoint {
+    Endpoint { provider, ..endpoint(last, words) }
 }
 
 fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
@@ -222,6 +227,73 @@ fn labels_bind_an_account_all_of_whose_endpoints_have_them() {
     assert_eq!(codes(&place.snapshot()), (of(&[]), vec![409]));
 }
 
+/// The sources and the codes about bindings, without those about endpoints that have no proxy.
+fn bound(place: &Place) -> (Vec<String>, Vec<u16>) {
+    let (sources, mut codes) = sources(&place.snapshot());
+    codes.retain(|code| ![404, 507].contains(code));
+    (sources, codes)
+}
+
+const BATCH: [(&str, &str); 1] = [("role", "batch")];
+
+fn batch_binding() -> IdentityBinding {
+    IdentityBinding { endpoint_labels: Some(labels(&BATCH)), ..binding("callers") }
+}
+
+#[test]
+fn consul_labels_neither_add_nor_remove_a_grant_unless_trusted() {
+    let mut place = Place::new(batch_binding());
+    place.records = vec![record(1, "shop/v1", &[])];
+    place.endpoints = vec![("shop/v1", found_by(Provider::Consul, 1, &BATCH))];
+    assert_eq!(bound(&place), (of(&[]), vec![509]), "the registrant adds the label");
+    place.binding.trusted_providers = BTreeSet::from([Provider::Azure]);
+    assert_eq!(bound(&place), (of(&[]), vec![509]), "another provider is trusted");
+    place.binding.trusted_providers = BTreeSet::from([Provider::Consul]);
+    assert_eq!(bound(&place), (of(&["shop/buyer"]), vec![]));
+
+    place.binding.trusted_providers.clear();
+    place.records = vec![record(1, "shop/v1", &BATCH)];
+    for words in [&[][..], &[("role", "web")], &BATCH] {
+        place.endpoints = vec![("shop/v1", found_by(Provider::Consul, 1, words))];
+        assert_eq!(bound(&place), (of(&["shop/buyer"]), vec![]), "{words:?}");
+    }
+}
+
+#[test]
+fn tag_joined_labels_never_count_in_a_binding() {
+    let mut place = Place::new(batch_binding());
+    place.binding.trusted_providers = BTreeSet::from([Provider::Consul, Provider::Azure]);
+    let tagged = |last, words: &[_]| {
+        let endpoint = found_by(Provider::Consul, last, words);
+        ("shop/v1", Endpoint { joined_by_tag: true, ..endpoint })
+    };
+    place.records = vec![record(1, "shop/v1", &[])];
+    place.endpoints = vec![tagged(1, &BATCH)];
+    assert_eq!(bound(&place), (of(&[]), vec![509]));
+    // A trusted endpoint has the labels: one more that joined by a tag without them takes nothing away.
+    place.endpoints.push(("shop/v1", found_by(Provider::Azure, 1, &BATCH)));
+    place.endpoints.push(tagged(2, &[("role", "web")]));
+    assert_eq!(bound(&place), (of(&["shop/buyer"]), vec![]));
+}
+
+#[test]
+fn trusted_labels_count_where_an_untrusted_provider_has_precedence() {
+    let mut place = Place::new(batch_binding());
+    place.binding.trusted_providers = BTreeSet::from([Provider::Azure]);
+    place.records = vec![record(1, "shop/v1", &[])];
+    let reported = |consul: &[_], azure: &[_]| {
+        let other_labels = [(Provider::Azure, labels(azure))].into();
+        vec![("shop/v1", Endpoint { other_labels, ..found_by(Provider::Consul, 1, consul) })]
+    };
+    place.endpoints = reported(&[], &BATCH);
+    assert_eq!(bound(&place), (of(&["shop/buyer"]), vec![]));
+    place.endpoints = reported(&BATCH, &[("role", "web")]);
+    assert_eq!(bound(&place), (of(&[]), vec![509]));
+    // Where both are trusted, the first in precedence counts.
+    place.binding.trusted_providers.insert(Provider::Consul);
+    assert_eq!(bound(&place), (of(&["shop/buyer"]), vec![]));
+}
+
 #[test]
 fn grants_follow_endpoints_where_a_binding_selects_by_them_and_are_shared_otherwise() {
     let role = [("role", "batch")];
@@ -248,26 +320,26 @@ const LABELS: [&[(&str, &str)]; 3] = [&[], &[("role", "batch")], &[("role", "web
 fn place() -> impl Strategy<Value = Place> {
     let endpoints = vec((0..SERVICES.len(), 1..4_u8, 0..LABELS.len()), 0..5);
     let records = vec((0..SERVICES.len(), 0..LABELS.len()), 0..4);
-    (endpoints, records, 0..LABELS.len(), 0..2_usize, 0..2_usize).prop_map(
-        |(endpoints, records, bound, namespace, account)| {
-            let bound = LABELS[bound];
-            let mut place = Place::new(IdentityBinding {
-                namespace: name(["shop", "other"][namespace]),
-                endpoint_labels: (!bound.is_empty()).then(|| labels(bound)),
-                ..binding("callers")
-            });
-            place.account = ["shop/buyer", "shop/till"][account];
-            let endpoint = |(service, last, n): (usize, u8, usize)| {
-                (SERVICES[service], endpoint(last, LABELS[n]))
-            };
-            place.endpoints = endpoints.into_iter().map(endpoint).collect();
-            let record = |(last, (service, n)): (u8, (usize, usize))| {
-                record(last, SERVICES[service], LABELS[n])
-            };
-            place.records = (1..).zip(records).map(record).collect();
-            place
-        },
-    )
+    let parts = (endpoints, records, 0..LABELS.len(), 0..2_usize, 0..2_usize, 0..2_usize);
+    parts.prop_map(|(endpoints, records, bound, namespace, account, trusts)| {
+        let bound = LABELS[bound];
+        let mut place = Place::new(IdentityBinding {
+            namespace: name(["shop", "other"][namespace]),
+            endpoint_labels: (!bound.is_empty()).then(|| labels(bound)),
+            trusted_providers: [Provider::Consul].into_iter().take(trusts).collect(),
+            ..binding("callers")
+        });
+        place.account = ["shop/buyer", "shop/till"][account];
+        let endpoint = |(service, last, n): (usize, u8, usize)| {
+            let provider = [Provider::Static, Provider::Consul][usize::from(last) % 2];
+            (SERVICES[service], found_by(provider, last, LABELS[n]))
+        };
+        place.endpoints = endpoints.into_iter().map(endpoint).collect();
+        let record =
+            |(last, (service, n)): (u8, (usize, usize))| record(last, SERVICES[service], LABELS[n]);
+        place.records = (1..).zip(records).map(record).collect();
+        place
+    })
 }
 
 proptest! {

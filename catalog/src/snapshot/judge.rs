@@ -137,6 +137,7 @@ impl Judge<'_> {
         };
         let state = match self.absence(endpoint, front, in_front) {
             _ if self.is_drained => State::Out(Absence::Drained),
+            Some(why @ Absence::Excluded { .. }) => State::Out(why),
             None => State::Participant,
             Some(_) if self.service.external.is_some() => State::Outside,
             // It takes part, so that it is not called in plaintext on any port.
@@ -174,6 +175,9 @@ impl Judge<'_> {
         front: Front<'_>,
         in_front: Option<&JoinRecord>,
     ) -> Option<Absence> {
+        if let Some(why) = endpoint.exclusion {
+            return Some(Absence::Excluded { why });
+        }
         let why = match front {
             Front::Proxy(records) => {
                 let is_missing =

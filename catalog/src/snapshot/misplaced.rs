@@ -48,6 +48,7 @@ impl Judge<'_> {
         let crowd = is_crowd.then(|| self.crowd_without_proxies(&without));
         let each = without.into_iter().filter(|_| !is_crowd).chain(others);
         let misplaced = each.filter_map(|standing| self.misplaced(standing)).chain(crowd);
+        let misplaced = misplaced.chain(self.excluded(known));
         let suspects = self.suspects(&standings);
         let is_told = endpoints.is_some() && !self.service.ports.is_empty();
         let alone = if is_told { self.without(known) } else { Vec::new() };
@@ -140,7 +141,11 @@ impl Judge<'_> {
                 without(of_proxy("at its address was revoked"), let_in("another one"))
             }
             // It is the proxy of which this is told.
-            Absence::Suspect { .. } | Absence::NoEndpoint | Absence::Drained => None,
+            // The last are reported by `excluded`.
+            Absence::Suspect { .. }
+            | Absence::NoEndpoint
+            | Absence::Drained
+            | Absence::Excluded { .. } => None,
         }
     }
 

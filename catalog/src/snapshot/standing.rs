@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::in_front::InFront;
 use super::{Records, Snapshot};
 use crate::endpoint::Endpoint;
+use crate::exclusion::Exclusion;
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
 
@@ -48,6 +49,11 @@ pub enum State {
 pub enum Absence {
     /// Policy has taken its service out of service.
     Drained,
+    /// Its service does not use it, whatever its provider says.
+    Excluded {
+        /// Why.
+        why: Exclusion,
+    },
     /// No proxy joined as its service where it is.
     NoProxy,
     /// Several did, and nothing says which of them is in front of it.
@@ -84,6 +90,7 @@ impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drained => f.write_str("its service is drained"),
+            Self::Excluded { why } => why.fmt(f),
             Self::NoProxy => f.write_str("no proxy joined as this service at its address"),
             Self::SeveralProxies { proxies } => {
                 let ids: Vec<_> = proxies.iter().map(ToString::to_string).collect();

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
-use crate::endpoint::{Health, Provider, Transport};
+use crate::endpoint::{Health, Labels, Provider, Transport};
 use crate::finding::Spot;
 use crate::locality::Locality;
 use crate::policy::{EgressMode, Namespace};
@@ -37,6 +37,7 @@ fn service(name: &str) -> Service {
             number: WEB,
             protocol: Protocol::Http,
             target: 8080,
+            allowed_targets: Vec::new(),
         }],
         endpoints: asks_consul(),
         mode: None,

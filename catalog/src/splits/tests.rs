@@ -91,7 +91,13 @@ fn http_match(text: &str) -> HttpMatch {
 }
 
 fn service(text: &str) -> Service {
-    let port = |number, protocol| Port { name: name("p"), number, protocol, target: number };
+    let port = |number, protocol| Port {
+        name: name("p"),
+        number,
+        protocol,
+        target: number,
+        allowed_targets: Vec::new(),
+    };
     Service {
         name: text.parse().unwrap(),
         account: ServiceAccount::new(name("default"), name(text)),

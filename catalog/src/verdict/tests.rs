@@ -40,6 +40,7 @@ fn service(of: &str, ports: &[(u16, Protocol)]) -> Service {
                 number: *number,
                 protocol: *protocol,
                 target: *number,
+                allowed_targets: Vec::new(),
             })
             .collect(),
         endpoints: EndpointSource::registered(),

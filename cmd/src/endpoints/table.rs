@@ -7,6 +7,7 @@ use ironmesh_admin::{
     StaleView,
 };
 use ironmesh_catalog::ServiceName;
+use ironmesh_catalog::text::escape_line;
 use jiff::{Timestamp, Unit};
 
 const HEADINGS: [&str; 7] =
@@ -14,7 +15,8 @@ const HEADINGS: [&str; 7] =
 
 /// All of it: the providers with whom something is wrong, and each service with its endpoints.
 pub(super) fn text(list: &EndpointList, now: Timestamp) -> String {
-    let wrong: Vec<_> = list.providers.iter().filter_map(wrong_with).collect();
+    let wrong = list.providers.iter().filter_map(wrong_with);
+    let wrong: Vec<_> = wrong.map(|line| escape_line(&line).into_owned()).collect();
     let services = list.services.iter().map(|service| of_service(service, now));
     let blocks = [wrong].into_iter().filter(|lines| !lines.is_empty()).chain(services);
     let mut blocks: Vec<_> = blocks.map(|lines| lines.join("\n")).collect();
@@ -59,7 +61,7 @@ fn of_service(service: &ServiceEndpoints, now: Timestamp) -> Vec<String> {
         format!("of {place}, {ignored} says something else than {taken}, which is taken")
     }));
     let drained = if service.drained { ", drained: no endpoint of it is called" } else { "" };
-    let below = below.into_iter().map(|line| format!("  {line}"));
+    let below = below.into_iter().map(|line| format!("  {}", escape_line(&line)));
     [format!("{name}{drained}")].into_iter().chain(below).collect()
 }
 
@@ -100,7 +102,7 @@ fn cells(row: &EndpointRow, now: Timestamp) -> [String; 7] {
         place(row.address, row.port),
         row.provider.to_string(),
         health(row),
-        dash(row.locality.to_string()),
+        dash(escape_line(&row.locality.to_string()).into_owned()),
         row.weight.to_string(),
         dash(row.since.map(|since| age(since, now)).unwrap_or_default()),
         standing(row),

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use ironmesh_admin::{Client, ClientError, EndpointList};
 use ironmesh_catalog::ServiceName;
+use ironmesh_catalog::text::{escape_line, escape_output};
 use jiff::Timestamp;
 use tokio::time::MissedTickBehavior;
 
 use super::{changes, table};
 use crate::cli::Output;
 use crate::exit::chain;
-use crate::stdout::offer;
+use crate::stdout::offer_styled;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -52,16 +53,19 @@ pub(super) async fn watch(
         let is_same = before == Some(&list);
         let words = match output {
             // Ages move on also where nothing changes.
-            Output::Text if is_screen => format!("{EMPTY_SCREEN}{}", table::text(&list, now)),
+            Output::Text if is_screen => {
+                format!("{EMPTY_SCREEN}{}", escape_output(&table::text(&list, now)))
+            }
             Output::Json if is_same => String::new(),
             Output::Json => format!("{}\n", serde_json::to_string(&list)?),
             Output::Text => {
                 let none = EndpointList::default();
                 let lines = changes::changes(before.unwrap_or(&none), &list);
-                lines.iter().fold(String::new(), |text, line| format!("{text}{now:.0} {line}\n"))
+                let lines = lines.iter().map(|line| escape_line(line));
+                lines.fold(String::new(), |text, line| format!("{text}{now:.0} {line}\n"))
             }
         };
-        if !words.is_empty() && !offer(format_args!("{words}"))? {
+        if !words.is_empty() && !offer_styled(&words)? {
             return Ok(());
         }
         shown = Some(list);
@@ -70,5 +74,5 @@ pub(super) async fn watch(
 
 #[expect(clippy::print_stderr, reason = "what is not a result, and does not hinder")]
 fn tell(words: &str) {
-    eprintln!("ironmesh: {words}; waiting for it");
+    eprintln!("ironmesh: {}; waiting for it", escape_output(words));
 }

@@ -14,7 +14,7 @@ use crate::cli::{CheckArguments, Output};
 use crate::exit::Found;
 use crate::places::Places;
 use crate::policy::envoy::{self, Checked, MOST_TOLD};
-use crate::stdout::{Unwritten, outln};
+use crate::stdout::{Unwritten, outln, write_styled};
 
 /// Tells all that is wrong with a policy folder.
 pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
@@ -134,7 +134,11 @@ pub(super) fn print_findings(loaded: &Loaded) -> Result<(), Unwritten> {
     if loaded.findings.is_empty() {
         return Ok(());
     }
-    outln!("{}\n", render(&loaded.findings, &loaded.documents, color).trim_end())?;
+    // It escapes what it quotes.
+    write_styled(&format!(
+        "{}\n\n",
+        render(&loaded.findings, &loaded.documents, color).trim_end()
+    ))?;
     let codes: BTreeSet<_> = loaded.findings.iter().map(|finding| finding.code).collect();
     let commands: Vec<_> = codes.iter().map(|code| format!("`ironmesh explain {code}`")).collect();
     outln!("more about these: {}", commands.join(", "))

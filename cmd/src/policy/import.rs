@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use fs_err as fs;
 use ironmesh_admin::FindingView;
 use ironmesh_catalog::Finding;
+use ironmesh_catalog::text::escape_output;
 use ironmesh_config::{Document, Imported, NotImported, Origin, Remark, render};
 use serde_json::{Value, json};
 
@@ -91,10 +92,12 @@ fn written(
             }
             draw(findings, &[Document::new(path, toml.as_str())]);
             for Remark { spot, resource, text } in left_out {
-                eprintln!("left out: {resource} ({}:{}): {text}", spot.file, spot.line);
+                let place = format!("{}:{}", spot.file, spot.line);
+                let remark = format!("left out: {resource} ({place}): {text}");
+                eprintln!("{}", escape_output(&remark));
             }
             for one in missing {
-                eprintln!("not in the input: {one}");
+                eprintln!("not in the input: {}", escape_output(one));
             }
             eprintln!(
                 "{} carried over; left out: {}, changed: {}, missing: {}",

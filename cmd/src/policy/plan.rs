@@ -14,7 +14,7 @@ use super::{check, offline};
 use crate::cli::{Output, PlanArguments};
 use crate::exit::CHANGES;
 use crate::places::Places;
-use crate::stdout::{out, outln};
+use crate::stdout::{outln, write_styled};
 
 /// Tells what would change. Nothing does.
 pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::Result<()> {
@@ -51,7 +51,7 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         Output::Text => {
             let color = std::io::stdout().is_terminal();
             let assumed = arguments.offline.as_ref().map(|_| offline::assumed(&places));
-            out!("{}", words::plan(&plan, assumed.as_deref(), color))?;
+            write_styled(&words::plan(&plan, assumed.as_deref(), color))?;
         }
     }
     if arguments.detailed_exitcode && !plan.is_empty() {

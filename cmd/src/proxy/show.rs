@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ironmesh_admin::{Client, EndpointView, ProxyDetail};
+use ironmesh_catalog::text::escape_line;
 use ironmesh_catalog::{Application, Health};
 use jiff::Timestamp;
 
@@ -33,7 +34,7 @@ fn in_words(detail: &ProxyDetail) -> String {
     let mut text = String::new();
     let mut line = |what: &str, words: &str| {
         // (Writing to a string does not fail.)
-        let _ = writeln!(text, "{what:<13} {words}");
+        let _ = writeln!(text, "{what:<13} {}", escape_line(words));
     };
     line("proxy", &record.id.to_string());
     line("state", &state(detail));

@@ -54,6 +54,8 @@ pub(crate) struct RunningControlPlane {
     /// Where proxies are told to find it; empty = derived from the above.
     pub(crate) advertise: Vec<(String, u16)>,
     pub(crate) planning: Planning,
+    /// The risks that the settings accept.
+    pub(crate) standing_findings: Vec<FindingView>,
 }
 
 impl ControlPlane for RunningControlPlane {
@@ -73,7 +75,8 @@ impl ControlPlane for RunningControlPlane {
             waiting_for
         };
         let findings = self.outlook.mesh_findings.borrow();
-        let findings = findings.iter().map(FindingView::from).collect();
+        let of_mesh = findings.iter().map(FindingView::from);
+        let findings = self.standing_findings.iter().cloned().chain(of_mesh).collect();
         Readiness { ready, waiting_for, policy, findings }
     }
 

@@ -48,6 +48,7 @@ pub(super) fn endpoints_options(
             grace: settings.endpoints.grace,
         },
         sync_timeout: settings.endpoints.sync_timeout,
+        allows_local_addresses: settings.allows_local_addresses(),
         without: without.iter().map(|provider| provider.provider()).collect(),
     };
     Ok((options, group.transpose()?))

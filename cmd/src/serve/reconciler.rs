@@ -9,6 +9,7 @@ mod clients;
 mod clock;
 mod duplicates;
 mod endpoints;
+mod finding_log;
 mod moments;
 mod order;
 mod own_certificates;
@@ -43,6 +44,7 @@ use clock::ClockWatch;
 use duplicates::Duplicates;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
 use endpoints::{Endpoints, moment};
+use finding_log::FindingLog;
 use moments::{Moments, Sources};
 use order::{Known, Order};
 use own_certificates::OwnCertificate;
@@ -113,6 +115,7 @@ pub(crate) struct Reconciler {
     next_tick: Instant,
     /// Those of whom it is not known yet that they have in force what they were given.
     undecided: BTreeSet<ClientKey>,
+    finding_log: FindingLog,
 }
 
 impl Reconciler {
@@ -178,6 +181,7 @@ impl Reconciler {
             handed_over: BTreeSet::new(),
             next_tick: Instant::now(),
             undecided: BTreeSet::new(),
+            finding_log: FindingLog::default(),
         };
         Ok((reconciler, outlook, Acceptances(acceptances)))
     }
@@ -374,11 +378,11 @@ impl Reconciler {
                 let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
                 self.refusals.replaced(old, &compiled, has);
             }
-            for finding in &compiled.findings {
-                if !old.is_some_and(|old| old.compiled.findings.contains(finding)) {
-                    tracing::warn!(%client, "{finding}");
-                }
-            }
+            let is_new = |finding: &&Finding| {
+                !old.is_some_and(|old| old.compiled.findings.contains(finding))
+            };
+            let new = compiled.findings.iter().filter(is_new);
+            self.finding_log.log(client, new, Instant::now());
             self.undecided.insert(Arc::clone(client));
             told.push((proxy.record.id, compiled.findings.clone()));
             self.clients.give(client, proxy, compiled, &Arc::clone(compiler.snapshot()));

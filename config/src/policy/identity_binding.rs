@@ -1,8 +1,10 @@
 //! `[[identity_binding]]`: a name for identities.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_catalog::{BoundIdentity, IdentityBinding, Labels, ServiceAccount, SpiffeId, Spot};
+use ironmesh_catalog::{
+    BoundIdentity, IdentityBinding, Labels, Provider, ServiceAccount, SpiffeId, Spot,
+};
 
 use super::labels;
 use super::part::{Id, Part, Reference, Wanted};
@@ -11,6 +13,10 @@ use crate::table::{Table, Told, Value};
 
 /// The ways of saying whom a binding is about, between two backquotes.
 const SCHEMES: &str = "service_account` or `spiffe_identities` or `endpoint_labels";
+
+/// The providers that `trusted_providers` may name. Join records and lists in policy always count.
+pub(crate) const TRUSTABLE_PROVIDERS: [(&str, Provider); 2] =
+    [("consul", Provider::Consul), ("azure", Provider::Azure)];
 
 /// Reads one identity binding into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -23,6 +29,16 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     });
     let labels = table.optional("endpoint_labels", |value| {
         labels::read(value, "no labels never mean any endpoint: name one, or leave this out")
+    });
+    let trusted_providers = table.optional("trusted_providers", |value| {
+        let providers = value.at_least_one("leave it out to trust none", |item| {
+            item.word("provider", &TRUSTABLE_PROVIDERS)
+        })?;
+        Ok((BTreeSet::from_iter(providers), value))
+    });
+    let trusted_providers = trusted_providers.and_then(|given| match given {
+        Some((_, value)) if table.get("endpoint_labels").is_none() => Err(without_labels(value)),
+        given => Ok(given.map(|(providers, _)| providers).unwrap_or_default()),
     });
     let both = match (table.get("service_account"), table.get("endpoint_labels")) {
         (Some(account), Some(labels)) => Err(both_of_two(account, labels)),
@@ -38,7 +54,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
             let wanted = Wanted::Account(account.clone());
             part.references.push(Reference { wanted, spot: spot.clone() });
         }
-        let binding = binding(&id, account, identities, labels, both);
+        let binding = binding(&id, account, identities, labels, trusted_providers, both);
         part.identity_bindings.push(&id, binding);
     }
     table.finish();
@@ -49,6 +65,7 @@ fn binding(
     account: Result<Option<(ServiceAccount, Spot)>, Told>,
     identities: Result<Option<Vec<BoundIdentity>>, Told>,
     labels: Result<Option<Labels>, Told>,
+    trusted_providers: Result<BTreeSet<Provider>, Told>,
     both: Result<(), Told>,
 ) -> Result<IdentityBinding, Told> {
     both?;
@@ -58,6 +75,7 @@ fn binding(
         account: account?.map(|(account, _)| account),
         identities: identities?.unwrap_or_default(),
         endpoint_labels: labels?,
+        trusted_providers: trusted_providers?,
         spot: id.spot.clone(),
     })
 }
@@ -68,6 +86,13 @@ fn both_of_two(account: Value<'_>, labels: Value<'_>) -> Told {
     let finding = labels.error(codes::INVALID_VALUE, message).label("one too many");
     let finding = finding.related(account.spot(), "the account is named here");
     labels.tell(finding.help("write two bindings, and name both where they are used"))
+}
+
+fn without_labels(trusted_providers: Value<'_>) -> Told {
+    let message = "`trusted_providers` needs `endpoint_labels`";
+    let finding = trusted_providers.error(codes::INVALID_VALUE, message).label("without effect");
+    let help = "it says whose labels `endpoint_labels` selects by: add them, or remove this";
+    trusted_providers.tell(finding.help(help))
 }
 
 fn read_identity(

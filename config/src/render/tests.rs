@@ -94,3 +94,19 @@ fn no_damaged_document_is_too_broken_to_draw() {
         drawn(&[Document::new("a.toml", format!("{before}\"{after}"))]);
     }
 }
+
+#[test]
+fn hostile_file_name_and_source_line_are_drawn_without_control_characters() {
+    let document = Document::new("a\u{1b}[2J\n\u{202e}.toml", "x\u{1b}y = \"\u{202e}\u{9b}\"\n");
+    let loaded = load_documents(vec![document.clone()]);
+    assert!(!loaded.findings.is_empty());
+    for color in [false, true] {
+        for documents in [std::slice::from_ref(&document), &[]] {
+            let drawn = render(&loaded.findings, documents, color);
+            let own = drawn.replace("\u{1b}[0m", "").replace("\u{1b}[1m", "");
+            let own = own.replace("\u{1b}[", if color { "" } else { "\u{1b}[" });
+            assert!(!own.contains(['\u{1b}', '\u{202e}', '\r']), "{drawn:?}");
+            assert!(drawn.contains("a\\u001b[2J\\u000a\\u202e.toml"), "{drawn:?}");
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! `[[identity_binding]]`. It is read in `policy/identity_binding.rs`.
 
+use crate::policy::TRUSTABLE_PROVIDERS;
+
 use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, Shape};
 
 pub(super) const KIND: Kind = Kind {
@@ -26,6 +28,14 @@ pub(super) const KIND: Kind = Kind {
                 name: "endpoint_labels",
                 about: "the accounts of the namespace whose endpoints have these labels",
                 form: LABELS,
+                left_out: LeftOut::Means("none"),
+            },
+            Key {
+                name: "trusted_providers",
+                about: "the providers whose labels `endpoint_labels` selects by, besides the proxies' join records and `static` endpoints",
+                form: Form::AtLeastOne(&Form::Word(|| {
+                    TRUSTABLE_PROVIDERS.map(|(word, _)| word).to_vec()
+                })),
                 left_out: LeftOut::Means("none"),
             },
         ],

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::{Form, KINDS, Kind, LeftOut, Shape};
+use super::{Form, KINDS, Kind, LeftOut, PORT, Shape};
 
 /// What a name matches: one DNS label.
 const NAME: &str = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
@@ -76,6 +76,10 @@ fn form(form: &Form) -> Value {
         Form::Integer(range) => {
             json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
         }
+        Form::PortRange => json!({ "anyOf": [
+            self::form(&PORT),
+            { "type": "string", "pattern": "^[0-9]{1,5}(-[0-9]{1,5})?$" },
+        ] }),
         Form::Percent => {
             json!({ "type": "number", "minimum": 0, "maximum": 100, "multipleOf": 0.0001 })
         }

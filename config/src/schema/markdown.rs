@@ -71,6 +71,7 @@ fn in_words(form: &Form) -> String {
             format!("an integer from {}", range.start())
         }
         Form::Integer(range) => format!("{} to {}", range.start(), range.end()),
+        Form::PortRange => "a port, or a range as in `\"20000-32000\"`".to_owned(),
         Form::Percent => "a number from 0 to 100".to_owned(),
         Form::Boolean => "`true` or `false`".to_owned(),
         Form::Table(_) => "a table".to_owned(),

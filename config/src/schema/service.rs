@@ -119,6 +119,12 @@ const SERVICE_PORT: Shape = Shape {
             form: PORT,
             left_out: LeftOut::Means("the same as `port`"),
         },
+        Key {
+            name: "allowed_target_ports",
+            about: "the ports that a provider may report for an endpoint besides `target_port`, where the service has one port",
+            form: Form::AtLeastOne(&Form::PortRange),
+            left_out: LeftOut::Means("`target_port` alone"),
+        },
     ],
 };
 

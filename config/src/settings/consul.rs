@@ -98,6 +98,7 @@ pub(super) fn read(value: Value<'_>) -> Result<ConsulSettings, Told> {
     let token = refuse_token(&mut table);
     let token_file = table.optional("token_file", read_path);
     let tls = Tls::read(&mut table);
+    let insecure = table.optional("insecure", Value::boolean);
     let datacenter = table.optional("datacenter", read_name);
     let namespace = table.optional("namespace", read_name);
     let partition = table.optional("partition", read_name);
@@ -113,9 +114,10 @@ pub(super) fn read(value: Value<'_>) -> Result<ConsulSettings, Told> {
     table.finish();
     token?;
     let (agents, token_file, tls) = (agents?, token_file?, tls?);
+    let insecure = insecure?.unwrap_or(false);
     let default = ConsulSettings::default();
     let agents = match agents {
-        Some(agents) => CONSUL.urls(value, agents, &tls, token_file.is_some())?,
+        Some(agents) => CONSUL.urls(value, agents, &tls, token_file.is_some(), insecure)?,
         None if tls.ca.is_some() || tls.identity.is_some() => {
             let message = "certificates need `agents` of `https`";
             let finding = value.error(codes::MISSING_KEY, message).label("no `agents` in here");

@@ -15,6 +15,9 @@ pub struct EndpointsSettings {
     pub grace: Duration,
     /// How long the start waits for providers before it goes on with what they said last.
     pub sync_timeout: Duration,
+    /// Whether providers may report loopback and link-local addresses; see
+    /// [`Settings::allows_local_addresses`](super::Settings::allows_local_addresses).
+    pub allow_local_addresses: Option<bool>,
 }
 
 impl Default for EndpointsSettings {
@@ -23,6 +26,7 @@ impl Default for EndpointsSettings {
             keep_share: 0.5,
             grace: Duration::from_secs(60),
             sync_timeout: Duration::from_secs(5),
+            allow_local_addresses: None,
         }
     }
 }
@@ -33,11 +37,13 @@ pub(super) fn read(value: Value<'_>) -> Result<EndpointsSettings, Told> {
     let keep_share = table.optional("keep_share", Value::share);
     let grace = table.optional("grace", |value| duration::read(value, &at_most(24 * 60 * 60)));
     let sync_timeout = table.optional("sync_timeout", |value| duration::read(value, &at_most(600)));
+    let allow_local_addresses = table.optional("allow_local_addresses", Value::boolean);
     table.finish();
     let default = EndpointsSettings::default();
     Ok(EndpointsSettings {
         keep_share: keep_share?.unwrap_or(default.keep_share),
         grace: grace?.unwrap_or(default.grace),
         sync_timeout: sync_timeout?.unwrap_or(default.sync_timeout),
+        allow_local_addresses: allow_local_addresses?,
     })
 }

@@ -73,13 +73,15 @@ fn read_etcd(value: Value<'_>, mesh: &Name) -> Result<EtcdSettings, Told> {
     });
     let prefix = table.optional("prefix", read_prefix);
     let tls = Tls::read(&mut table);
+    let insecure = table.optional("insecure", Value::boolean);
     let username = table.optional("username", |value| value.string().map(str::to_owned));
     let password_file = table.optional("password_file", read_path);
     let user = both(&table, ("username", username), ("password_file", password_file));
     table.finish();
     let (endpoints, prefix, tls, user) = (endpoints?, prefix?, tls?, user?);
+    let insecure = insecure?.unwrap_or(false);
     Ok(EtcdSettings {
-        endpoints: ETCD.urls(value, endpoints, &tls, user.is_some())?,
+        endpoints: ETCD.urls(value, endpoints, &tls, user.is_some(), insecure)?,
         prefix: prefix.unwrap_or_else(|| format!("/ironmesh/{mesh}/policy")),
         ca: tls.ca,
         identity: tls.identity,

@@ -27,6 +27,25 @@ pub(super) struct Url {
     is_here: bool,
 }
 
+/// Whether one of the addresses that [`Servers::urls`] accepted is reached in plaintext over the network.
+pub(super) fn is_plaintext_over_network(urls: &[String]) -> bool {
+    let is_plaintext = |url: &String| read(url).is_some_and(|url| !url.is_tls && !url.is_here);
+    urls.iter().any(is_plaintext)
+}
+
+fn read(text: &str) -> Option<Url> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (host, _) = authority(rest)?;
+    let is_tls = match scheme {
+        "https" => true,
+        "http" => false,
+        _ => return None,
+    };
+    let is_loopback = host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let is_here = host == "localhost" || is_loopback;
+    Some(Url { text: text.to_owned(), is_tls, is_here })
+}
+
 /// The files by which either side knows the other.
 pub(super) struct Tls {
     /// The authorities that the servers' certificates are from.
@@ -50,19 +69,7 @@ impl Servers {
     /// Reads the address of one.
     pub(super) fn read_url(&self, value: Value<'_>) -> Result<Url, Told> {
         let text = value.string()?;
-        let read = || {
-            let (scheme, rest) = text.split_once("://")?;
-            let (host, _) = authority(rest)?;
-            let is_tls = match scheme {
-                "https" => true,
-                "http" => false,
-                _ => return None,
-            };
-            let is_loopback = host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-            let is_here = host == "localhost" || is_loopback;
-            Some(Url { text: text.to_owned(), is_tls, is_here })
-        };
-        read().ok_or_else(|| {
+        read(text).ok_or_else(|| {
             let message = format!("`{}` must list `https://host:port`: `{text}`", self.key);
             let finding = value.error(codes::INVALID_VALUE, message);
             let finding = finding.label("not `https://host:port`");
@@ -77,6 +84,7 @@ impl Servers {
         urls: Vec<Url>,
         tls: &Tls,
         has_secret: bool,
+        allows_plaintext: bool,
     ) -> Result<Vec<String>, Told> {
         let Self { who, key, secret, .. } = self;
         let refuse = |message: String, help: String| {
@@ -103,6 +111,14 @@ impl Servers {
         if !is_tls && has_secret && urls.iter().any(|url| !url.is_here) {
             let help = format!("let {who} listen with TLS, and write the {key} as `https://…`");
             return refuse(format!("the {secret} would go over the network in the clear"), help);
+        }
+        if !is_tls && !allows_plaintext && urls.iter().any(|url| !url.is_here) {
+            let message = format!("`{key}` of `http` on another machine need `insecure = true`");
+            let help = format!(
+                "let {who} listen with TLS, and write the {key} as `https://…`: in the clear everyone on \
+                 the network can read and change what {who} answers"
+            );
+            return refuse(message, help);
         }
         Ok(urls.into_iter().map(|url| url.text).collect())
     }

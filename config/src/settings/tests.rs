@@ -152,6 +152,10 @@ fn what_does_not_fit_together_about_etcd_is_told() {
                 .into(),
             "the password would go over the network in the clear",
         ),
+        (
+            "etcd.endpoints = [\"http://a:1\"]".into(),
+            "`endpoints` of `http` on another machine need `insecure = true`",
+        ),
     ] {
         let told = findings(&format!("[policy]\n{text}"));
         assert!(told.len() == 1 && told[0].contains(expected), "{text}\n{told:#?}");

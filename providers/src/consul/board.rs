@@ -148,6 +148,8 @@ impl Board {
             }
         }
         let answers: Vec<_> = parts.iter().filter_map(|part| part.answer.as_ref()).collect();
+        let own = asked.own.as_ref().and_then(|own| self.answers.get(own)?.answer.as_ref());
+        let has_tagged = !asked.tagged.is_empty();
         let stale = parts.iter().filter_map(|part| part.stale.clone());
         let stale = stale.min_by_key(|stale| stale.since);
         if answers.is_empty() && !parts.is_empty() {
@@ -160,15 +162,14 @@ impl Board {
         self.is_new |= self.sightings.troubles.remove(name).is_some();
         let before = self.sightings.services.get(name);
         let mut problems = Vec::new();
-        let endpoints = if let [(only, _)] = answers[..] {
+        let endpoints = if let ([(only, _)], false) = (&answers[..], has_tagged) {
             problems.clone_from(&only.problems);
             Arc::clone(&only.endpoints)
         } else {
             problems.extend(answers.iter().flat_map(|(found, _)| found.problems.iter().cloned()));
-            let own = asked.own.as_ref().and_then(|own| self.answers.get(own)?.answer.as_ref());
             let all = answers.iter().flat_map(|(found, _)| found.endpoints.iter());
-            let union =
-                distinct(own_first(own.map(|(own, _)| &*own.endpoints), all), &mut problems);
+            let union = own_first(own.map(|(own, _)| &*own.endpoints), all);
+            let union = distinct(union, &mut problems);
             match before.filter(|before| *before.endpoints == union) {
                 Some(before) => Arc::clone(&before.endpoints),
                 None => Arc::new(union),
@@ -196,6 +197,7 @@ impl Board {
 }
 
 /// Of instances that policy's own question finds, nothing else counts: it says which address is taken.
+/// The others joined by a tag.
 fn own_first<'a>(
     own: Option<&'a Vec<Endpoint>>,
     all: impl Iterator<Item = &'a Endpoint>,
@@ -204,7 +206,8 @@ fn own_first<'a>(
     let names: BTreeSet<_> = own.iter().filter_map(|found| found.instance.as_ref()).collect();
     let of_others =
         |found: &&Endpoint| found.instance.as_ref().is_none_or(|of| !names.contains(of));
-    own.iter().chain(all.filter(of_others)).cloned().collect()
+    let tagged = all.filter(of_others).map(|one| Endpoint { joined_by_tag: true, ..one.clone() });
+    own.iter().cloned().chain(tagged).collect()
 }
 
 #[cfg(test)]

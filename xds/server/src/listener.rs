@@ -63,7 +63,14 @@ pub async fn serve_incoming<IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let streams = Streams { hub, admission, limits, shutdown, tasks: TaskTracker::new() };
+    let streams = Streams {
+        hub,
+        admission,
+        limits,
+        shutdown,
+        tasks: TaskTracker::new(),
+        refusals: Arc::default(),
+    };
     accept(incoming, tls, &streams).await;
     streams.tasks.close();
     streams.tasks.wait().await;

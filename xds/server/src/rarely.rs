@@ -1,6 +1,7 @@
 //! Words about what a stranger can make happen as often as it likes: so that it cannot fill the log,
 //! they are said once in a while, with how often they were kept back.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,6 +30,43 @@ impl Rarely {
         }
         state.said_at = Some(now);
         Some(std::mem::take(&mut state.kept_back))
+    }
+}
+
+/// How long nothing more is logged about the same client.
+const PAUSE_OF_A_CLIENT: Duration = Duration::from_secs(60);
+
+/// How many clients are told apart. What the others do is logged together, as [`Rarely`] has it.
+const MOST_CLIENTS: usize = 256;
+
+/// A log throttle by client: one that tries again and again is logged once a minute, with how often.
+#[derive(Debug, Default)]
+pub(crate) struct RarelyByClient {
+    clients: Mutex<HashMap<Vec<u8>, (Instant, u64)>>,
+    others: Rarely,
+}
+
+impl RarelyByClient {
+    /// Whether to log now what `client` does; if so, how often it was not logged since the last time.
+    pub(crate) fn now(&self, client: Vec<u8>) -> Option<u64> {
+        let now = Instant::now();
+        let mut clients = self.clients.lock();
+        if let Some((logged_at, suppressed)) = clients.get_mut(&client) {
+            if now < *logged_at + PAUSE_OF_A_CLIENT {
+                *suppressed += 1;
+                return None;
+            }
+            *logged_at = now;
+            return Some(std::mem::take(suppressed));
+        }
+        if clients.len() >= MOST_CLIENTS {
+            clients.retain(|_, (logged_at, _)| now < *logged_at + PAUSE_OF_A_CLIENT);
+        }
+        if clients.len() >= MOST_CLIENTS {
+            return self.others.now();
+        }
+        clients.insert(client, (now, 0));
+        Some(0)
     }
 }
 
@@ -63,6 +101,27 @@ mod tests {
         assert_eq!([rarely.now(), rarely.now(), rarely.now()], [Some(0), None, None]);
         tokio::time::advance(PAUSE).await;
         assert_eq!([rarely.now(), rarely.now()], [Some(2), None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_tries_again_is_logged_once_a_minute_with_the_count() {
+        let throttle = RarelyByClient::default();
+        let now = |client: &str| throttle.now(client.as_bytes().to_vec());
+        assert_eq!([now("a"), now("a"), now("b"), now("a")], [Some(0), None, Some(0), None]);
+        tokio::time::advance(PAUSE_OF_A_CLIENT).await;
+        assert_eq!([now("a"), now("a"), now("b")], [Some(2), None, Some(0)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_beyond_the_bound_are_logged_together() {
+        let throttle = RarelyByClient::default();
+        let now = |client: usize| throttle.now(client.to_be_bytes().to_vec());
+        assert!((0..MOST_CLIENTS).all(|client| now(client) == Some(0)));
+        assert_eq!([now(MOST_CLIENTS), now(MOST_CLIENTS + 1)], [Some(0), None]);
+        assert_eq!(throttle.clients.lock().len(), MOST_CLIENTS);
+        tokio::time::advance(PAUSE_OF_A_CLIENT).await;
+        assert_eq!(now(MOST_CLIENTS + 2), Some(0));
+        assert_eq!(throttle.clients.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

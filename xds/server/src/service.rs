@@ -20,6 +20,7 @@ use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
 use crate::messages::Messages;
 use crate::peer::Peer;
+use crate::rarely::RarelyByClient;
 use crate::room::Room;
 use crate::sotw::SotwStream;
 use crate::variant::Variant;
@@ -68,6 +69,8 @@ pub(crate) struct Streams {
     pub(crate) limits: Limits,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
+    /// The log of refused streams.
+    pub(crate) refusals: Arc<RarelyByClient>,
 }
 
 impl Streams {

@@ -1,6 +1,7 @@
 //! What is told of endpoints: why each takes part or not.
 
 use super::*;
+use crate::exclusion::Exclusion;
 use crate::snapshot::{Absence, Standing, State};
 
 const AT: Timestamp = Timestamp::UNIX_EPOCH;
@@ -200,4 +201,36 @@ fn many_of_a_kind_are_told_at_once() {
     );
     assert!(told[0].contains("10.0.1.1, 10.0.1.2, 10.0.1.3 and 97 more"), "{told:?}");
     assert!(told[1].contains("50 proxies of service `default/store` are not called"), "{told:?}");
+}
+
+#[test]
+fn excluded_endpoint_is_visible_and_has_no_effect() {
+    let reported = |exclusion, port| Endpoint {
+        provider: Provider::Consul,
+        port: Some(port),
+        exclusion,
+        ..endpoint("10.0.0.1", None, 1)
+    };
+    let ready = record(1, "10.0.0.1", "store", true);
+    for (why, says) in [
+        (Exclusion::Port, "reports port 8500, and policy allows target port 8080"),
+        (Exclusion::MeshPort, "reports port 8500, which belongs to Ironmesh"),
+        (Exclusion::LocalAddress, "reports an address that every machine has"),
+    ] {
+        let excluded = reported(Some(why), 8500);
+        let out = State::Out(Absence::Excluded { why });
+        for mode in [Mode::Strict, Mode::Permissive] {
+            assert_eq!(state(mode, &excluded, std::slice::from_ref(&ready)), out);
+            assert_eq!(state(mode, &excluded, &[]), out);
+        }
+        let snapshot = assemble(vec![excluded], std::slice::from_ref(&ready));
+        assert!(snapshot.local_endpoints.values().all(|behind| behind.is_empty()));
+        let messages = told(&snapshot);
+        assert!(messages.len() == 1 && messages[0].contains(says), "{messages:?}");
+        assert!(snapshot.addresses_of(&"store".parse().unwrap()).len() == 1, "the proxy's own");
+    }
+    let many = vec![reported(Some(Exclusion::Port), 8500); 5];
+    let messages = told(&assemble(many, &[ready]));
+    assert_eq!(messages.len(), 4, "{messages:?}");
+    assert!(messages[3].starts_with("2 more endpoints of service"), "{messages:?}");
 }

@@ -165,3 +165,17 @@ fn every_key_as_json_is_documented() {
     let missing: Vec<_> = found.iter().filter(|key| !page.contains(&format!("`{key}`"))).collect();
     assert!(missing.is_empty(), "docs/reference/json.md does not have: {missing:?}");
 }
+
+#[test]
+fn hostile_names_in_a_provider_neither_forge_rows_nor_command_the_terminal() {
+    let hostile = "x\u{1b}[2J\n10.0.0.9:80\u{202e}";
+    let mut list = list();
+    let lines = text(&list, then()).lines().count();
+    let service = &mut list.services[0];
+    service.sources[0].problems[0].instance = hostile.to_owned();
+    service.endpoints[0].locality.region = hostile.into();
+    let text = text(&list, then());
+    assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+    assert_eq!(text.lines().count(), lines, "{text}");
+    assert!(text.matches("x\\u001b[2J\\u000a10.0.0.9:80\\u202e").count() == 2, "{text}");
+}

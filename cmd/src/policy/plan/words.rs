@@ -9,6 +9,7 @@ use ironmesh_catalog::difference::{
     AccessChange, ExitChange, SplitChange, TelemetryChange, TreatmentChange, Turn,
 };
 use ironmesh_catalog::routing::Branch;
+use ironmesh_catalog::text::escape_output;
 
 /// How many proxies of a group are named.
 const NAMED: usize = 3;
@@ -34,7 +35,7 @@ pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
     findings(&mut text, "found wrong of others or more or fewer", '~', &plan.findings_changed);
     proxies(&mut text, plan);
-    if color { colored(&text) } else { text }
+    if color { colored(&escape_output(&text)) } else { escape_output(&text).into_owned() }
 }
 
 /// The text with its added and removed lines in the colours that people know.

@@ -206,6 +206,7 @@ fn words(state: &State) -> (&'static str, Option<String>) {
 fn word(absence: &Absence) -> &'static str {
     match absence {
         Absence::Drained => "drained",
+        Absence::Excluded { .. } => "excluded",
         Absence::NoProxy => "no_proxy",
         Absence::SeveralProxies { .. } => "several_proxies",
         Absence::Unclaimed => "unclaimed",

@@ -37,6 +37,8 @@ pub(crate) struct EndpointsOptions {
     pub(crate) sync_timeout: Duration,
     /// Those for whom a start does not wait.
     pub(crate) without: BTreeSet<Provider>,
+    /// Whether providers may report loopback and link-local addresses.
+    pub(crate) allows_local_addresses: bool,
 }
 
 impl Default for EndpointsOptions {
@@ -47,6 +49,7 @@ impl Default for EndpointsOptions {
             rule: ShrinkRule { keep_share: 0.5, grace: Duration::from_secs(60) },
             sync_timeout: Duration::from_secs(5),
             without: BTreeSet::new(),
+            allows_local_addresses: false,
         }
     }
 }
@@ -123,7 +126,7 @@ impl Endpoints {
             guards: Guards::new(options.rule, kept),
             store,
             providers,
-            discovery: Discovery::default(),
+            discovery: Discovery::new(options.allows_local_addresses),
             followed: None,
             sync_by: Instant::now() + options.sync_timeout,
             is_late: false,

@@ -4,6 +4,7 @@ mod clock;
 mod cost;
 mod duplicates;
 mod endpoints;
+mod finding_log;
 mod log;
 mod order;
 mod place;

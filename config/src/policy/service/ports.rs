@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_catalog::{Name, Port, Protocol, Spot};
+use ironmesh_catalog::exits::mesh_ports;
+use ironmesh_catalog::{Name, Port, PortRange, Protocol, Spot};
 
 use crate::codes;
 use crate::policy::reading::NO_UDP;
@@ -49,13 +50,51 @@ fn read_port(table: &mut Table<'_>, several: bool) -> Result<(Port, Spot, Spot),
     let number = table.required("port", |value| Ok((value.port()?, value.spot())));
     let protocol = table.required("protocol", read_protocol);
     let target = table.optional("target_port", Value::port);
+    let allowed = table.optional("allowed_target_ports", |value| read_allowed(value, several));
     let (number, number_spot) = number?;
     let (name, name_spot) = match name? {
         Some(given) => given,
         None => (Name::new(&format!("port-{number}")).map_err(|_| Told)?, number_spot.clone()),
     };
-    let port = Port { name, number, protocol: protocol?, target: target?.unwrap_or(number) };
+    let port = Port {
+        name,
+        number,
+        protocol: protocol?,
+        target: target?.unwrap_or(number),
+        allowed_targets: allowed?.unwrap_or_default(),
+    };
     Ok((port, number_spot, name_spot))
+}
+
+/// Reads the ports that a provider may report.
+fn read_allowed(value: Value<'_>, several: bool) -> Result<Vec<PortRange>, Told> {
+    let ranges = value.at_least_one("leave it out to allow `target_port` alone", read_range)?;
+    if several {
+        let message = "a port of a service with several ports cannot have `allowed_target_ports`";
+        let finding = value.error(codes::INVALID_VALUE, message).label("for which of them?");
+        let help = "a provider reports one port of an instance: give each of the service's ports its \
+                    `target_port`, and leave this out";
+        return Err(value.tell(finding.help(help)));
+    }
+    Ok(ranges)
+}
+
+fn read_range(value: Value<'_>) -> Result<PortRange, Told> {
+    let range = if let Some(text) = value.string_if_any() {
+        PortRange::parse(text).ok_or_else(|| {
+            let message = format!("`{text}` is no range of ports");
+            let finding = value.error(codes::INVALID_VALUE, message).label("not a range");
+            value.tell(finding.help("write one as in `\"20000-32000\"`, or a port as in `8081`"))
+        })?
+    } else {
+        let port = value.port()?;
+        PortRange::new(port, port).ok_or(Told)?
+    };
+    let own: Vec<_> = mesh_ports().filter(|own| range.contains(*own)).collect();
+    let (Some(first), Some(last)) = (own.iter().min(), own.iter().max()) else { return Ok(range) };
+    let message = format!("`{range}` includes ports of Ironmesh itself: {first} to {last}");
+    let finding = value.error(codes::INVALID_VALUE, message).label("not allowed");
+    Err(value.tell(finding.help("write the ranges below and above these")))
 }
 
 fn read_protocol(value: Value<'_>) -> Result<Protocol, Told> {

@@ -1,4 +1,4 @@
-use ironmesh_catalog::{Labels, Subject};
+use ironmesh_catalog::{Labels, Provider, Subject};
 
 use super::*;
 
@@ -34,6 +34,11 @@ fn each_scheme_is_read_and_a_target_names_the_binding() {
     let three = specification(&with("endpoint_labels = { role = \"batch\" }"));
     let binding = three.identity_bindings.values().next().unwrap();
     assert_eq!(binding.endpoint_labels, Some([("role", "batch")].into_iter().collect::<Labels>()));
+    assert!(binding.trusted_providers.is_empty());
+    let labels = "endpoint_labels = { role = \"batch\" }\n";
+    let trusting = specification(&with(&format!("{labels}trusted_providers = [\"azure\"]")));
+    let binding = trusting.identity_bindings.values().next().unwrap();
+    assert_eq!(binding.trusted_providers, [Provider::Azure].into());
 }
 
 #[test]
@@ -48,6 +53,11 @@ fn what_binds_nobody_or_anybody_is_refused() {
         ),
         ("service_account = \"stor\"", "error[IM0201]: no service runs as `stor`"),
         ("endpoint_labels = { a = 1 }", "error[IM0104]: `a` must be a string"),
+        (
+            "service_account = \"store\"\ntrusted_providers = [\"consul\"]",
+            "error[IM0105]: `trusted_providers` needs `endpoint_labels`",
+        ),
+        ("endpoint_labels = { a = \"b\" }\ntrusted_providers = [\"static\"]", "error[IM0105]: "),
         (
             "spiffe_identities = [\"a/b\", \"spiffe://a/b\"]",
             "error[IM0202]: identity `spiffe://a/b`",

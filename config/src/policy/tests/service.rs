@@ -159,3 +159,35 @@ fn a_service_that_is_drained_keeps_all_else_and_so_do_its_parts() {
     assert!(told.starts_with("error[IM0105]: there is no state `draining`"), "{told}");
     assert!(told.ends_with("it is one of `active` and `drained`"), "{told}");
 }
+
+#[test]
+fn allowed_target_ports_are_ports_and_ranges_of_a_service_with_one_port() {
+    let with = |ports: &str| {
+        format!(
+            "[[service]]\nname = \"a\"\nports = [{{ port = 80, protocol = \"http\"{ports} }}]\n"
+        )
+    };
+    let allowed = |text: &str| {
+        let specification = specification(text);
+        let service = specification.services.values().next().unwrap();
+        let ranges: Vec<_> =
+            service.ports[0].allowed_targets.iter().map(ToString::to_string).collect();
+        ranges.join(" ")
+    };
+    assert_eq!(allowed(&with("")), "");
+    let both = with(", allowed_target_ports = [8081, \"20000-32000\"]");
+    assert_eq!(allowed(&both), "8081 20000-32000");
+    for (ports, told) in [
+        ("[]", "error[IM0304]: `allowed_target_ports` is empty"),
+        ("[\"2-1\"]", "error[IM0105]: `2-1` is no range of ports"),
+        ("[15014]", "error[IM0105]: `15014` includes ports of Ironmesh itself: 15014 to 15014"),
+        ("[\"1-65535\"]", "error[IM0105]: `1-65535` includes ports of Ironmesh itself: 15000 to"),
+    ] {
+        let finding = finding(&with(&format!(", allowed_target_ports = {ports}")));
+        assert!(finding.starts_with(told), "{finding}");
+    }
+    let several = "[[service]]\nname = \"a\"\nports = [\n\
+                   { name = \"a\", port = 80, protocol = \"http\", allowed_target_ports = [81] },\n\
+                   { name = \"b\", port = 82, protocol = \"http\" }]\n";
+    assert!(finding(several).contains("a service with several ports cannot have"), "{several}");
+}

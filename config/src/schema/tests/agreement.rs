@@ -22,8 +22,9 @@ macro_rules! concat_condition {
 }
 
 /// What the loader refuses and no schema could tell, by the key: there the schema takes more.
-const LOADER_ALONE: [(&str, &str); 72] = [
+const LOADER_ALONE: [(&str, &str); 74] = [
     ("service.ports[].name", "required where there are several ports"),
+    ("service.ports[].allowed_target_ports", "one port of several; the mesh's own ports"),
     ("service.external", "an external service has a hostname or a list, and no subsets"),
     ("service.hostname", "of an external service alone; what is no hostname"),
     ("service.resolution", "of an external service alone"),
@@ -40,6 +41,7 @@ const LOADER_ALONE: [(&str, &str); 72] = [
     ("identity_binding.service_account", "one of three keys, and two not together"),
     ("identity_binding.spiffe_identities", "one of three keys; what is no SPIFFE ID"),
     ("identity_binding.endpoint_labels", "one of three keys, and two not together"),
+    ("identity_binding.trusted_providers", "with `endpoint_labels` alone"),
     ("http_route.service", "required with `matches`"),
     ("http_route.matches", "with a service alone"),
     ("http_route.scope", "without a service alone"),

@@ -94,6 +94,7 @@ pub(super) fn below(form: &'static Form) -> Option<&'static Shape> {
         | Form::Text { .. }
         | Form::Integer(_)
         | Form::Percent
+        | Form::PortRange
         | Form::Boolean
         | Form::Map { .. } => None,
     }

@@ -85,6 +85,14 @@ fn what_does_not_fit_together_about_consul_is_told() {
             "agents = [\"http://a:1\"]\ntoken_file = \"x\"",
             "the token would go over the network in the clear",
         ),
+        (
+            "agents = [\"http://a:1\"]\ntoken_file = \"x\"\ninsecure = true",
+            "the token would go over the network in the clear",
+        ),
+        (
+            "agents = [\"http://127.0.0.1:1\", \"http://10.0.0.1:1\"]",
+            "`agents` of `http` on another machine need `insecure = true`",
+        ),
         ("datacenter = \"\"", "`datacenter` must be 1 to 256 characters"),
         ("max_staleness = \"11m\"", "`max_staleness` must be from 0s to 10m"),
         ("wait = \"0s\"", "`wait` must be from 1s to 10m"),
@@ -267,9 +275,41 @@ fn what_is_believed_of_providers_is_read() {
         keep_share: 0.2,
         grace: Duration::from_secs(86_400),
         sync_timeout: Duration::ZERO,
+        allow_local_addresses: None,
     };
     assert_eq!(all.endpoints, expected);
     let told = findings("[endpoints]\ngrace = \"25h\"\nkeep_share = 50");
     assert!(told[0].contains("`grace` must be from 0s to 1d"), "{told:#?}");
     assert!(told[1].contains("`keep_share` must be from 0 to 1: `50`"), "{told:#?}");
+}
+
+#[test]
+fn local_addresses_are_allowed_where_xds_listens_on_loopback_or_settings_say_so() {
+    let allows = |text: &str| settings(text).allows_local_addresses();
+    let on = |address: &str| format!("listen = {{ xds = \"{address}:15128\" }}\n");
+    assert!(!allows("") && !allows(&on("10.0.0.1")));
+    assert!(allows(&on("127.0.1.1")) && allows(&on("[::1]")));
+    let set = |allow: bool| format!("[endpoints]\nallow_local_addresses = {allow}");
+    assert!(allows(&set(true)) && !allows(&(on("127.0.0.1") + &set(false))));
+}
+
+#[test]
+fn plaintext_to_another_machine_is_accepted_with_insecure_and_stays_a_finding() {
+    let standing = |text: &str| {
+        let settings = settings(text);
+        let policy = settings.policy.clone().unwrap_or_else(|| PolicyPlace::Folder("p".into()));
+        let findings = settings.standing_findings(&policy);
+        findings.iter().map(|finding| finding.to_string()).collect::<Vec<_>>()
+    };
+    let insecure = "[consul]\nagents = [\"http://10.0.0.1:1\"]\ninsecure = true\n\
+                    [policy.etcd]\nendpoints = [\"http://[2001:db8::1]:1\"]\ninsecure = true";
+    let found = standing(insecure);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].contains("asks etcd in plaintext over the network"), "{found:#?}");
+    assert!(found[1].contains("asks Consul in plaintext over the network"), "{found:#?}");
+    let local = "[consul]\nagents = [\"http://127.0.1.1:1\", \"http://localhost:1\"]\ninsecure = true\n\
+                 [policy.etcd]\nendpoints = [\"http://[::1]:1\"]";
+    for text in ["", local, "[consul]\nagents = [\"https://a:1\"]\nca = \"x\"\ninsecure = true"] {
+        assert_eq!(standing(text), [""; 0], "{text}");
+    }
 }

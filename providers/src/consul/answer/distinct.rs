@@ -8,17 +8,18 @@ use ironmesh_catalog::Endpoint;
 
 use crate::Problem;
 
-/// Of endpoints that are the same instance, or have the same address and port, the healthiest stays; of
-/// those that are alike in that, the first by instance. They come back sorted by address and port, and what
+/// Of endpoints that are the same instance, or have the same address and port, the one that did not join by
+/// a tag stays, else the healthiest; of those that are alike in that, the first by instance. They come back sorted by address and port, and what
 /// was left out is told.
 pub(in crate::consul) fn distinct(
     mut found: Vec<Endpoint>,
     problems: &mut Vec<Problem>,
 ) -> Vec<Endpoint> {
-    // The best first; the rest of the order is for the result to be the same each time.
+    // A tag takes no place from what policy requests. Then the best first; the rest of the order is for the result to be the same each time.
     found.sort_by(|one, other| {
         let order = |endpoint: &Endpoint| {
-            (endpoint.health, endpoint.instance.clone(), endpoint.address, endpoint.port)
+            let Endpoint { joined_by_tag, health, instance, address, port, .. } = endpoint;
+            (*joined_by_tag, *health, instance.clone(), *address, *port)
         };
         order(one).cmp(&order(other))
     });

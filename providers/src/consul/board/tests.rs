@@ -221,3 +221,33 @@ fn what_policy_asks_itself_says_where_an_instance_is() {
     take(&mut board, "other", at_address(1, "n/b", Health::Healthy), 4);
     assert_eq!(hosts(&board, "web"), ["10.0.0.1", "10.0.0.9"]);
 }
+
+#[test]
+fn board_marks_exactly_the_instances_that_joined_by_a_tag() {
+    let mut board = Board::default();
+    board.ask([asked("web", Some("web"), &["canary"])].into(), true, at(1));
+    take(&mut board, "web", found(&[1, 2], 3), 2);
+    take(&mut board, "canary", found(&[2, 3], 3), 2);
+    let tagged = |board: &Board| -> Vec<_> {
+        let sighting = sighting(board, "web").unwrap();
+        sighting.endpoints.iter().map(|one| one.joined_by_tag).collect()
+    };
+    assert_eq!((hosts(&board, "web").len(), tagged(&board)), (3, vec![false, false, true]));
+    board.ask([asked("web", None, &["canary"])].into(), true, at(4));
+    assert_eq!(tagged(&board), [true, true], "policy does not request them any more");
+}
+
+#[test]
+fn tag_joined_instance_does_not_displace_a_sick_one_at_its_address() {
+    let place = |name: &str, health, joined_by_tag| Endpoint {
+        port: Some(80),
+        health,
+        joined_by_tag,
+        instance: Some(name.into()),
+        ..Endpoint::new(Provider::Consul, IpAddr::from([10, 0, 0, 1]))
+    };
+    let own = place("n/web", Health::Unhealthy, false);
+    let mut problems = Vec::new();
+    let kept = distinct(vec![place("a/web", Health::Healthy, true), own.clone()], &mut problems);
+    assert_eq!((kept, problems.len()), (vec![own], 1));
+}

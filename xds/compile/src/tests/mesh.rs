@@ -581,6 +581,7 @@ impl Shape {
             number: PORTS[*n].0,
             protocol: PORTS[*n].1,
             target: PORTS[*n].0,
+            allowed_targets: Vec::new(),
         };
         Service {
             name: self.service_name(n),

@@ -64,6 +64,7 @@ fn connection_by(
         admission,
         limits,
         shutdown: CancellationToken::new(),
+        refusals: Arc::default(),
         tasks: TaskTracker::new(),
     };
     let (client, server) = duplex(1 << 20);

@@ -51,6 +51,7 @@ fn accepting(limits: Limits) -> (mpsc::Sender<Accepted>, Arc<Hub>) {
         admission: Arc::new(Nobody),
         limits,
         shutdown: CancellationToken::new(),
+        refusals: Arc::default(),
         tasks: TaskTracker::new(),
     };
     tokio::spawn(async move {

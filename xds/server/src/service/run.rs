@@ -159,7 +159,11 @@ impl Streams {
         self.admission.admit(peer, node).map_err(|refusal| {
             peer.refused();
             self.hub.counters().closed(Closed::Refused);
-            tracing::warn!(address = %peer.address, node = ?node.id, reason = %refusal, "xDS stream refused");
+            let owner = self.admission.owner(&peer.certificate);
+            let owner = owner.map_or_else(|| peer.address.ip().to_string(), |client| client.to_string());
+            if let Some(others) = self.refusals.now(owner.into_bytes()) {
+                tracing::warn!(address = %peer.address, node = ?node.id, reason = %refusal, others, "xDS stream refused");
+            }
             Status::permission_denied(refusal.0)
         })
     }

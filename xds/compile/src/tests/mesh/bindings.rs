@@ -1,5 +1,6 @@
 //! Identity bindings, which follow from how many accounts there are.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{BoundIdentity, Domain, IdentityBinding, Name, SpiffeId, TrustDomain};
@@ -22,6 +23,7 @@ impl Shape {
                 account: Some(bound),
                 identities: Vec::new(),
                 endpoint_labels: None,
+                trusted_providers: BTreeSet::new(),
                 spot: spot(),
             };
             let shown = IdentityBinding {

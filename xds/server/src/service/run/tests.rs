@@ -69,6 +69,7 @@ impl Client {
             admission: Arc::new(Everybody),
             limits: Limits::default(),
             shutdown: CancellationToken::new(),
+            refusals: Arc::default(),
             tasks: TaskTracker::new(),
         };
         let (requests, incoming) = mpsc::channel(8);

@@ -1,0 +1,33 @@
+//! Standing findings: risks that valid settings accept, shown for as long as they are used.
+
+use ironmesh_catalog::Finding;
+use ironmesh_catalog::codes::PLAINTEXT_PROVIDER;
+
+use super::servers::is_plaintext_over_network;
+use super::{PolicyPlace, Settings};
+
+impl Settings {
+    /// The risks that these settings accept, with policy from `policy`.
+    pub fn standing_findings(&self, policy: &PolicyPlace) -> Vec<Finding> {
+        let etcd = match policy {
+            PolicyPlace::Etcd(etcd) => etcd.endpoints.as_slice(),
+            PolicyPlace::Folder(_) => &[],
+        };
+        let asked = [
+            ("etcd", "endpoints", "[policy.etcd]", etcd),
+            ("Consul", "agents", "[consul]", &self.consul.agents),
+        ];
+        let plaintext = asked.into_iter().filter(|(.., urls)| is_plaintext_over_network(urls));
+        let finding = |(who, key, section, _)| {
+            let message = format!(
+                "the control plane asks {who} in plaintext over the network (`insecure = true` in `{section}`)"
+            );
+            let help = format!(
+                "let {who} listen with TLS, and write the {key} as `https://…`: in the clear everyone on \
+                 the network can read and change what {who} answers"
+            );
+            Finding::warning(PLAINTEXT_PROVIDER, None, message).help(help)
+        };
+        plaintext.map(finding).collect()
+    }
+}
