@@ -171,6 +171,11 @@ impl Load {
         .await;
     }
 
+    /// How many requests so far were not answered with a 200.
+    pub fn failed(&self) -> u64 {
+        self.report.lock().unwrap().failed
+    }
+
     /// How many answers with this status there have been so far.
     pub fn answers(&self, status: StatusCode) -> u64 {
         self.report.lock().unwrap().answers(status)
