@@ -13,6 +13,7 @@ mod policy_source;
 mod providers;
 mod reconciler;
 mod register;
+mod statement;
 
 use std::io;
 use std::io::IsTerminal;

@@ -193,7 +193,13 @@ impl Written {
             suspect_since: None,
         };
         let Self { bind, app_address, upstreams, hosts, .. } = self;
-        let statement = ProxyStatement { bind, app_address, upstreams, hosts };
+        let statement = ProxyStatement {
+            bind,
+            app_address,
+            upstreams,
+            hosts,
+            unknown: Vec::new(),
+        };
         Labelled { label: self.label, proxy: Proxy { record, statement } }
     }
 }

@@ -69,6 +69,7 @@ pub(super) const PAGES: &[(u16, &str)] = pages![
     641 "0641",
     642 "0642",
     643 "0643",
+    661 "0661",
 ];
 
 #[cfg(test)]

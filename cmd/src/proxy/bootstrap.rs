@@ -157,6 +157,7 @@ fn complete(
         app_address: arguments.app_address,
         upstreams,
         hosts,
+        unknown: Vec::new(),
     };
     let service = arguments.services.first().context("a proxy serves one service at least")?;
     let files = Bootstrap {

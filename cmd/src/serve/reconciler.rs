@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::admission::statement;
+use super::statement::statement;
 use super::policy_source::PolicyState;
 use super::register::Register;
 use crate::exit::chain;

@@ -22,6 +22,9 @@ const SERVICE_UNKNOWN: Code = Code(403);
 /// A service account has no certificate.
 const NO_CERTIFICATE: Code = Code(406);
 
+/// A proxy states fields that this version does not know.
+const UNKNOWN_FIELDS: Code = Code(661);
+
 /// What a proxy is to have.
 #[derive(Debug, Clone)]
 pub struct Compiled {
@@ -77,7 +80,7 @@ impl Compiler {
             resources: ResourceSet::default(),
             serves: Participation::default(),
             takes_part_with: Vec::new(),
-            findings: Vec::new(),
+            findings: unknown_fields(proxy).into_iter().collect(),
         };
         let snapshot = Arc::clone(&self.shared.snapshot);
         let services = &snapshot.specification.services;
@@ -344,6 +347,18 @@ fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Findi
         format!("proxy {} joined as `{name}`, which policy does not define", proxy.record.id);
     Finding::error(SERVICE_UNKNOWN, None, message)
         .help("define the service in policy; until then the proxy serves nothing for it")
+}
+
+fn unknown_fields(proxy: &Proxy) -> Option<Finding> {
+    let (id, unknown) = (proxy.record.id, &proxy.statement.unknown);
+    if unknown.is_empty() {
+        return None;
+    }
+    let names = unknown.join("`, `");
+    let message = format!("proxy {id} states fields that this control plane ignores: `{names}`");
+    Some(Finding::warning(UNKNOWN_FIELDS, None, message).help(
+        "upgrade the control plane before the bootstraps, or write the proxy's bootstrap again",
+    ))
 }
 
 fn joined_as_a_part(proxy: &Proxy, service: &Service) -> Finding {
