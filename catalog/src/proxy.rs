@@ -17,7 +17,7 @@ use crate::locality::Locality;
 use crate::name::ServiceName;
 
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
-pub use statement::{ProxyStatement, Upstream};
+pub use statement::{LogFolder, ProxyStatement, Upstream};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -85,9 +85,13 @@ pub const TELEMETRY_TWICE: Code = Code(641);
 pub const LOG_FORMAT: Code = Code(642);
 /// A telemetry of a service that no sidecar is in front of.
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
+/// The file of an access log is a path and not a name.
+pub const LOG_FILE: Code = Code(662);
+/// The format of an access log in a file has several lines.
+pub const LOG_LINES: Code = Code(663);
 
 /// All of them, in order.
-pub const ALL: [Code; 40] = [
+pub const ALL: [Code; 42] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -128,4 +132,6 @@ pub const ALL: [Code; 40] = [
     TELEMETRY_TWICE,
     LOG_FORMAT,
     TELEMETRY_OF_NOBODY,
+    LOG_FILE,
+    LOG_LINES,
 ];

@@ -57,6 +57,9 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     })?;
     notes.sort();
     notes.dedup();
+    if rustix::process::geteuid().is_root() {
+        notes.insert(0, RUN_BY_ROOT.to_owned());
+    }
     let tell = if arguments.count.is_some() { tell_all } else { tell_one };
     Ok(tell(&arguments, &path, &all, &notes, output)?)
 }
@@ -157,6 +160,7 @@ fn complete(
         app_address: arguments.app_address,
         upstreams,
         hosts,
+        access_log_dir: arguments.access_log_dir.clone(),
         unknown: Vec::new(),
     };
     let service = arguments.services.first().context("a proxy serves one service at least")?;
@@ -288,6 +292,10 @@ fn tell_all(
     }
     Ok(())
 }
+
+/// What root is advised. Envoy opens the files that it is configured with, and speaks to strangers.
+const RUN_BY_ROOT: &str = "this is root: start Envoy as a user of its own, which can read the folder; \
+                           as root it could write any file of the machine";
 
 /// How many notes a person is shown.
 const SHOWN_NOTES: usize = 5;

@@ -31,9 +31,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::statement::statement;
 use super::policy_source::PolicyState;
 use super::register::Register;
+use super::statement::statement;
 use crate::exit::chain;
 use clients::Clients;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};

@@ -93,7 +93,12 @@ mod tests {
 
     #[test]
     fn statement_with_a_malformed_known_field_is_refused() {
-        for bad in [json!({ "bind": 7 }), json!("x"), json!({ "upstreams": [{ "service": "a" }] })] {
+        for bad in [
+            json!({ "bind": 7 }),
+            json!("x"),
+            json!({ "access_log_dir": "log" }),
+            json!({ "upstreams": [{ "service": "a" }] }),
+        ] {
             statement(&node(bad)).unwrap_err();
         }
     }
@@ -110,6 +115,7 @@ mod tests {
                 local_port: 1,
             }],
             hosts: vec!["a.example:443=14443".parse().unwrap()],
+            access_log_dir: Some("/var/log/envoy".parse().unwrap()),
             unknown: Vec::new(),
         };
         let written = serde_json::to_value(&full).unwrap();

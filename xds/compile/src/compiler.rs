@@ -14,7 +14,7 @@ use crate::egress::upstream::Opened;
 use crate::rate_limit::{counted, global};
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::Telling;
-use crate::{egress, inbound, ingress, outbound, upstream};
+use crate::{egress, inbound, ingress, outbound, telemetry, upstream};
 
 /// A proxy's record names a service that policy does not define.
 const SERVICE_UNKNOWN: Code = Code(403);
@@ -98,6 +98,12 @@ impl Compiler {
             }
         }
         let first = proxy.record.services.first().and_then(|name| services.get(name));
+        let telemetries = self.shared.telemetries();
+        for service in served.iter().copied().chain(first) {
+            let finding = telemetry::unwritten_log(&telemetries, &service.name, proxy);
+            // Several services may log as one telemetry says.
+            compiled.findings.extend(finding.filter(|one| !compiled.findings.contains(one)));
+        }
         if let Some(first) = first
             // Without its certificate it could show nobody who it is.
             && self.shared.certificate(&first.account).is_some()
@@ -110,7 +116,7 @@ impl Compiler {
                 compiled.resources.replace(ResourceType::Endpoint, endpoints);
             }
             let telemetries = self.shared.telemetries();
-            let telling = Telling::of(&telemetries, &first.name);
+            let telling = Telling::of(&telemetries, &first.name, proxy);
             let listener = outbound::by_host_listener(proxy, scope.by_host, telling);
             compiled.resources.insert(self.shared.encoder.encode(&listener));
             self.collectors(telling, &mut compiled);
@@ -168,7 +174,7 @@ impl Compiler {
         let telemetries = self.shared.telemetries();
         for (service, port, protocol, ways) in called_from_outside {
             for way in ways.iter() {
-                let telling = Telling::of(&telemetries, &service.name);
+                let telling = Telling::of(&telemetries, &service.name, proxy);
                 let global = self.shared.upstream_settings().global_http(service);
                 let filters = inbound::filters(protocol, global);
                 match taken.take(service, port, filters, way, telling) {
@@ -201,7 +207,7 @@ impl Compiler {
     ) -> Option<FilterChain> {
         let snapshot = Arc::clone(&self.shared.snapshot);
         let telemetries = self.shared.telemetries();
-        let telling = Telling::of(&telemetries, &service.name);
+        let telling = Telling::of(&telemetries, &service.name, proxy);
         self.collectors(telling, compiled);
         if port.protocol.is_http() {
             // Envoy takes a listener before it has its routes.

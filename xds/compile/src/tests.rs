@@ -10,6 +10,7 @@ mod mirrors;
 mod model;
 mod references;
 mod stand_in;
+mod statement;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
