@@ -87,11 +87,13 @@ pub const LOG_FORMAT: Code = Code(642);
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
 /// The file of an access log is a path and not a name.
 pub const LOG_FILE: Code = Code(662);
+/// A condition on a header whose name has an underscore.
+pub const UNDERSCORED_HEADER: Code = Code(665);
 /// The format of an access log in a file has several lines.
 pub const LOG_LINES: Code = Code(663);
 
 /// All of them, in order.
-pub const ALL: [Code; 42] = [
+pub const ALL: [Code; 43] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -134,4 +136,5 @@ pub const ALL: [Code; 42] = [
     TELEMETRY_OF_NOBODY,
     LOG_FILE,
     LOG_LINES,
+    UNDERSCORED_HEADER,
 ];

@@ -73,6 +73,7 @@ pub(super) const PAGES: &[(u16, &str)] = pages![
     662 "0662",
     663 "0663",
     664 "0664",
+    665 "0665",
 ];
 
 #[cfg(test)]
