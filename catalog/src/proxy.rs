@@ -185,6 +185,8 @@ pub struct Proxy {
 impl Proxy {
     /// The port of Envoy's own admin interface, like the others fixed (docs/reference/names.md).
     pub const ADMIN_PORT: u16 = 15000;
+    /// The local port that tells only its statistics and whether it is ready.
+    pub const METRICS_PORT: u16 = 15010;
     /// The port on which the mesh reaches it.
     pub const MESH_PORT: u16 = 15003;
     /// The port of the local HTTP listener that routes by `Host`.
@@ -196,7 +198,7 @@ impl Proxy {
         15001,
         Self::MESH_PORT,
         15006,
-        15010,
+        Self::METRICS_PORT,
         15021,
         15053,
         Self::OUTBOUND_HTTP_PORT,

@@ -393,6 +393,10 @@ pub(crate) struct BootstrapArguments {
     /// logs to a file has no effect on this proxy
     #[arg(long, value_name = "DIR")]
     pub(crate) access_log_dir: Option<LogFolder>,
+    /// Put Envoy's admin interface on port 15000 of a loopback address, for every user of its machine;
+    /// without it, it is the socket `admin.sock` in the folder, for Envoy's own user
+    #[arg(long)]
+    pub(crate) admin_tcp: bool,
     /// The folder to write, which must not be there yet
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,

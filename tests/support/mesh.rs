@@ -207,6 +207,9 @@ impl Mesh {
         if let Some(folder) = &options.access_log_dir {
             arguments.extend(["--access-log-dir", folder.to_str().unwrap()]);
         }
+        if !options.admin_socket {
+            arguments.push("--admin-tcp");
+        }
         let output = self.run(&arguments).await;
         assert!(
             output.status.success(),

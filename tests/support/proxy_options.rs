@@ -15,6 +15,7 @@ pub struct ProxyOptions {
     pub(crate) labels: Vec<String>,
     pub(crate) locality: Option<String>,
     pub(crate) access_log_dir: Option<PathBuf>,
+    pub(crate) admin_socket: bool,
     pub(crate) app_address: Option<IpAddr>,
     pub(crate) machine: Option<Uuid>,
     pub(crate) drain_seconds: u32,
@@ -34,6 +35,7 @@ impl ProxyOptions {
             labels: Vec::new(),
             locality: None,
             access_log_dir: None,
+            admin_socket: false,
             app_address: None,
             machine: None,
             drain_seconds: 30,
@@ -88,6 +90,13 @@ impl ProxyOptions {
     #[must_use]
     pub fn access_log_dir(mut self, folder: &Path) -> Self {
         self.access_log_dir = Some(folder.to_owned());
+        self
+    }
+
+    /// Puts its Envoy's admin interface on the socket that operators have, and not on TCP as tests do.
+    #[must_use]
+    pub fn admin_socket(mut self) -> Self {
+        self.admin_socket = true;
         self
     }
 

@@ -13,7 +13,7 @@ use ironmesh_admin::{
 use ironmesh_catalog::proxy::local_address;
 use ironmesh_catalog::{HostUpstream, ProxyStatement, SpiffeId, TrustDomain, Upstream};
 use ironmesh_cert::generate_proxy_key_and_csr;
-use ironmesh_sidecar::envoy::{self, Bootstrap};
+use ironmesh_sidecar::envoy::{self, Admin, Bootstrap};
 use serde_json::json;
 
 use crate::cli::{BootstrapArguments, Declared, Output};
@@ -27,6 +27,11 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     let client = Client::new(&places.admin_socket());
     let proxies = new_proxies(arguments.address, arguments.count)?;
     let folder = NewFolder::create(&arguments.out, 0o700)?;
+    if admin(&arguments) == Admin::Socket {
+        for proxy in &proxies {
+            envoy::check_socket_path(&folder.path.join(&proxy.name))?;
+        }
+    }
     let mut all = Vec::new();
     let mut notes = Vec::new();
     // What has joined is kept also when the next ones fail.
@@ -168,7 +173,8 @@ fn complete(
         proxy: joined.id,
         service,
         statement: &statement,
-        admin_address: local_address(arguments.bind.unwrap_or(proxy.address)),
+        local_address: local_address(arguments.bind.unwrap_or(proxy.address)),
+        admin: admin(arguments),
         control_plane: &response.control_plane,
         control_plane_id,
         folder: &own,
@@ -299,6 +305,10 @@ const RUN_BY_ROOT: &str = "this is root: start Envoy as a user of its own, which
 
 /// How many notes a person is shown.
 const SHOWN_NOTES: usize = 5;
+
+fn admin(arguments: &BootstrapArguments) -> Admin {
+    if arguments.admin_tcp { Admin::Tcp } else { Admin::Socket }
+}
 
 /// The whole command that starts an Envoy.
 fn command(folder: &Path) -> String {
