@@ -1,6 +1,7 @@
 //! Properties of whatever is compiled, on small meshes made by chance: broken references, empty lists
 //! and splits of all shapes included, since the compiler must stay closed where validation slips.
 
+mod egress;
 mod handover;
 mod health;
 mod inbound;
