@@ -1,14 +1,18 @@
 //! The serving side.
 
+mod connections;
+mod host;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, Extension, Path as Parameter, Query, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path as Parameter, Query, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
@@ -18,6 +22,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
@@ -125,8 +130,9 @@ type Shared = Arc<dyn ControlPlane>;
 /// them are escaped.
 const MAX_QUESTION: usize = 512 << 10;
 
-/// How many questions are answered at once. Each may take a thread for as long as comparing with all of
-/// policy does, and anybody on the machine may ask; issuing and revoking find threads all the same.
+/// How many questions are answered at once: all reads whose cost grows with the mesh. Each may take a thread for
+/// as long as comparing with all of policy does, and anybody on the machine may ask; issuing and revoking find
+/// threads all the same, and xDS has its own.
 const QUESTIONS_AT_ONCE: usize = 4;
 
 /// How many questions are answered or wait for that.
@@ -166,9 +172,31 @@ impl Questions {
     }
 }
 
-/// Serves what may be read, until the task is dropped.
-pub async fn serve_reads(listener: TcpListener, control_plane: Shared) -> io::Result<()> {
-    axum::serve(listener, reads().with_state(control_plane)).await
+/// How long a request may take, with all that it has to send.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Serves what may be read, until the task is dropped: to those who ask by an address, by `localhost`, or by
+/// one of `names`.
+pub async fn serve_reads(
+    listener: TcpListener,
+    names: impl IntoIterator<Item = String>,
+    control_plane: Shared,
+) -> io::Result<()> {
+    let router = port(names).with_state(control_plane);
+    connections::serve(listener, router, connections::Bounds::DEFAULT).await
+}
+
+/// What anyone on the machine may ask.
+fn port(names: impl IntoIterator<Item = String>) -> Router<Shared> {
+    let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+    reads()
+        .layer(middleware::from_fn(within_time))
+        .layer(middleware::from_fn_with_state(names, host::check))
+}
+
+async fn within_time(request: Request, next: Next) -> Response {
+    let answer = timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
 }
 
 /// Serves all of the API on the socket, until the task is dropped.
@@ -215,23 +243,27 @@ fn reads() -> Router<Shared> {
         .route("/v1/explain/ingress", explains(ControlPlane::explain_inward))
         .route("/v1/endpoints", get(all_endpoints))
         .route("/v1/endpoints/{namespace}/{name}", get(endpoints))
-        .layer(Extension(Questions::default()))
-        .layer(DefaultBodyLimit::max(MAX_QUESTION));
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/v1/policy/revisions", get(policy_revisions))
         .route("/v1/audit", get(audit))
         .route("/v1/proxies", get(proxies))
         .route("/v1/proxies/{id}", get(proxy))
         .route("/v1/proxies/{id}/config", get(proxy_config))
+        .layer(Extension(Questions::default()))
+        .layer(DefaultBodyLimit::max(MAX_QUESTION));
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
         .merge(questions)
 }
 
-async fn metrics(State(control_plane): State<Shared>) -> impl IntoResponse {
+async fn metrics(
+    State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
+) -> Result<impl IntoResponse, Refusal> {
+    let Json(text) = questions.ask(move || Ok(control_plane.metrics())).await?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, content_type)], control_plane.metrics())
+    Ok(([(header::CONTENT_TYPE, content_type)], text))
 }
 
 async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
@@ -240,18 +272,25 @@ async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
     (status, Json(readiness))
 }
 
-async fn audit(State(control_plane): State<Shared>) -> Json<AuditView> {
-    Json(control_plane.audit())
+async fn audit(
+    State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
+) -> Result<Json<AuditView>, Refusal> {
+    questions.ask(move || Ok(control_plane.audit())).await
 }
 
-async fn proxies(State(control_plane): State<Shared>) -> Json<Vec<ProxyView>> {
-    Json(control_plane.proxies())
+async fn proxies(
+    State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
+) -> Result<Json<Vec<ProxyView>>, Refusal> {
+    questions.ask(move || Ok(control_plane.proxies())).await
 }
 
 async fn policy_revisions(
     State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
 ) -> Result<Json<RevisionList>, Refusal> {
-    blocking(move || control_plane.policy_revisions()).await
+    questions.ask(move || control_plane.policy_revisions()).await
 }
 
 async fn roll_back(
@@ -270,16 +309,18 @@ async fn bootstrap(
 
 async fn proxy(
     State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
     Parameter(id): Parameter<String>,
 ) -> Result<Json<ProxyDetail>, Refusal> {
-    blocking(move || control_plane.proxy(&id)).await
+    questions.ask(move || control_plane.proxy(&id)).await
 }
 
 async fn proxy_config(
     State(control_plane): State<Shared>,
+    Extension(questions): Extension<Questions>,
     Parameter(id): Parameter<String>,
 ) -> Result<Json<ProxyConfig>, Refusal> {
-    blocking(move || control_plane.proxy_config(&id)).await
+    questions.ask(move || control_plane.proxy_config(&id)).await
 }
 
 async fn revoke(

@@ -71,8 +71,8 @@ pub use policy::{
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use port_range::PortRange;
 pub use proxy::{
-    CertificateState, HostUpstream, JoinRecord, OutsideAuthority, OutsideHost, Participation,
-    Proxy, ProxyId, ProxyStatement, Revocation, Upstream,
+    CertificateState, HostUpstream, JoinRecord, LogFolder, OutsideAuthority, OutsideHost,
+    Participation, Proxy, ProxyId, ProxyStatement, Revocation, Upstream,
 };
 pub use service::{
     AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, EscapedSlashes,

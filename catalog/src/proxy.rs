@@ -1,6 +1,7 @@
 //! Proxies: what they joined as, what they say of themselves, and how far they have come.
 
 mod outside;
+mod statement;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,6 +17,7 @@ use crate::locality::Locality;
 use crate::name::ServiceName;
 
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
+pub use statement::{LogFolder, ProxyStatement, Upstream};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -171,37 +173,6 @@ impl Participation {
     }
 }
 
-/// What a proxy says of itself in its node metadata. It shapes its own resources and nothing else.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProxyStatement {
-    /// The address on which it listens for the mesh; that of its join record where left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bind: Option<IpAddr>,
-    /// Where its applications listen; 127.0.0.1 where left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub app_address: Option<IpAddr>,
-    /// The services that its applications call by a local port.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub upstreams: Vec<Upstream>,
-    /// The hosts outside of the mesh that its applications call by a local port.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<HostUpstream>,
-}
-
-/// A local port that stands for a service.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Upstream {
-    /// The service.
-    pub service: ServiceName,
-    /// Which of its ports; its only one where left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
-    /// The port on which the proxy listens for the application.
-    pub local_port: u16,
-}
-
 /// A proxy as the compiler sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
@@ -214,6 +185,8 @@ pub struct Proxy {
 impl Proxy {
     /// The port of Envoy's own admin interface, like the others fixed (docs/reference/names.md).
     pub const ADMIN_PORT: u16 = 15000;
+    /// The local port that tells only its statistics and whether it is ready.
+    pub const METRICS_PORT: u16 = 15010;
     /// The port on which the mesh reaches it.
     pub const MESH_PORT: u16 = 15003;
     /// The port of the local HTTP listener that routes by `Host`.
@@ -225,7 +198,7 @@ impl Proxy {
         15001,
         Self::MESH_PORT,
         15006,
-        15010,
+        Self::METRICS_PORT,
         15021,
         15053,
         Self::OUTBOUND_HTTP_PORT,

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{
-    HostUpstream, Locality, OutsideAuthority, Provider, ProxyId, ServiceAccount, ServiceName,
-    Upstream,
+    HostUpstream, Locality, LogFolder, OutsideAuthority, Provider, ProxyId, ServiceAccount,
+    ServiceName, Upstream,
 };
 use uuid::Uuid;
 
@@ -389,6 +389,14 @@ pub(crate) struct BootstrapArguments {
     /// Where it is, by which calls may go to who is near: `eu/eu-1`, or a part of that
     #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
     pub(crate) locality: Option<Locality>,
+    /// The folder of its machine in which policy may have access logs written; without it, policy that
+    /// logs to a file has no effect on this proxy
+    #[arg(long, value_name = "DIR")]
+    pub(crate) access_log_dir: Option<LogFolder>,
+    /// Put Envoy's admin interface on port 15000 of a loopback address, for every user of its machine;
+    /// without it, it is the socket `admin.sock` in the folder, for Envoy's own user
+    #[arg(long)]
+    pub(crate) admin_tcp: bool,
     /// The folder to write, which must not be there yet
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,

@@ -14,6 +14,7 @@ mod policy_source;
 mod providers;
 mod reconciler;
 mod register;
+mod statement;
 
 use std::io;
 use std::io::IsTerminal;
@@ -135,7 +136,9 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         tasks.spawn(group.run(shutdown.clone()));
     }
     let (reads, all) = (Arc::clone(&control_plane), control_plane);
-    tasks.spawn(until(shutdown.clone(), async { Ok(serve_reads(admin_listener, reads).await?) }));
+    let names: Vec<_> = settings.advertise.iter().map(|(host, _)| host.clone()).collect();
+    let port = async { Ok(serve_reads(admin_listener, names, reads).await?) };
+    tasks.spawn(until(shutdown.clone(), port));
     tasks.spawn(until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
     tasks.spawn(serve_xds(xds_listener, outlook, hub, admission, limits, shutdown.clone()));
     tracing::info!(

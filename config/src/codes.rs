@@ -87,9 +87,15 @@ pub const LOG_FORMAT: Code = Code(642);
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
 /// A service as a source of an ingress, whose endpoints a provider finds: their addresses are not used.
 pub const INGRESS_SOURCE_FOUND: Code = Code(651);
+/// The file of an access log is a path and not a name.
+pub const LOG_FILE: Code = Code(662);
+/// A condition on a header whose name has an underscore.
+pub const UNDERSCORED_HEADER: Code = Code(665);
+/// The format of an access log in a file has several lines.
+pub const LOG_LINES: Code = Code(663);
 
 /// All of them, in order.
-pub const ALL: [Code; 41] = [
+pub const ALL: [Code; 44] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -131,4 +137,7 @@ pub const ALL: [Code; 41] = [
     LOG_FORMAT,
     TELEMETRY_OF_NOBODY,
     INGRESS_SOURCE_FOUND,
+    LOG_FILE,
+    LOG_LINES,
+    UNDERSCORED_HEADER,
 ];

@@ -82,7 +82,7 @@ pub(crate) const XDS_PORT: u16 = 15128;
 pub(crate) const ADMIN_PORT: u16 = 15014;
 
 const ENVOY_ADMIN_PORT: u16 = 15000;
-const ENVOY_PORTS: [u16; 3] = [ENVOY_ADMIN_PORT, 15003, 15080];
+const ENVOY_PORTS: [u16; 4] = [ENVOY_ADMIN_PORT, 15003, 15010, 15080];
 
 /// Every host and port on which something of the demo will listen.
 pub(crate) fn listeners() -> Vec<(u8, u16)> {

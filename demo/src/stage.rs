@@ -157,7 +157,8 @@ impl Stage {
         for (service, port) in sidecar.upstreams {
             arguments.extend(["--upstream".into(), format!("{service}={port}").into()]);
         }
-        arguments.extend(["--out".into(), folder.into()]);
+        // The demo asks its Envoys how they are, over TCP.
+        arguments.extend(["--admin-tcp".into(), "--out".into(), folder.into()]);
         arguments.extend(["--config".into(), self.settings_file().into()]);
         let output = self.tether.command(self.tether.ironmesh(), &arguments).output().await;
         let failed = |answer: String| DemoError::Command {

@@ -1,11 +1,15 @@
 //! The bootstrap of an Envoy: who it is, where its control plane is, and which files hold its
 //! certificate. Everything else it is told by xDS.
 
+mod admin;
+
 use std::net::IpAddr;
 use std::path::Path;
 
 use ironmesh_catalog::{Proxy, ProxyId, ProxyStatement, ServiceName, SpiffeId};
 use serde_json::{Value, json};
+
+pub use admin::{Admin, SocketPathTooLong, check_socket_path};
 
 /// The largest RE2 program that Envoy takes. Its default, 100, refuses `[^/]{1,64}`.
 const RE2_PROGRAM_SIZE: u32 = 1000;
@@ -22,8 +26,10 @@ pub struct Bootstrap<'a> {
     pub service: &'a ServiceName,
     /// What it says of itself.
     pub statement: &'a ProxyStatement,
-    /// Where its admin interface listens: reachable from its own machine only.
-    pub admin_address: IpAddr,
+    /// Where it listens for its own machine alone.
+    pub local_address: IpAddr,
+    /// How its admin interface is reached.
+    pub admin: Admin,
     /// Where the control plane is reached: host and port of each replica.
     pub control_plane: &'a [(String, u16)],
     /// Who the control plane must be.
@@ -90,7 +96,7 @@ impl Bootstrap<'_> {
                 "cluster": self.service.to_string(),
                 "metadata": { "ironmesh": self.statement },
             },
-            "admin": { "address": socket(&self.admin_address.to_string(), Proxy::ADMIN_PORT) },
+            "admin": { "address": self.admin_address() },
             "dynamic_resources": {
                 "ads_config": {
                     "api_type": "DELTA_GRPC",
@@ -111,7 +117,10 @@ impl Bootstrap<'_> {
                 "cds_config": { "ads": {}, "resource_api_version": "V3" },
                 "lds_config": { "ads": {}, "resource_api_version": "V3" },
             },
-            "static_resources": { "clusters": [self.control_plane_cluster()] },
+            "static_resources": {
+                "listeners": [self.metrics_listener()],
+                "clusters": [self.control_plane_cluster(), self.admin_cluster()],
+            },
             "layered_runtime": { "layers": [{
                 "name": "ironmesh",
                 "static_layer": {

@@ -2,6 +2,7 @@
 
 mod changes;
 mod edge;
+mod wsgi;
 
 use std::net::IpAddr;
 

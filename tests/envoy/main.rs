@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "test code: a panic is a failed test")]
 
+mod admin_socket;
 mod ageing;
 mod audit;
 mod authorization;

@@ -75,7 +75,10 @@ impl Place {
             Ledger::start("store", at(3306)).await,
             Ledger::start("archive", at(3307)).await,
         );
-        let store = ProxyOptions::new("default/store", 31).also("default/archive").drain_seconds(2);
+        let store = ProxyOptions::new("default/store", 31)
+            .also("default/archive")
+            .access_log_dir(mesh.folder())
+            .drain_seconds(2);
         let store = mesh.envoy(&store).await;
         let buyer = ProxyOptions::new("default/buyer", 51)
             .upstream("default/store:80=8000")
@@ -197,15 +200,12 @@ async fn what_both_sides_tell_of_calls_arrives() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_in_a_file_has_what_its_filter_lets_through_in_the_usual_fields() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("store.log");
-    let telemetry = format!(
-        "[[telemetry]]\nname = \"log\"\nservice = \"store\"\n[telemetry.access_log]\n\
-         sink = {{ file = \"{}\" }}\nfilter = {{ status_at_least = 201 }}\n",
-        file.display()
-    );
+    // Of all services: the bootstrap of the buyer allows no folder, so that only the store logs.
+    let telemetry = "[[telemetry]]\nname = \"log\"\n[telemetry.access_log]\n\
+                     sink = { file = \"store.log\" }\nfilter = { status_at_least = 201 }\n";
     let plain = telemetry.replace("filter =", "# filter =");
-    let Some(place) = Place::open(|_| telemetry.clone()).await else { return };
+    let Some(place) = Place::open(|_| telemetry.to_owned()).await else { return };
+    let file = place.mesh.folder().join("store.log");
     place.call("/filtered", &[]).await;
     // The other file of policy is in force when its first call is told of.
     place.mesh.write_policy("telemetry.toml", &plain);
@@ -228,6 +228,8 @@ async fn a_log_in_a_file_has_what_its_filter_lets_through_in_the_usual_fields() 
         assert_eq!(line[key], value, "{key} in {line:#}");
     }
     assert!(!lines.contains("filtered") && !lines.contains("secret"), "{lines}");
+    let proxies = place.mesh.proxies().await.to_string();
+    assert_eq!(proxies.matches("IM0664").count(), 1, "{proxies}");
     place.calm().await;
 }
 

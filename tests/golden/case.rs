@@ -9,8 +9,8 @@ use std::sync::Arc;
 use fs_err as fs;
 use ironmesh_catalog::{
     Discovered, Domain, EgressMode, Endpoint, Finding, HostUpstream, Inputs, JoinRecord, Labels,
-    Locality, Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement, Records, ServiceName,
-    Snapshot, TcpAccesses, TrustDomain, Upstream,
+    Locality, LogFolder, Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement, Records,
+    ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
 use ironmesh_providers::{Believed, discover};
@@ -155,6 +155,7 @@ struct Written {
     upstreams: Vec<Upstream>,
     #[serde(default)]
     hosts: Vec<HostUpstream>,
+    access_log_dir: Option<LogFolder>,
     #[serde(default)]
     labels: Labels,
     locality: Option<String>,
@@ -192,8 +193,15 @@ impl Written {
             vacant: Participation::default(),
             suspect_since: None,
         };
-        let Self { bind, app_address, upstreams, hosts, .. } = self;
-        let statement = ProxyStatement { bind, app_address, upstreams, hosts };
+        let Self { bind, app_address, upstreams, hosts, access_log_dir, .. } = self;
+        let statement = ProxyStatement {
+            bind,
+            app_address,
+            upstreams,
+            hosts,
+            access_log_dir,
+            unknown: Vec::new(),
+        };
         Labelled { label: self.label, proxy: Proxy { record, statement } }
     }
 }

@@ -223,6 +223,12 @@ impl Mesh {
         if let Some(locality) = &options.locality {
             arguments.extend(["--locality", locality]);
         }
+        if let Some(folder) = &options.access_log_dir {
+            arguments.extend(["--access-log-dir", folder.to_str().unwrap()]);
+        }
+        if !options.admin_socket {
+            arguments.push("--admin-tcp");
+        }
         let output = self.run(&arguments).await;
         assert!(
             output.status.success(),

@@ -1,6 +1,7 @@
 //! What a test says of a proxy that is to join its mesh.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
@@ -13,6 +14,8 @@ pub struct ProxyOptions {
     pub(crate) upstreams: Vec<String>,
     pub(crate) labels: Vec<String>,
     pub(crate) locality: Option<String>,
+    pub(crate) access_log_dir: Option<PathBuf>,
+    pub(crate) admin_socket: bool,
     pub(crate) app_address: Option<IpAddr>,
     pub(crate) machine: Option<Uuid>,
     pub(crate) drain_seconds: u32,
@@ -31,6 +34,8 @@ impl ProxyOptions {
             upstreams: Vec::new(),
             labels: Vec::new(),
             locality: None,
+            access_log_dir: None,
+            admin_socket: false,
             app_address: None,
             machine: None,
             drain_seconds: 30,
@@ -78,6 +83,20 @@ impl ProxyOptions {
     #[must_use]
     pub fn locality(mut self, locality: &str) -> Self {
         self.locality = Some(locality.to_owned());
+        self
+    }
+
+    /// Allows access logs of policy in this folder.
+    #[must_use]
+    pub fn access_log_dir(mut self, folder: &Path) -> Self {
+        self.access_log_dir = Some(folder.to_owned());
+        self
+    }
+
+    /// Puts its Envoy's admin interface on the socket that operators have, and not on TCP as tests do.
+    #[must_use]
+    pub fn admin_socket(mut self) -> Self {
+        self.admin_socket = true;
         self
     }
 

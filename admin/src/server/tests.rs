@@ -137,7 +137,7 @@ async fn who_asks_for_all_of_a_proxy_has_nobody_wait() {
         let_go: Mutex::new(let_go),
         questions: Arc::default(),
     };
-    tokio::spawn(serve_reads(listener, Arc::new(slow)));
+    tokio::spawn(serve_reads(listener, [], Arc::new(slow)));
     let get = async |path: &str| get(address, path).await;
     let others = async {
         has_begun.notified().await;
@@ -151,12 +151,42 @@ async fn who_asks_for_all_of_a_proxy_has_nobody_wait() {
 }
 
 async fn get(address: SocketAddr, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    send(address, &request).await
+}
+
+async fn send(address: SocketAddr, request: &str) -> String {
     let mut io = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     io.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     io.read_to_string(&mut answer).await.unwrap();
     answer
+}
+
+#[tokio::test]
+async fn request_by_a_foreign_host_gets_421() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let slow = Slow {
+        has_begun: Arc::default(),
+        let_go: Mutex::new(mpsc::channel().1),
+        questions: Arc::default(),
+    };
+    let names = ["Mesh.Example.com".to_owned()];
+    tokio::spawn(serve_reads(listener, names, Arc::new(slow)));
+    for (head, status) in [
+        ("GET /healthz HTTP/1.1\r\nHost: mesh.example.com:15014\r\n", 200),
+        ("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", 200),
+        ("GET /healthz HTTP/1.1\r\nHost: evil.example\r\n", 421),
+        ("GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n", 421),
+        ("GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\n", 421),
+        ("GET /v1/proxies HTTP/1.1\r\nHost: evil.example\r\n", 421),
+    ] {
+        let answer = send(address, &format!("{head}Connection: close\r\n\r\n")).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {answer}");
+        let is_named = answer.contains("`evil.example` is no name of this control plane");
+        assert_eq!(is_named, status == 421, "{answer}");
+    }
 }
 
 #[tokio::test]
@@ -169,7 +199,7 @@ async fn however_many_questions_are_asked_few_are_answered_at_once() {
         let_go: Mutex::new(let_go),
         questions: Arc::clone(&questions),
     };
-    tokio::spawn(serve_reads(listener, Arc::new(slow)));
+    tokio::spawn(serve_reads(listener, [], Arc::new(slow)));
     let question = "/v1/explain?question=%7B%22caller%22:%22a%22,%22service%22:%22b%22%7D";
     let mut asked = JoinSet::new();
     for _ in 0..QUESTIONS + 6 {
@@ -181,9 +211,12 @@ async fn however_many_questions_are_asked_few_are_answered_at_once() {
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         assert!(answer.contains("64 questions are being asked: ask again"), "{answer}");
     }
-    // Others are answered meanwhile.
-    go.send(()).unwrap();
-    assert!(get(address, "/v1/proxies/x").await.starts_with("HTTP/1.1 404"));
+    // All other reads that cost much are in the same line, and probes are not.
+    for read in ["/metrics", "/v1/proxies", "/v1/proxies/x", "/v1/proxies/x/config", "/v1/audit"] {
+        assert!(get(address, read).await.starts_with("HTTP/1.1 503"), "{read}");
+    }
+    assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+    drop(go);
     questions.let_go();
     while let Some(answer) = asked.join_next().await {
         let answer = answer.unwrap();

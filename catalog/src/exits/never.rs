@@ -15,20 +15,55 @@ pub fn mesh_ports() -> impl Iterator<Item = u16> {
 }
 
 /// The addresses that are never called, in words as well. Clouds tell machines their secrets at some of
-/// them.
+/// them. Each IPv4 range is there also as IPv6 writes it for those who translate.
 pub fn never_called() -> impl Iterator<Item = (IpRange, &'static str)> {
-    let v4 = |a, b, c, d| IpAddr::V4(Ipv4Addr::new(a, b, c, d));
-    let v6 = |a, b, g, h| IpAddr::V6(Ipv6Addr::new(a, b, 0, 0, 0, 0, g, h));
-    let mapped = IpAddr::V6(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0));
-    ranges([
-        (v4(0, 0, 0, 0), 8, "no address of another machine"),
-        (v4(169, 254, 0, 0), 16, "link-local, where clouds have their metadata"),
-        (v4(168, 63, 129, 16), 32, "Azure's own"),
-        (v6(0, 0, 0, 0), 128, "no address of another machine"),
-        (mapped, 96, "IPv4 written as IPv6"),
-        (v6(0xfe80, 0, 0, 0), 10, "link-local"),
-        (v6(0xfd00, 0xec2, 0, 0x254), 128, "where AWS has its metadata"),
-    ])
+    let embedded = v4().into_iter().chain([LOOPBACK]).flat_map(|range| embedded(range, range.2));
+    ranges(v4()).chain(ranges(v6())).chain(embedded)
+}
+
+/// An address of IPv4, the length of a range around it, and what is there.
+type RangeV4 = (Ipv4Addr, u8, &'static str);
+
+const LOOPBACK: RangeV4 = (Ipv4Addr::new(127, 0, 0, 0), 8, "a machine's own loopback");
+
+fn v4() -> [RangeV4; 5] {
+    [
+        (Ipv4Addr::new(0, 0, 0, 0), 8, "no address of another machine"),
+        (Ipv4Addr::new(169, 254, 0, 0), 16, "link-local, where clouds have their metadata"),
+        (Ipv4Addr::new(168, 63, 129, 16), 32, "Azure's own"),
+        (Ipv4Addr::new(100, 100, 100, 200), 32, "where Alibaba Cloud has its metadata"),
+        (Ipv4Addr::new(192, 0, 0, 192), 32, "where Oracle Cloud has its metadata"),
+    ]
+}
+
+fn v6() -> [(Ipv6Addr, u8, &'static str); 8] {
+    let v6 = Ipv6Addr::new;
+    [
+        (v6(0, 0, 0, 0, 0, 0, 0, 0), 128, "no address of another machine"),
+        (v6(0, 0, 0, 0, 0, 0xffff, 0, 0), 96, "IPv4 written as IPv6"),
+        (v6(0, 0, 0, 0, 0xffff, 0, 0, 0), 96, "IPv4 translated to IPv6"),
+        // Where in it the IPv4 address is, each network decides for itself (RFC 8215).
+        (v6(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, "NAT64 of a network's own"),
+        (v6(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, "link-local"),
+        (v6(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32, "where AWS has its metadata"),
+        (v6(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, "where Google Cloud has its metadata"),
+        (v6(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42), 128, "where Scaleway has its metadata"),
+    ]
+}
+
+/// A range of IPv4 as NAT64 (RFC 6052), 6to4 (RFC 3056) and the old form of IPv4 in IPv6 (RFC 4291) write it.
+fn embedded(
+    (address, length, _): RangeV4,
+    what: &'static str,
+) -> impl Iterator<Item = (IpRange, &'static str)> {
+    let bits = u128::from(address.to_bits());
+    let nat64 = (0x0064_ff9b << 96 | bits, 96 + length);
+    let six_to_four = (0x2002 << 112 | bits << 80, 16 + length);
+    // (Of 0.0.0.0/8 and of the loopback these are IPv6's own, `::1` among them.)
+    let compatible = (length > 8).then_some((bits, 96 + length));
+    let all = [Some(nat64), Some(six_to_four), compatible].into_iter().flatten();
+    let range = |(bits, length)| IpRange::around(IpAddr::V6(Ipv6Addr::from(bits)), length);
+    all.filter_map(range).map(move |range| (range, what))
 }
 
 /// Each machine's own loopback. It is never called either, but by proxies whose own mesh address is one of
@@ -41,10 +76,12 @@ pub fn loopback() -> impl Iterator<Item = IpRange> {
     ranges(all).map(|(range, _)| range)
 }
 
-fn ranges<const N: usize>(
-    all: [(IpAddr, u8, &'static str); N],
+fn ranges<A: Into<IpAddr>, const N: usize>(
+    all: [(A, u8, &'static str); N],
 ) -> impl Iterator<Item = (IpRange, &'static str)> {
-    let range = |(address, length, what)| Some((IpRange::around(address, length)?, what));
+    let range = |(address, length, what): (A, u8, _)| {
+        Some((IpRange::around(address.into(), length)?, what))
+    };
     all.into_iter().filter_map(range)
 }
 
@@ -59,16 +96,43 @@ mod tests {
             "0.0.0.0/8",
             "169.254.0.0/16",
             "168.63.129.16/32",
+            "100.100.100.200/32",
+            "192.0.0.192/32",
             "::/128",
             "::ffff:0.0.0.0/96",
+            "::ffff:0:0:0/96",
+            "64:ff9b:1::/48",
             "fe80::/10",
-            "fd00:ec2::254/128",
+            "fd00:ec2::/32",
+            "fd20:ce::254/128",
+            "fd00:42::42/128",
+            "64:ff9b::/104",
+            "2002::/24",
+            "64:ff9b::a9fe:0/112",
+            "2002:a9fe::/32",
+            "::a9fe:0/112",
+            "64:ff9b::a83f:8110/128",
+            "2002:a83f:8110::/48",
+            "::a83f:8110/128",
+            "64:ff9b::6464:64c8/128",
+            "2002:6464:64c8::/48",
+            "::6464:64c8/128",
+            "64:ff9b::c000:c0/128",
+            "2002:c000:c0::/48",
+            "::c000:c0/128",
+            "64:ff9b::7f00:0/104",
+            "2002:7f00::/24",
         ];
         assert_eq!(named, expected);
         assert_eq!(
             loopback().map(|one| one.to_string()).collect::<Vec<_>>(),
             ["127.0.0.0/8", "::1/128"]
         );
+        // What other machines of a network are called by stays.
+        for free in ["64:ff9b::808:808", "2002:808:808::1", "10.0.0.1", "::1", "fd12::1"] {
+            let free = IpRange::of(free.parse().unwrap());
+            assert!(!never_called().any(|(never, _)| never.includes(free)), "{free}");
+        }
         assert!(mesh_ports().any(|port| port == Proxy::MESH_PORT));
     }
 }

@@ -132,8 +132,8 @@ pub enum LogSink {
     /// To the sidecar's standard output.
     #[default]
     Stdout,
-    /// To the end of this file on the sidecar's machine. Its folder is there, or the sidecar refuses its
-    /// listeners.
+    /// To the end of the file of this name, in the folder that the sidecar's own bootstrap allows for logs.
+    /// A sidecar whose bootstrap allows none writes no such log.
     File(Arc<str>),
     /// To a collector, in batches. What it does not take in time is dropped.
     OpenTelemetry {

@@ -12,7 +12,6 @@ use crate::name::{Hostname, InvalidName};
 ///
 /// Written `api.example.com:443=14443`, `10.1.2.3:5432=15432` or `[2001:db8::1]:5432=15432`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct HostUpstream {
     /// The host.
     pub host: OutsideHost,
@@ -23,6 +22,9 @@ pub struct HostUpstream {
 }
 
 impl HostUpstream {
+    /// The names of the fields that this version reads.
+    pub const FIELDS: &[&str] = &["host", "port", "local_port"];
+
     /// The host with its port, as a request names it.
     pub fn authority(&self) -> String {
         OutsideAuthority { host: self.host.clone(), port: self.port }.to_string()

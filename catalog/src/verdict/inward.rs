@@ -132,7 +132,8 @@ pub fn inward(
         };
         let host = host.unwrap_or_else(|| snapshot.mesh.domain.hostname(&service.name));
         let arrival = request.as_ref();
-        let arrival = arrival.map(|(request, path)| Arrival::of(request, path.clone(), &host));
+        let arrival =
+            arrival.map(|(request, path)| Arrival::from_outside(request, path.clone(), &host));
         told(snapshot, question, way, arrival.as_ref())
     });
     verdict.ways = told.collect();

@@ -31,7 +31,8 @@ pub enum Mismatch {
         name: Arc<str>,
         /// The expression, which must match the whole value.
         expression: Arc<str>,
-        /// What the request has; of several values one that matches would do.
+        /// What the request has. At a server's sidecar that is one value: repeated headers are joined there.
+        /// At the caller's own sidecar, of several values one that matches would do.
         values: Vec<String>,
     },
 }
@@ -54,8 +55,7 @@ pub(super) fn mismatches(one: &HttpMatch, arrival: &Arrival) -> Vec<Mismatch> {
         }
     }
     for (name, expression) in &one.headers {
-        // Of several values, one that matches will do, in RBAC (Envoy's `rbac_match_headers_individually`) and
-        // in routes.
+        // Of several values, one that matches will do in Envoy. A server's sidecar joins them before.
         let (values, meets) = if **name == *"host" {
             let whole = || HttpMatch::whole_authority(expression);
             let meets = || is_whole(&whole(), &[&arrival.host]);

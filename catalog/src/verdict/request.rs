@@ -106,7 +106,7 @@ pub(super) struct Arrival {
     /// Whether the path as it came there had an escaped slash.
     has_escaped_slash: bool,
     pub(super) host: String,
-    /// By lower-case name. Several values of one name are compared each by itself.
+    /// By lower-case name. A caller's sidecar compares each of several values by itself.
     headers: Arc<BTreeMap<String, Vec<String>>>,
     /// What has been compared, so that it is compared once.
     known: RefCell<BTreeMap<Comparison, bool>>,
@@ -153,7 +153,14 @@ impl Arrival {
     pub(super) fn at_server(&self) -> Result<Self, Rejected> {
         let path = path::normalized(&self.path, EscapedSlashes::Keep)?;
         let has_escaped_slash = path::has_escaped_slash(&self.path);
-        Ok(Self { has_escaped_slash, ..self.otherwise(path, self.host.clone()) })
+        let headers = Arc::new(as_served(&self.headers));
+        Ok(Self { has_escaped_slash, headers, ..self.otherwise(path, self.host.clone()) })
+    }
+
+    /// What the server's sidecar sees of `request`, which comes to it from outside of the mesh.
+    pub(super) fn from_outside(request: &Request, path: String, host_of_service: &str) -> Self {
+        let arrival = Self::of(request, path, host_of_service);
+        Self { headers: Arc::new(as_served(&arrival.headers)), ..arrival }
     }
 
     /// The same with another host.
@@ -208,6 +215,13 @@ impl Arrival {
     pub(super) fn header(&self, name: &str) -> &[String] {
         self.headers.get(name).map_or(&[], Vec::as_slice)
     }
+}
+
+/// The headers as a server's sidecar compares them and hands them on: it drops those with an underscore in
+/// their name, and joins the values of those that are repeated.
+fn as_served(headers: &BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
+    let kept = headers.iter().filter(|(name, _)| !name.contains('_'));
+    kept.map(|(name, values)| (name.clone(), vec![values.join(",")])).collect()
 }
 
 fn changed(

@@ -592,5 +592,6 @@ fn names_that_policy_does_not_know_have_no_verdict() {
 }
 
 mod bounds;
+mod headers;
 mod hosts;
 mod treated;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Participation, Proxy, ProxyId,
-    ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
+    Inputs, JoinRecord, Labels, Locality, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
+    ProxyId, ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
 };
 use ironmesh_config::{Loaded, Settings, load_folder};
 use ironmesh_providers::{Believed, discover};
@@ -86,7 +86,10 @@ pub(crate) fn one_proxy_each(before: &MeshSpecification, after: &MeshSpecificati
     let proxies = served.zip(1..).map(|(service, number)| Known {
         proxy: Proxy {
             record: record(service, number, before),
-            statement: ProxyStatement::default(),
+            statement: ProxyStatement {
+                access_log_dir: Some(LogFolder::assumed()),
+                ..ProxyStatement::default()
+            },
         },
         connected: true,
     });

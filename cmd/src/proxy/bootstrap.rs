@@ -13,7 +13,7 @@ use ironmesh_admin::{
 use ironmesh_catalog::proxy::local_address;
 use ironmesh_catalog::{HostUpstream, ProxyStatement, SpiffeId, TrustDomain, Upstream};
 use ironmesh_cert::generate_proxy_key_and_csr;
-use ironmesh_sidecar::envoy::{self, Bootstrap};
+use ironmesh_sidecar::envoy::{self, Admin, Bootstrap};
 use serde_json::json;
 
 use crate::cli::{BootstrapArguments, Declared, Output};
@@ -27,6 +27,11 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     let client = Client::new(&places.admin_socket());
     let proxies = new_proxies(arguments.address, arguments.count)?;
     let folder = NewFolder::create(&arguments.out, 0o700)?;
+    if admin(&arguments) == Admin::Socket {
+        for proxy in &proxies {
+            envoy::check_socket_path(&folder.path.join(&proxy.name))?;
+        }
+    }
     let mut all = Vec::new();
     let mut notes = Vec::new();
     // What has joined is kept also when the next ones fail.
@@ -57,6 +62,9 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     })?;
     notes.sort();
     notes.dedup();
+    if rustix::process::geteuid().is_root() {
+        notes.insert(0, RUN_BY_ROOT.to_owned());
+    }
     let tell = if arguments.count.is_some() { tell_all } else { tell_one };
     Ok(tell(&arguments, &path, &all, &notes, output)?)
 }
@@ -157,13 +165,16 @@ fn complete(
         app_address: arguments.app_address,
         upstreams,
         hosts,
+        access_log_dir: arguments.access_log_dir.clone(),
+        unknown: Vec::new(),
     };
     let service = arguments.services.first().context("a proxy serves one service at least")?;
     let files = Bootstrap {
         proxy: joined.id,
         service,
         statement: &statement,
-        admin_address: local_address(arguments.bind.unwrap_or(proxy.address)),
+        local_address: local_address(arguments.bind.unwrap_or(proxy.address)),
+        admin: admin(arguments),
         control_plane: &response.control_plane,
         control_plane_id,
         folder: &own,
@@ -288,8 +299,16 @@ fn tell_all(
     Ok(())
 }
 
+/// What root is advised. Envoy opens the files that it is configured with, and speaks to strangers.
+const RUN_BY_ROOT: &str = "this is root: start Envoy as a user of its own, which can read the folder; \
+                           as root it could write any file of the machine";
+
 /// How many notes a person is shown.
 const SHOWN_NOTES: usize = 5;
+
+fn admin(arguments: &BootstrapArguments) -> Admin {
+    if arguments.admin_tcp { Admin::Tcp } else { Admin::Socket }
+}
 
 /// The whole command that starts an Envoy.
 fn command(folder: &Path) -> String {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{CertificateState, ProxyId, ProxyStatement, TrustDomain};
+use ironmesh_catalog::{CertificateState, ProxyId, TrustDomain};
 use ironmesh_cert::peer::proxy_identity;
 use ironmesh_xds_server::{Admission, ClientKey, Peer, Refusal};
 use ironmesh_xds_wire::{EnvoyVersion, LoggedCall, Node};
@@ -12,6 +12,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::audit::Audit;
 use super::register::Register;
+use super::statement::statement;
 use crate::exit::chain;
 
 /// Older Envoys have holes in what we rely on: RBAC could be passed by path parameters and by headers
@@ -101,24 +102,5 @@ impl Admission for ProxyAdmission {
         if let Some(record) = record {
             self.audit.logged(&record, &calls);
         }
-    }
-}
-
-/// How many upstreams a proxy may declare.
-const MAX_UPSTREAMS: usize = 256;
-
-/// What a proxy says of itself, in its node metadata under `ironmesh`.
-pub(crate) fn statement(node: &Node) -> Result<ProxyStatement, String> {
-    let Some(statement) = node.statement.clone() else { return Ok(ProxyStatement::default()) };
-    let statement: ProxyStatement = serde_json::from_value(statement).map_err(|error| {
-        // The words are partly the proxy's, and reach logs and terminals.
-        let error = error.to_string().replace(char::is_control, " ");
-        format!("`ironmesh` in the node metadata is not well-formed: {error}")
-    })?;
-    match statement.upstreams.len() + statement.hosts.len() {
-        0..=MAX_UPSTREAMS => Ok(statement),
-        many => Err(format!(
-            "the node metadata declares {many} upstreams; {MAX_UPSTREAMS} are the most"
-        )),
     }
 }

@@ -35,9 +35,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::admission::statement;
 use super::policy_source::PolicyState;
 use super::register::Register;
+use super::statement::statement;
 use crate::exit::chain;
 use clients::Clients;
 use clock::ClockWatch;

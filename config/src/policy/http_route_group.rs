@@ -146,6 +146,13 @@ fn read_header(
         let finding = finding.label("given again").related(first, "first given here");
         return Err(header.tell(finding.help("upper and lower case are the same in headers")));
     }
+    if name.contains('_') {
+        let message = format!("no server compares the header `{name}`");
+        let finding = Finding::warning(codes::UNDERSCORED_HEADER, Some(spot.clone()), message);
+        header.tell(finding.label("has an underscore").help(
+            "sidecars drop such headers from calls; write it with `-`, as applications read it",
+        ));
+    }
     Ok((name, expression?))
 }
 

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    AccessLog, Finding, Level, LogFilter, LogFormat, LogSink, Name, Sampling, Spot, Telemetry,
-    Tracing,
+    AccessLog, Finding, Level, LogFilter, LogSink, Name, Sampling, Spot, Telemetry, Tracing,
 };
 
 use super::draft::Draft;
@@ -66,15 +65,16 @@ fn says_nothing(table: &Table<'_>) -> Told {
 
 fn read_access_log(value: Value<'_>) -> Result<AccessLog, Told> {
     let mut table = value.table("an access log")?;
-    let format = table.optional("format", format::read);
+    let format = table.optional("format", |value| Ok((format::read(value)?, value)));
     let sink = table.optional("sink", sink::read);
     let filter = table.optional("filter", read_filter);
     table.finish();
-    Ok(AccessLog {
-        format: format?.unwrap_or_else(LogFormat::default),
-        sink: sink?.unwrap_or_else(LogSink::default),
-        filter: filter?,
-    })
+    let (format, sink) = (format?, sink?.unwrap_or_default());
+    if let (Some((format, value)), LogSink::File(_)) = (&format, &sink) {
+        format::check_lines(*value, format)?;
+    }
+    let format = format.map(|(format, _)| format).unwrap_or_default();
+    Ok(AccessLog { format, sink, filter: filter? })
 }
 
 fn read_filter(value: Value<'_>) -> Result<LogFilter, Told> {

@@ -67,8 +67,11 @@ const SINK: Shape = Shape {
     keys: &[
         Key {
             name: "file",
-            about: "the whole path of a file on the sidecar's machine, in a folder that is there",
-            form: Form::Text { what: "a path", pattern: r"^/[\s\S]{0,4094}[^/]$" },
+            about: "the name of a file, in the folder that the sidecar's own bootstrap allows for logs",
+            form: Form::Text {
+                what: "the name of a file",
+                pattern: r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$",
+            },
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {

@@ -267,8 +267,10 @@ fn condition(chance: &mut Chance, text: &mut String) {
         writeln!(text, "methods = ['{}']", chance.one_of(METHODS)).unwrap();
     }
     if kinds & 4 != 0 {
-        let header = match chance.below(3) {
-            0 => format!("host = '{}'", chance.one_of(HOSTS)),
+        let header = match chance.below(6) {
+            // It never holds: a server's sidecar drops the header.
+            1 => format!("x_tier = '{}'", chance.one_of(TIERS)),
+            0 | 2 => format!("host = '{}'", chance.one_of(HOSTS)),
             _ => format!("X-Tier = '{}'", chance.one_of(TIERS)),
         };
         writeln!(text, "headers = {{ {header} }}").unwrap();
@@ -296,7 +298,8 @@ pub(super) fn host(chance: &mut Chance, service: &str) -> String {
 pub(super) fn request(chance: &mut Chance, host: &str, may_be_disguised: bool) -> Request {
     let mut headers = vec![("host".to_owned(), host.to_owned())];
     for _ in 0..chance.below(3) {
-        headers.push(("x-tier".to_owned(), chance.one_of(TIER_VALUES).to_owned()));
+        let name = if chance.below(8) == 0 { "x_tier" } else { "x-tier" };
+        headers.push((name.to_owned(), chance.one_of(TIER_VALUES).to_owned()));
     }
     let paths = if may_be_disguised && chance.below(8) == 0 { DISGUISED } else { PATHS };
     Request {

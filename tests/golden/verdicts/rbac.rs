@@ -2,12 +2,15 @@
 //! second opinion, which knows nothing of policy.
 
 use ironmesh_xds_wire::Resource;
+use ironmesh_xds_wire::pb::envoy::config::common::mutation_rules::v3::header_mutation::Action;
+use ironmesh_xds_wire::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
-    Permission, Principal, Rbac, permission, principal, rbac::Action,
+    Permission, Principal, Rbac, permission, principal, rbac,
 };
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
     HeaderMatcher, RouteConfiguration, header_matcher::HeaderMatchSpecifier,
 };
+use ironmesh_xds_wire::pb::envoy::extensions::filters::http::header_mutation::v3::HeaderMutationPerRoute;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{
     StringMatcher, path_matcher, string_matcher::MatchPattern,
@@ -15,7 +18,7 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{
 use prost::Message as _;
 
 /// A request as the filter sees it.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Seen<'a> {
     /// The URI in the caller's certificate.
     pub(super) principal: &'a str,
@@ -39,6 +42,10 @@ pub(super) struct Opinion {
 pub(super) fn judge(routes: &Resource, seen: &Seen<'_>) -> Opinion {
     let routes: RouteConfiguration = routes.message().unwrap();
     let [host] = &routes.virtual_hosts[..] else { panic!("several virtual hosts: {routes:?}") };
+    let joined = host.typed_per_filter_config.get("ironmesh.headers.join");
+    let joined = joined.map(|config| HeaderMutationPerRoute::decode(&*config.value).unwrap());
+    let headers = as_joined(seen.headers, joined);
+    let seen = &Seen { headers: &headers, ..*seen };
     let per_route = &host.typed_per_filter_config["envoy.filters.http.rbac"];
     let per_route = RbacPerRoute::decode(&*per_route.value).unwrap();
     let shadow = per_route.rbac.as_ref().and_then(|rbac| rbac.shadow_rules.as_ref());
@@ -49,9 +56,31 @@ pub(super) fn judge(routes: &Resource, seen: &Seen<'_>) -> Opinion {
     Opinion { is_let_through, in_the_shadow }
 }
 
+/// The headers behind the filter that joins some of them, and without those that the connection manager drops.
+fn as_joined(
+    headers: &[(String, String)],
+    joined: Option<HeaderMutationPerRoute>,
+) -> Vec<(String, String)> {
+    let kept = headers.iter().filter(|(name, _)| !name.contains('_'));
+    let mut headers: Vec<_> =
+        kept.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+    for mutation in joined.and_then(|config| config.mutations).unwrap_or_default().request_mutations
+    {
+        let Some(Action::Append(option)) = mutation.action else { panic!("what is {mutation:?}?") };
+        assert_eq!(option.append_action, i32::from(HeaderAppendAction::OverwriteIfExists));
+        let name = option.header.unwrap().key;
+        let (named, others): (Vec<_>, Vec<_>) =
+            headers.into_iter().partition(|(of, _)| *of == name);
+        headers = others;
+        let values: Vec<_> = named.into_iter().map(|(_, value)| value).collect();
+        headers.extend((!values.is_empty()).then(|| (name, values.join(","))));
+    }
+    headers
+}
+
 /// Whether a policy of `rules` is about a request.
 fn match_any(rules: &Rbac, seen: &Seen<'_>) -> bool {
-    assert_eq!(rules.action, i32::from(Action::Allow));
+    assert_eq!(rules.action, i32::from(rbac::Action::Allow));
     rules.policies.values().any(|policy| {
         assert!(policy.condition.is_none() && policy.checked_condition.is_none());
         policy.permissions.iter().any(|one| permits(one, seen))
@@ -93,7 +122,7 @@ fn has(header: &HeaderMatcher, seen: &Seen<'_>) -> bool {
         }
     };
     match header.header_match_specifier.as_ref().unwrap() {
-        // Each value by itself: `rbac_match_headers_individually`.
+        // Each value by itself: `rbac_match_headers_individually`. (There is one: they are joined before.)
         HeaderMatchSpecifier::StringMatch(matcher) => {
             values.into_iter().any(|value| matches(matcher, value))
         }

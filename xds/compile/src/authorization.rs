@@ -9,6 +9,7 @@
 //! nothing, and what they would deny the proxy tells the control plane ([`crate::told`]).
 
 mod ingress;
+mod repeated;
 
 use std::collections::HashMap;
 
@@ -30,6 +31,8 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use crate::http::http_filter;
 use crate::index::PolicyIndex;
 use crate::shape::{exact, namespace_prefix, regex, workload_prefix};
+
+pub(crate) use repeated::join_repeated;
 
 pub(crate) const RBAC_FILTER: &str = "envoy.filters.http.rbac";
 
@@ -70,8 +73,9 @@ pub(crate) fn per_route(
             ..besides(open())
         },
     };
+    let joined = repeated::joined(&rbac);
     let per_route = RbacPerRoute { rbac: Some(rbac) };
-    [(RBAC_FILTER.to_owned(), any(&per_route))].into()
+    [(RBAC_FILTER.to_owned(), any(&per_route))].into_iter().chain(joined).collect()
 }
 
 /// Every service account of the mesh, or of those that know the service, may do everything.

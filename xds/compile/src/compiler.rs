@@ -14,13 +14,16 @@ use crate::egress::upstream::Opened;
 use crate::rate_limit::{counted, global};
 use crate::shared::{Changes, Scope, Shared};
 use crate::telemetry::Telling;
-use crate::{egress, inbound, ingress, outbound, upstream};
+use crate::{egress, inbound, ingress, outbound, telemetry, upstream};
 
 /// A proxy's record names a service that policy does not define.
 const SERVICE_UNKNOWN: Code = Code(403);
 
 /// A service account has no certificate.
 const NO_CERTIFICATE: Code = Code(406);
+
+/// A proxy states fields that this version does not know.
+const UNKNOWN_FIELDS: Code = Code(661);
 
 /// What a proxy is to have.
 #[derive(Debug, Clone)]
@@ -77,7 +80,7 @@ impl Compiler {
             resources: ResourceSet::default(),
             serves: Participation::default(),
             takes_part_with: Vec::new(),
-            findings: Vec::new(),
+            findings: unknown_fields(proxy).into_iter().collect(),
         };
         let snapshot = Arc::clone(&self.shared.snapshot);
         let services = &snapshot.specification.services;
@@ -95,6 +98,12 @@ impl Compiler {
             }
         }
         let first = proxy.record.services.first().and_then(|name| services.get(name));
+        let telemetries = self.shared.telemetries();
+        for service in served.iter().copied().chain(first) {
+            let finding = telemetry::unwritten_log(&telemetries, &service.name, proxy);
+            // Several services may log as one telemetry says.
+            compiled.findings.extend(finding.filter(|one| !compiled.findings.contains(one)));
+        }
         if let Some(first) = first
             // Without its certificate it could show nobody who it is.
             && self.shared.certificate(&first.account).is_some()
@@ -107,7 +116,7 @@ impl Compiler {
                 compiled.resources.replace(ResourceType::Endpoint, endpoints);
             }
             let telemetries = self.shared.telemetries();
-            let telling = Telling::of(&telemetries, &first.name);
+            let telling = Telling::of(&telemetries, &first.name, proxy);
             let listener = outbound::by_host_listener(proxy, scope.by_host, telling);
             compiled.resources.insert(self.shared.encoder.encode(&listener));
             self.collectors(telling, &mut compiled);
@@ -165,7 +174,7 @@ impl Compiler {
         let telemetries = self.shared.telemetries();
         for (service, port, protocol, ways) in called_from_outside {
             for way in ways.iter() {
-                let telling = Telling::of(&telemetries, &service.name);
+                let telling = Telling::of(&telemetries, &service.name, proxy);
                 let global = self.shared.upstream_settings().global_http(service);
                 let filters = inbound::filters(protocol, global);
                 match taken.take(service, port, filters, way, telling) {
@@ -198,7 +207,7 @@ impl Compiler {
     ) -> Option<FilterChain> {
         let snapshot = Arc::clone(&self.shared.snapshot);
         let telemetries = self.shared.telemetries();
-        let telling = Telling::of(&telemetries, &service.name);
+        let telling = Telling::of(&telemetries, &service.name, proxy);
         self.collectors(telling, compiled);
         if port.protocol.is_http() {
             // Envoy takes a listener before it has its routes.
@@ -344,6 +353,18 @@ fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Findi
         format!("proxy {} joined as `{name}`, which policy does not define", proxy.record.id);
     Finding::error(SERVICE_UNKNOWN, None, message)
         .help("define the service in policy; until then the proxy serves nothing for it")
+}
+
+fn unknown_fields(proxy: &Proxy) -> Option<Finding> {
+    let (id, unknown) = (proxy.record.id, &proxy.statement.unknown);
+    if unknown.is_empty() {
+        return None;
+    }
+    let names = unknown.join("`, `");
+    let message = format!("proxy {id} states fields that this control plane ignores: `{names}`");
+    Some(Finding::warning(UNKNOWN_FIELDS, None, message).help(
+        "upgrade the control plane before the bootstraps, or write the proxy's bootstrap again",
+    ))
 }
 
 fn joined_as_a_part(proxy: &Proxy, service: &Service) -> Finding {

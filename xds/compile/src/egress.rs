@@ -11,8 +11,8 @@ pub(crate) mod upstream;
 use std::collections::{BTreeSet, HashMap};
 
 use ironmesh_catalog::{
-    Exit, ExitByAddress, Exits, Hostname, HttpMatch, IpRange, Protocol, Retries, ServiceAccount,
-    Snapshot, hosts,
+    Exit, ExitByAddress, Exits, Hostname, HttpMatch, IpRange, Protocol, ServiceAccount, Snapshot,
+    hosts,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::route_action::{
@@ -26,10 +26,10 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::condition::route_match;
+use crate::external;
 use crate::http::{answer, every_request, forward, protocol_options, reject_escaped_slashes};
 use crate::index::PolicyIndex;
 use crate::limits::Limits;
-use crate::{external, treatment};
 
 /// The cluster by which all calls leave that no service stands for.
 pub(crate) const CLUSTER: &str = "egress";
@@ -228,7 +228,7 @@ fn limit<'a>(lists: impl Iterator<Item = &'a [IpRange]>) -> Option<HashMap<Strin
 fn to_host() -> route::Action {
     forward(RouteAction {
         cluster_specifier: Some(ClusterSpecifier::Cluster(CLUSTER.to_owned())),
-        retry_policy: treatment::retry_policy(&Retries::default()),
+        // None are retried: by then the host may be at another address, and only the first was judged.
         ..RouteAction::default()
     })
 }

@@ -8,7 +8,7 @@ use ironmesh_catalog::{EscapedSlashes, Protocol};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{
     DataSource, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions,
-    data_source::Specifier,
+    data_source::Specifier, http_protocol_options::HeadersWithUnderscoresAction,
 };
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
@@ -109,6 +109,17 @@ pub(crate) fn connection_manager(
         tracing: telling.tracing(),
         access_log: telling.of_requests().into_iter().collect(),
         ..HttpConnectionManager::default()
+    };
+    // Of callers: an application that reads headers by the rules of CGI takes `x_forwarded_client_cert` for
+    // `x-forwarded-client-cert`, which only the sidecar may set.
+    let manager = if is_own_application {
+        manager
+    } else {
+        let options = CommonOptions {
+            headers_with_underscores_action: HeadersWithUnderscoresAction::DropHeader.into(),
+            ..manager.common_http_protocol_options.unwrap_or_default()
+        };
+        HttpConnectionManager { common_http_protocol_options: Some(options), ..manager }
     };
     let manager = match side {
         Side::Outbound => manager,

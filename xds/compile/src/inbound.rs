@@ -95,7 +95,7 @@ pub(crate) fn http_filter_chain(
 
 /// What a request to a service port of `protocol` passes before it is forwarded.
 pub(crate) fn filters(protocol: Protocol, global: Option<&GlobalHttpLimit>) -> Vec<HttpFilter> {
-    let mut filters = vec![authorization::deny_all()];
+    let mut filters = vec![authorization::join_repeated(), authorization::deny_all()];
     if protocol == Protocol::GrpcWeb {
         filters.push(grpc_web());
     }

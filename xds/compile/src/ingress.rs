@@ -51,7 +51,7 @@ impl<'a> Taken<'a> {
         let bind = proxy.bind();
         // There are its own listeners for the machine as well.
         if bind == proxy.local_address() || bind.is_unspecified() {
-            ports.extend([Proxy::ADMIN_PORT, Proxy::OUTBOUND_HTTP_PORT]);
+            ports.extend([Proxy::ADMIN_PORT, Proxy::METRICS_PORT, Proxy::OUTBOUND_HTTP_PORT]);
             ports.extend(proxy.statement.upstreams.iter().map(|upstream| upstream.local_port));
         }
         Self {

@@ -70,7 +70,8 @@ pub(crate) fn service_port<'a>(
 /// would refuse the listener.
 pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
     // 0 is no port: Envoy would listen at one that nobody knows.
-    let mut ports = BTreeSet::from([0, Proxy::ADMIN_PORT, Proxy::OUTBOUND_HTTP_PORT]);
+    let own = [Proxy::ADMIN_PORT, Proxy::METRICS_PORT, Proxy::OUTBOUND_HTTP_PORT];
+    let mut ports: BTreeSet<_> = [0].into_iter().chain(own).collect();
     let bind = proxy.bind();
     if bind == proxy.local_address() || bind.is_unspecified() {
         ports.insert(proxy.record.mesh_address.port());

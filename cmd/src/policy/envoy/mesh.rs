@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Participation,
-    Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount, ServiceCertificate,
-    ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
+    CertificateStore, Inputs, JoinRecord, Labels, Locality, LogFolder, Mesh, MeshSpecification,
+    Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount,
+    ServiceCertificate, ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_cert::Authority;
 use ironmesh_config::Settings;
@@ -65,7 +65,9 @@ pub(super) fn of(
         // What one proxy of an account calls, the others would call alike.
         let called = service.and_then(|service| callers.remove(&service.account));
         let upstreams = upstreams(specification, &called.unwrap_or_default());
-        Proxy { record, statement: ProxyStatement { upstreams, ..ProxyStatement::default() } }
+        let access_log_dir = Some(LogFolder::assumed());
+        let statement = ProxyStatement { upstreams, access_log_dir, ..ProxyStatement::default() };
+        Proxy { record, statement }
     });
     let proxies = proxies.collect();
     Ok((snapshot, proxies, stand_in))

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::RunningControlPlane;
 use crate::policy::advice;
 use crate::policy::forecast::{Known, add_findings, forecast};
-use crate::serve::admission::statement;
+use crate::serve::statement::statement;
 
 /// Who makes a plan: one at a time, since each compiles all proxies twice.
 #[derive(Debug, Default)]

@@ -41,6 +41,19 @@ pub(super) fn read(value: Value<'_>) -> Result<LogFormat, Told> {
     }
 }
 
+/// Checks the format of a log in a file: an entry is one line. Otherwise an entry could pass as several, in
+/// a file that other programs read.
+pub(super) fn check_lines(value: Value<'_>, format: &LogFormat) -> Result<(), Told> {
+    let LogFormat::Text(text) = format else { return Ok(()) };
+    let entry = text.strip_suffix('\n').unwrap_or(text);
+    let Some(at) = entry.find(|c: char| c.is_control() && c != '\t') else { return Ok(()) };
+    let message = "an entry of a log in a file is one line, and this format has several";
+    let finding = value.error(codes::LOG_LINES, message).label("a line ends before the entry does");
+    let spot = Some(value.part(at..at + 1));
+    let finding = ironmesh_catalog::Finding { spot, ..finding };
+    Err(value.tell(finding.help("end only the whole format with `\\n`, or write it as JSON")))
+}
+
 /// Reads a text with command operators.
 pub(super) fn read_text(value: Value<'_>) -> Result<Arc<str>, Told> {
     let text = check_length(value)?;

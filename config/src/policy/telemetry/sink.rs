@@ -10,8 +10,8 @@ use super::format;
 use crate::codes;
 use crate::table::{Table, Told, Value};
 
-/// The characters of the path of a file, and of the name of an attribute, at most.
-const PATH: usize = 4096;
+/// The characters of the name of a file, and of the name of an attribute, at most.
+const FILE_NAME: usize = 128;
 const ATTRIBUTE: usize = 255;
 
 /// How many attributes a record may have.
@@ -26,7 +26,7 @@ pub(super) fn read(value: Value<'_>) -> Result<LogSink, Told> {
         return value.word("sink", &[("stdout", ())]).map(|()| LogSink::Stdout);
     }
     let mut table = value.table("a sink of an access log")?;
-    let file = table.optional("file", |value| Ok((read_path(value)?, value)));
+    let file = table.optional("file", |value| Ok((read_file(value)?, value)));
     let collector = table.optional("open_telemetry", read_collector);
     let attributes = table.optional("attributes", |value| Ok((read_attributes(value)?, value)));
     let sink = which(&table, file, collector, attributes);
@@ -61,14 +61,25 @@ fn which<'a>(
     }
 }
 
-fn read_path(value: Value<'_>) -> Result<Arc<str>, Told> {
-    let path = value.text(PATH)?;
-    if path.starts_with('/') && !path.ends_with('/') {
-        return Ok(path.into());
+/// Reads the name of a file. A path would let policy write any file of every machine, so the machine's own
+/// bootstrap says in which folder the file is.
+fn read_file(value: Value<'_>) -> Result<Arc<str>, Told> {
+    let written = value.string()?;
+    if is_file_name(written) {
+        return Ok(written.into());
     }
-    let message = format!("`file` must be the whole path of a file: `{path}`");
-    let finding = value.error(codes::INVALID_VALUE, message).label("no such path");
-    Err(value.tell(finding.help("write it as in `/var/log/envoy/access.log`")))
+    let message = "the `file` of an access log is a name and not a path".to_owned();
+    let finding = value.error(codes::LOG_FILE, message).label("no name of a file");
+    let last = written.rsplit('/').next().filter(|last| is_file_name(last)).unwrap_or("access.log");
+    Err(value.tell(finding.help(format!(
+        "write `file = \"{last}\"`, in letters, digits, `.`, `-` and `_`: each proxy writes it in the \
+         folder that its own bootstrap allows (`ironmesh proxy bootstrap --access-log-dir DIR`)"
+    ))))
+}
+
+fn is_file_name(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    !text.starts_with('.') && (1..=FILE_NAME).contains(&text.len()) && text.chars().all(is_plain)
 }
 
 fn read_attributes(value: Value<'_>) -> Result<BTreeMap<Arc<str>, Arc<str>>, Told> {

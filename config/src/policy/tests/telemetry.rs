@@ -114,7 +114,7 @@ fn a_sink_is_standard_output_a_file_or_a_collector() {
     let sink =
         |text: &str| read(&format!("access_log.sink = {text}")).access_log.clone().unwrap().sink;
     assert_eq!(sink("\"stdout\""), LogSink::Stdout);
-    assert_eq!(sink("{ file = \"/a/b\" }"), LogSink::File("/a/b".into()));
+    assert_eq!(sink("{ file = \"a-b.log\" }"), LogSink::File("a-b.log".into()));
     let LogSink::OpenTelemetry { collector, attributes } = sink(
         "{ open_telemetry = { host = \"OTEL.example\" }, attributes = { a = \"%DURATION%\" } }",
     ) else {
@@ -130,16 +130,12 @@ fn a_sink_is_standard_output_a_file_or_a_collector() {
         ),
         ("{}", "error[IM0103]: a sink of an access log needs `file` (p.toml:3:19)"),
         (
-            "{ file = \"log\" }",
-            "error[IM0105]: `file` must be the whole path of a file: `log` (p.toml:3:28) / write it as in `/var/log/envoy/access.log`",
-        ),
-        (
-            "{ file = \"/a\", open_telemetry = { host = \"b\" } }",
+            "{ file = \"a\", open_telemetry = { host = \"b\" } }",
             "error[IM0105]: an access log goes to a file or to a collector, not to both (p.toml:3:28) / take `file` out, or `open_telemetry`",
         ),
         (
-            "{ file = \"/a\", attributes = { a = \"b\" } }",
-            "error[IM0105]: `attributes` are those of records that go to a collector (p.toml:3:47) / say them in `format`, as JSON",
+            "{ file = \"a\", attributes = { a = \"b\" } }",
+            "error[IM0105]: `attributes` are those of records that go to a collector (p.toml:3:46) / say them in `format`, as JSON",
         ),
         (
             "{ open_telemetry = { host = \"a b\" } }",
@@ -160,6 +156,55 @@ fn a_sink_is_standard_output_a_file_or_a_collector() {
     ] {
         assert_eq!(told(text), expected, "{text}");
     }
+}
+
+#[test]
+fn file_sink_with_a_path_is_rejected_and_a_name_is_suggested() {
+    for (written, suggested) in [
+        ("/root/.ssh/authorized_keys", "authorized_keys"),
+        ("/var/log/envoy/store.log", "store.log"),
+        ("../store.log", "store.log"),
+        ("a/b", "b"),
+        ("..", "access.log"),
+        (".bashrc", "access.log"),
+        ("", "access.log"),
+        ("a b", "access.log"),
+        ("a\\u0000", "access.log"),
+        (&"x".repeat(129), "access.log"),
+    ] {
+        let told = finding(&telemetry(&format!("access_log.sink = {{ file = \"{written}\" }}")));
+        assert_eq!(
+            told,
+            format!(
+                "error[IM0662]: the `file` of an access log is a name and not a path (p.toml:3:28) / \
+                 write `file = \"{suggested}\"`, in letters, digits, `.`, `-` and `_`: each proxy writes \
+                 it in the folder that its own bootstrap allows (`ironmesh proxy bootstrap \
+                 --access-log-dir DIR`)"
+            ),
+            "{written}"
+        );
+    }
+}
+
+#[test]
+fn file_sink_with_a_format_of_several_lines_is_rejected() {
+    let log = |format: &str, sink: &str| {
+        telemetry(&format!("access_log = {{ format = \"{format}\", sink = {sink} }}"))
+    };
+    let file = "{ file = \"a.log\" }";
+    for format in ["%DURATION%\\n%PROTOCOL%", "\\nssh-ed25519 AAAA\\n", "%DURATION%\\n\\n"] {
+        let told = finding(&log(format, file));
+        assert!(
+            told.starts_with("error[IM0663]: an entry of a log in a file is one line"),
+            "{format}: {told}"
+        );
+    }
+    let taken =
+        ["%DURATION%", "%DURATION%\\t%PROTOCOL%\\n", "{\\n  \\\"a\\\": \\\"%DURATION%\\\"\\n}\\n"];
+    for format in taken {
+        specification(&log(format, file));
+    }
+    specification(&log("%DURATION%\\n%PROTOCOL%", "\"stdout\""));
 }
 
 #[test]

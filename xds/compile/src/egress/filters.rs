@@ -3,7 +3,7 @@
 //! They stand in every listener by which such calls may come, and do nothing for others: no change of
 //! policy edits a listener.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use ironmesh_catalog::{IpRange, Proxy, exits};
 use ironmesh_xds_wire::any;
@@ -36,7 +36,7 @@ const LIMIT: &str = "ironmesh.egress.limit";
 /// Where a request goes is looked up, and judged.
 pub(crate) fn all(proxy: &Proxy) -> Vec<HttpFilter> {
     let inert = |name| http_filter(name, any(&Rbac::default()));
-    let machine = (!proxy.bind().is_loopback()).then(own_loopback);
+    let machine = (!proxy.bind().is_loopback()).then(|| own_machine(proxy));
     [lookup()].into_iter().chain(machine).chain([inert(NEVER), inert(LIMIT)]).collect()
 }
 
@@ -51,10 +51,15 @@ fn lookup() -> HttpFilter {
     http_filter(LOOKUP, any(&config))
 }
 
-/// Denies what leads to the machine's own loopback. Where the mesh is one of this, so may be what is outside
-/// of it; which proxies that are, routes do not know.
-fn own_loopback() -> HttpFilter {
-    let policy = policy(exits::loopback().map(leads_to).collect());
+/// Denies what leads to the machine's own loopback and to the addresses by which others know the machine. Where
+/// the mesh is one of the loopback, so may be what is outside of it; which proxies that are, routes do not know.
+fn own_machine(proxy: &Proxy) -> HttpFilter {
+    let record = &proxy.record;
+    let own = [proxy.bind(), record.mesh_address.ip()].into_iter().chain(record.addresses.clone());
+    // One that is not specified is never called anyway.
+    let own = own.filter(|address| !address.is_unspecified()).map(IpRange::of);
+    let own: BTreeSet<_> = exits::loopback().chain(own).collect();
+    let policy = policy(own.into_iter().map(leads_to).collect());
     let rules = rules(Action::Deny, policy);
     http_filter("ironmesh.egress.loopback", any(&Rbac { rules: Some(rules), ..Rbac::default() }))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{AccessLog, LogFilter, LogFormat, LogSink, LogValue, ServiceName};
+use ironmesh_catalog::{LogFilter, LogFormat, LogSink, LogValue};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::accesslog::v3::access_log_filter::FilterSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::accesslog::v3::{
@@ -28,7 +28,7 @@ use ironmesh_xds_wire::pb::opentelemetry::proto::common::v1::{
     AnyValue, KeyValue, KeyValueList, any_value,
 };
 
-use super::{Telling, collector};
+use super::{Telling, Written, collector};
 use crate::shape::number;
 
 /// How long entries for a collector are collected, and how many bytes (about) at most.
@@ -36,34 +36,31 @@ const FLUSH_INTERVAL: Duration = Duration { seconds: 1, nanos: 0 };
 const BUFFER_SIZE: u32 = 16 << 10;
 
 /// An entry for each request.
-pub(super) fn of_requests(log: &AccessLog, service: &ServiceName) -> pb::AccessLog {
-    logger(log, service, log.filter.as_ref().and_then(filter))
+pub(super) fn of_requests(written: &Written<'_>) -> pb::AccessLog {
+    logger(written, written.log.filter.as_ref().and_then(filter))
 }
 
 /// An entry for each TCP connection at its end. (Under audit Envoy offers one at the beginning, too.)
-pub(super) fn of_connections(log: &AccessLog, service: &ServiceName) -> pb::AccessLog {
+pub(super) fn of_connections(written: &Written<'_>) -> pb::AccessLog {
     let types = vec![AccessLogType::TcpConnectionEnd.into()];
     let is_end = FilterSpecifier::LogTypeFilter(LogTypeFilter { types, exclude: false });
-    let filters = [Some(is_end), log.filter.as_ref().and_then(filter)];
+    let filters = [Some(is_end), written.log.filter.as_ref().and_then(filter)];
     let filters = filters.into_iter().flatten().map(of).collect();
     let both = joined(filters, |filters| FilterSpecifier::AndFilter(AndFilter { filters }));
-    logger(log, service, both)
+    logger(written, both)
 }
 
-fn logger(
-    log: &AccessLog,
-    service: &ServiceName,
-    filter: Option<FilterSpecifier>,
-) -> pb::AccessLog {
+fn logger(written: &Written<'_>, filter: Option<FilterSpecifier>) -> pb::AccessLog {
+    let Written { log, service, file } = written;
     let (name, config) = match &log.sink {
         LogSink::Stdout => {
             let format = stdout_access_log::AccessLogFormat::LogFormat(format(&log.format));
             let config = StdoutAccessLog { access_log_format: Some(format) };
             ("envoy.access_loggers.stdout", any(&config))
         }
-        LogSink::File(path) => {
+        LogSink::File(_) => {
             let format = file_access_log::AccessLogFormat::LogFormat(format(&log.format));
-            let config = FileAccessLog { path: path.to_string(), access_log_format: Some(format) };
+            let config = FileAccessLog { path: file.clone(), access_log_format: Some(format) };
             ("envoy.access_loggers.file", any(&config))
         }
         LogSink::OpenTelemetry { collector, attributes } => {

@@ -1,0 +1,137 @@
+//! The statement of a proxy: what its node metadata says of its own machine.
+//!
+//! A statement shapes the proxy's own resources and nothing else. A reader ignores fields that it does not
+//! know and reports them, because a bootstrap may be newer than the control plane.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Component, Path};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::HostUpstream;
+use crate::name::{InvalidName, ServiceName};
+
+/// What a proxy says of itself in its node metadata. It shapes its own resources and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProxyStatement {
+    /// The address on which it listens for the mesh; that of its join record where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<IpAddr>,
+    /// Where its applications listen; 127.0.0.1 where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_address: Option<IpAddr>,
+    /// The services that its applications call by a local port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstreams: Vec<Upstream>,
+    /// The hosts outside of the mesh that its applications call by a local port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostUpstream>,
+    /// The folder of its machine in which policy may have access logs written; none where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_log_dir: Option<LogFolder>,
+    /// The fields that the proxy states and this version does not know, for a finding. They are escaped.
+    #[serde(skip)]
+    pub unknown: Vec<String>,
+}
+
+impl ProxyStatement {
+    /// The names of the fields that this version reads.
+    pub const FIELDS: &[&str] = &["bind", "app_address", "upstreams", "hosts", "access_log_dir"];
+}
+
+/// A local port that stands for a service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Upstream {
+    /// The service.
+    pub service: ServiceName,
+    /// Which of its ports; its only one where left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The port on which the proxy listens for the application.
+    pub local_port: u16,
+}
+
+impl Upstream {
+    /// The names of the fields that this version reads.
+    pub const FIELDS: &[&str] = &["service", "port", "local_port"];
+}
+
+/// A folder of a proxy's machine for access logs: an absolute path without `..`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LogFolder(Arc<str>);
+
+impl LogFolder {
+    /// The bytes of a path on Linux, at most.
+    const MAX: usize = 4096;
+
+    /// The folder that a forecast assumes for a proxy that has not joined yet.
+    pub fn assumed() -> Self {
+        Self("/var/log/ironmesh".into())
+    }
+
+    /// The path of the file `name` in it.
+    pub fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.0.trim_end_matches('/'))
+    }
+}
+
+impl FromStr for LogFolder {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let invalid = |problem| Err(InvalidName { text: text.to_owned(), problem });
+        let path = Path::new(text);
+        if !path.is_absolute() {
+            return invalid("is not an absolute path");
+        }
+        if path.components().any(|part| part == Component::ParentDir) {
+            return invalid("has `..` in it");
+        }
+        if text.len() > Self::MAX || text.contains(char::is_control) {
+            return invalid("is longer than 4096 bytes or has control characters");
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for LogFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for LogFolder {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<LogFolder> for String {
+    fn from(folder: LogFolder) -> Self {
+        folder.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_folder_is_an_absolute_path_without_parents() {
+        for (folder, file) in
+            [("/var/log/x", "/var/log/x/a.log"), ("/x/", "/x/a.log"), ("/", "/a.log")]
+        {
+            assert_eq!(folder.parse::<LogFolder>().unwrap().file("a.log"), file);
+        }
+        for bad in ["", "log", "./log", "/var/../etc", "/var/log\n"] {
+            bad.parse::<LogFolder>().unwrap_err();
+        }
+        format!("/{}", "x".repeat(4096)).parse::<LogFolder>().unwrap_err();
+    }
+}

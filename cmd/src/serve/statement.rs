@@ -1,0 +1,126 @@
+//! Reads the statement of a proxy from its node metadata.
+//!
+//! Admission refuses a proxy whose statement is malformed. A field that this version does not know is no
+//! reason to refuse: the bootstrap may be newer than the control plane. It becomes a finding.
+
+use ironmesh_catalog::{HostUpstream, ProxyStatement, Upstream};
+use ironmesh_xds_wire::Node;
+use serde_json::Value;
+
+/// How many upstreams a proxy may declare.
+const MAX_UPSTREAMS: usize = 256;
+
+/// How many unknown fields a finding names, and how many characters of each.
+const MAX_UNKNOWN: usize = 8;
+const MAX_NAME: usize = 64;
+
+/// The statement in the node metadata under `ironmesh`; the default where there is none.
+pub(crate) fn statement(node: &Node) -> Result<ProxyStatement, String> {
+    let Some(stated) = node.statement.clone() else { return Ok(ProxyStatement::default()) };
+    let unknown = unknown_fields(&stated);
+    let statement: ProxyStatement = serde_json::from_value(stated).map_err(|error| {
+        // The proxy chooses a part of these words, and they reach logs and terminals.
+        let error = error.to_string().replace(char::is_control, " ");
+        format!("`ironmesh` in the node metadata is not well-formed: {error}")
+    })?;
+    match statement.upstreams.len() + statement.hosts.len() {
+        0..=MAX_UPSTREAMS => Ok(ProxyStatement { unknown, ..statement }),
+        many => Err(format!(
+            "the node metadata declares {many} upstreams; {MAX_UPSTREAMS} are the most"
+        )),
+    }
+}
+
+/// The names of the fields that [`ProxyStatement`] does not have, each once and escaped.
+fn unknown_fields(stated: &Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    note_unknown("", stated, ProxyStatement::FIELDS, &mut unknown);
+    for (list, fields) in [("upstreams", Upstream::FIELDS), ("hosts", HostUpstream::FIELDS)] {
+        for item in stated.get(list).and_then(Value::as_array).into_iter().flatten() {
+            note_unknown(&format!("{list}."), item, fields, &mut unknown);
+        }
+    }
+    unknown
+}
+
+fn note_unknown(prefix: &str, object: &Value, known: &[&str], unknown: &mut Vec<String>) {
+    let fields = object.as_object().into_iter().flat_map(|fields| fields.keys());
+    for name in fields.filter(|name| !known.contains(&name.as_str())) {
+        let name: String = name.chars().take(MAX_NAME).collect();
+        let name = format!("{prefix}{}", name.escape_debug());
+        if unknown.len() < MAX_UNKNOWN && !unknown.contains(&name) {
+            unknown.push(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(statement: Value) -> Node {
+        Node { statement: Some(statement), ..Node::default() }
+    }
+
+    #[test]
+    fn statement_with_unknown_fields_is_read_and_names_them() {
+        let stated = json!({
+            "bind": "10.0.0.1",
+            "colour": "green",
+            "evil\u{1b}[2J\n": 1,
+            "upstreams": [
+                { "service": "a", "local_port": 1, "weight": 2 },
+                { "service": "b", "local_port": 2, "weight": 3 },
+            ],
+            "hosts": [{ "host": "a.example", "port": 80, "local_port": 3, "tls": true }],
+        });
+        let read = statement(&node(stated)).unwrap();
+        assert_eq!(read.bind, Some("10.0.0.1".parse().unwrap()));
+        assert_eq!((read.upstreams.len(), read.hosts.len()), (2, 1));
+        let names = ["colour", r"evil\u{1b}[2J\n", "upstreams.weight", "hosts.tls"];
+        assert_eq!(read.unknown, names);
+    }
+
+    #[test]
+    fn statement_with_many_unknown_fields_names_a_few() {
+        let many = (0..1000).map(|n| (format!("{n:03}{}", "x".repeat(200)), Value::Null));
+        let read = statement(&node(Value::Object(many.collect()))).unwrap();
+        assert_eq!(read.unknown.len(), MAX_UNKNOWN);
+        assert!(read.unknown.iter().all(|name| name.len() == MAX_NAME));
+    }
+
+    #[test]
+    fn statement_with_a_malformed_known_field_is_refused() {
+        for bad in [
+            json!({ "bind": 7 }),
+            json!("x"),
+            json!({ "access_log_dir": "log" }),
+            json!({ "upstreams": [{ "service": "a" }] }),
+        ] {
+            statement(&node(bad)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn known_fields_are_those_that_a_bootstrap_writes() {
+        // No field is left out here, so that a new one must be added to `FIELDS` too.
+        let full = ProxyStatement {
+            bind: Some("10.0.0.1".parse().unwrap()),
+            app_address: Some("10.0.0.2".parse().unwrap()),
+            upstreams: vec![Upstream {
+                service: "a".parse().unwrap(),
+                port: Some(80),
+                local_port: 1,
+            }],
+            hosts: vec!["a.example:443=14443".parse().unwrap()],
+            access_log_dir: Some("/var/log/envoy".parse().unwrap()),
+            unknown: Vec::new(),
+        };
+        let written = serde_json::to_value(&full).unwrap();
+        assert_eq!(written.as_object().unwrap().len(), ProxyStatement::FIELDS.len());
+        assert_eq!(unknown_fields(&written), Vec::<String>::new());
+        assert_eq!(statement(&node(written)).unwrap(), full);
+    }
+}

@@ -1,0 +1,131 @@
+//! Envoy's admin interface, which changes and shows everything: only Envoy's own user reaches it. What
+//! others on the machine may read of it, a listener of its own tells.
+
+use std::path::{Path, PathBuf};
+
+use ironmesh_catalog::Proxy;
+use serde_json::{Value, json};
+
+use super::{Bootstrap, socket};
+
+/// The name of the socket in the folder of the bootstrap.
+const SOCKET: &str = "admin.sock";
+
+/// The mode of the socket: 0600. (Envoy reads it as a decimal number.)
+const MODE: u32 = 0o600;
+
+/// The bytes of the path of a socket on Linux, at most, less the one that ends it.
+const LONGEST: usize = 107;
+
+/// The cluster of the admin interface.
+const CLUSTER: &str = "ironmesh-admin";
+
+/// What others may read.
+const READABLE: [&str; 2] = ["/stats/prometheus", "/ready"];
+
+/// How Envoy's admin interface is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admin {
+    /// By a socket in the folder of the bootstrap, which only Envoy's user may open.
+    Socket,
+    /// By port 15000 at the address for its own machine: every user of the machine may change the proxy.
+    Tcp,
+}
+
+/// The path of the admin socket is longer than Linux takes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the path of Envoy's admin socket would have {length} bytes, and Linux takes {LONGEST}: `{path}`; choose \
+     a shorter folder, or `--admin-tcp`"
+)]
+pub struct SocketPathTooLong {
+    path: PathBuf,
+    length: usize,
+}
+
+/// Whether Envoy can make its admin socket in `folder`.
+pub fn check_socket_path(folder: &Path) -> Result<(), SocketPathTooLong> {
+    let path = folder.join(SOCKET);
+    let length = path.as_os_str().len();
+    if length > LONGEST { Err(SocketPathTooLong { path, length }) } else { Ok(()) }
+}
+
+impl Bootstrap<'_> {
+    pub(super) fn admin_address(&self) -> Value {
+        match self.admin {
+            Admin::Socket => json!({ "pipe": { "path": self.path(SOCKET), "mode": MODE } }),
+            Admin::Tcp => socket(&self.local_address.to_string(), Proxy::ADMIN_PORT),
+        }
+    }
+
+    pub(super) fn admin_cluster(&self) -> Value {
+        let mut address = self.admin_address();
+        // The mode is for whoever makes the socket.
+        if let Some(pipe) = address.get_mut("pipe").and_then(Value::as_object_mut) {
+            pipe.remove("mode");
+        }
+        json!({
+            "name": CLUSTER,
+            "type": "STATIC",
+            "connect_timeout": "1s",
+            "load_assignment": {
+                "cluster_name": CLUSTER,
+                "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": address } }] }],
+            },
+        })
+    }
+
+    /// The listener that leads to what others may read, and to nothing else: it compares whole paths, and
+    /// passes no other method than GET.
+    pub(super) fn metrics_listener(&self) -> Value {
+        let routes = READABLE.map(|path| {
+            json!({
+                "match": {
+                    "path": path,
+                    "headers": [{ "name": ":method", "string_match": { "exact": "GET" } }],
+                },
+                "route": { "cluster": CLUSTER },
+            })
+        });
+        json!({
+            "name": "ironmesh-metrics",
+            "address": socket(&self.local_address.to_string(), Proxy::METRICS_PORT),
+            "filter_chains": [{ "filters": [{
+                "name": "envoy.filters.network.http_connection_manager",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                    "stat_prefix": "ironmesh_metrics",
+                    "codec_type": "HTTP1",
+                    "common_http_protocol_options": { "idle_timeout": "60s" },
+                    "request_headers_timeout": "10s",
+                    "request_timeout": "15s",
+                    "http_filters": [{
+                        "name": "envoy.filters.http.router",
+                        "typed_config": {
+                            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+                        },
+                    }],
+                    "route_config": { "virtual_hosts": [{
+                        "name": "metrics",
+                        "domains": ["*"],
+                        "routes": routes,
+                    }]},
+                },
+            }]}],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn socket_path_has_at_most_107_bytes() {
+        // `/` and `/admin.sock` are 12 bytes.
+        let folder = |length: usize| PathBuf::from(format!("/{}", "x".repeat(length - 12)));
+        assert_eq!(check_socket_path(&folder(107)), Ok(()));
+        let error = check_socket_path(&folder(108)).unwrap_err().to_string();
+        assert!(error.contains("108 bytes") && error.contains("--admin-tcp"), "{error}");
+    }
+}

@@ -1,0 +1,59 @@
+//! An application that reads headers by the rules of CGI, behind a way in: it takes `x_…` for `x-…`.
+
+use http::Method;
+use ironmesh_tests::process::Child;
+use ironmesh_tests::{Http1Connection, Mesh, Programs, ProxyOptions, eventually};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::{SERVICES, over_http};
+use crate::bookstore::expect;
+
+/// Answers with the headers that it was given, by their names in CGI.
+const APPLICATION: &str = r#"
+import json, sys
+from wsgiref.simple_server import make_server
+
+def application(environment, start):
+    headers = {name: value for name, value in environment.items() if name.startswith("HTTP_X_")}
+    body = json.dumps(headers).encode()
+    start("200 OK", [("content-type", "application/json"), ("content-length", str(len(body)))])
+    return [body]
+
+make_server(sys.argv[1], int(sys.argv[2]), application).serve_forever()
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wsgi_application_gets_no_identity_that_an_outsider_writes() {
+    let Some(programs) = Programs::find() else { return };
+    let mesh = Mesh::start(&programs, &[("services.toml", SERVICES)]).await;
+    let at = mesh.loopback().socket(21, 8080);
+    let mut command = Command::new("python3");
+    command.args(["-c", APPLICATION, &at.ip().to_string(), &at.port().to_string()]);
+    let _application = Child::start("wsgiref", &mut command, &mesh.folder().join("wsgi.log"));
+    let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
+    mesh.write_policy("ingress.toml", &over_http("127.0.0.0/8", ""));
+    let name = "By=spiffe://mesh.internal/ns/default/sa/store;URI=spiffe://mesh.internal/ns/default/sa/buyer";
+    let get = async |headers: &[(&str, &str)]| -> anyhow::Result<Value> {
+        let mut connection = Http1Connection::connect(server.socket(14001)).await?;
+        let all = [&[("host", "store.example.com")], headers].concat();
+        let answer = connection.request(Method::GET, "/books/1", &all).await?;
+        expect(&answer, 200)?;
+        Ok(answer.json())
+    };
+    // What the application would believe, and what a caller may say of itself.
+    let told = eventually("the application", async || get(&[("x-tier", "gold")]).await).await;
+    assert_eq!(told["HTTP_X_TIER"], json!("gold"), "{told}");
+    for forged in [
+        "x_forwarded_client_cert",
+        "X_Forwarded_Client_Cert",
+        "x-forwarded_client-cert",
+        "x-forwarded-client-cert",
+    ] {
+        let told = get(&[(forged, name), ("x_tier", "gold")]).await.unwrap();
+        assert_eq!(told.get("HTTP_X_FORWARDED_CLIENT_CERT"), None, "{forged}: {told}");
+        assert_eq!(told.get("HTTP_X_TIER"), None, "{told}");
+    }
+    let dropped = server.sum(r"dropped_headers_with_underscores$").await;
+    assert!(dropped >= 7, "Envoy has dropped {dropped} headers");
+}

@@ -1,0 +1,28 @@
+//! The statement of a proxy: fields that this version does not know change nothing.
+
+use std::sync::Arc;
+
+use super::mesh::{Order, Shape};
+use super::{compile, versions};
+
+#[test]
+fn proxy_with_unknown_fields_has_a_finding_and_its_usual_resources() {
+    let (snapshot, mut proxies) = Shape::fleet(1, true).build(Order::default());
+    let snapshot = Arc::new(snapshot);
+    let usual = compile((*snapshot).clone(), &proxies);
+    for proxy in &mut proxies {
+        proxy.statement.unknown = vec!["colour".to_owned(), "upstreams.weight".to_owned()];
+    }
+    let compiled = compile((*snapshot).clone(), &proxies);
+    assert_eq!(versions(&compiled), versions(&usual));
+    for ((proxy, compiled), (_, usual)) in compiled.iter().zip(&usual) {
+        let told = compiled.findings.iter().filter(|one| !usual.findings.contains(one));
+        let told: Vec<_> = told.map(ToString::to_string).collect();
+        let id = proxy.record.id;
+        let expected = format!(
+            "[IM0661]: proxy {id} states fields that this control plane ignores: `colour`, \
+             `upstreams.weight`"
+        );
+        assert!(told.len() == 1 && told[0].contains(&expected), "{told:?}");
+    }
+}
