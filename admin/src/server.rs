@@ -25,6 +25,7 @@ use crate::api::{
 };
 use crate::endpoints::{Accepted, EndpointList};
 use crate::plan::{MAX_PLAN, Plan, PlanRequest};
+use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
 /// The control plane, as far as it is administered.
 pub trait ControlPlane: Send + Sync + 'static {
@@ -68,6 +69,9 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Puts a policy of before into force again. May block on the store.
     fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal>;
+
+    /// Activates a removal from the policy folder that is held back. May block on the store.
+    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal>;
 
     /// What strict would deny of the calls of services in audit.
     fn audit(&self) -> AuditView;
@@ -175,6 +179,7 @@ pub async fn serve_reads(listener: TcpListener, control_plane: Shared) -> io::Re
 pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
     let all = reads()
         .route("/v1/policy/rollback", post(roll_back))
+        .route("/v1/policy/accept", post(accept_removal))
         .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
         .route("/v1/proxies", post(bootstrap))
         .route("/v1/proxies/{id}/revoke", post(revoke))
@@ -259,6 +264,13 @@ async fn roll_back(
     Json(request): Json<RollbackRequest>,
 ) -> Result<Json<RolledBack>, Refusal> {
     blocking(move || control_plane.roll_back(request)).await
+}
+
+async fn accept_removal(
+    State(control_plane): State<Shared>,
+    Json(request): Json<AcceptRemovalRequest>,
+) -> Result<Json<AcceptedRemoval>, Refusal> {
+    blocking(move || control_plane.accept_removal(request)).await
 }
 
 async fn bootstrap(

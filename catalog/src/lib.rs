@@ -25,6 +25,7 @@ pub mod name;
 pub mod policy;
 pub mod policy_record;
 pub mod proxy;
+pub mod removals;
 pub mod routing;
 pub mod service;
 pub mod snapshot;
@@ -69,6 +70,7 @@ pub use proxy::{
     CertificateState, HostUpstream, JoinRecord, OutsideAuthority, OutsideHost, Participation,
     Proxy, ProxyId, ProxyStatement, Revocation, Upstream,
 };
+pub use removals::{PolicyObject, Removals};
 pub use service::{
     AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, EscapedSlashes,
     External, Mode, Port, Protocol, Providers, Resolution, Service, StaticEndpoint, Visibility,

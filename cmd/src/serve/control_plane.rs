@@ -9,10 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    Accepted, AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, EndpointList,
-    FindingView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView,
-    ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevisionList, RevisionView,
-    RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
+    AcceptRemovalRequest, Accepted, AcceptedRemoval, AuditView, BootstrapRequest,
+    BootstrapResponse, ControlPlane, EndpointList, FindingView, Joined, MAX_KNOWN_AS,
+    MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView,
+    Readiness, Refusal, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
+    RolledBack, Waits,
 };
 use ironmesh_catalog::verdict::{
     InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
@@ -141,6 +142,15 @@ impl ControlPlane for RunningControlPlane {
             return Err(Refusal::Request(words));
         }
         self.rollbacks.ask(request)
+    }
+
+    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal> {
+        let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
+        if !request.by.iter().all(is_line) {
+            let words = format!("a name is one line of at most {MAX_REASON} bytes");
+            return Err(Refusal::Request(words));
+        }
+        self.rollbacks.accept(request)
     }
 
     fn audit(&self) -> AuditView {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,11 @@ use crate::limits::{DOCUMENTS, ENTRIES, FOLDERS};
 /// What is below one folder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// The documents: the path relative to the folder, and the file itself, all links resolved.
-    pub(super) documents: BTreeMap<PathBuf, PathBuf>,
+    /// The documents: the path relative to the folder, and the file itself.
+    pub(super) documents: BTreeMap<PathBuf, DocumentFile>,
+    /// Files that are not read, relative to the folder, because their names do not end as those of policy do.
+    /// Files that usually lie beside policy are left out.
+    pub(super) ignored: BTreeSet<PathBuf>,
     /// All folders, all links resolved, with what tells each from another of the same path.
     pub(super) folders: BTreeMap<PathBuf, FileId>,
     /// All symbolic links that lead somewhere, hidden ones too, by their own paths, and where each points.
@@ -45,6 +49,33 @@ impl FileId {
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
         Ok(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+/// The file of a document, and what changes with its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DocumentFile {
+    /// Where it is, all links resolved.
+    pub(super) path: PathBuf,
+    pub(super) stamp: Stamp,
+}
+
+/// Tells a file, and one state of its content, from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) id: FileId,
+    length: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            id: FileId { device: metadata.dev(), inode: metadata.ino() },
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
     }
 }
 
@@ -130,11 +161,15 @@ impl Listing {
         };
         match end {
             Ok((end, resolved)) if end.is_dir() => self.folder(relative, &resolved, above),
-            Ok((_, resolved)) if is_document => {
+            Ok((end, resolved)) if is_document => {
                 if is_symlink {
                     self.targets.insert(resolved.clone());
                 }
-                self.documents.insert(relative.to_owned(), resolved);
+                let stamp = Stamp::of(&end);
+                self.documents.insert(relative.to_owned(), DocumentFile { path: resolved, stamp });
+            }
+            Ok((end, _)) if end.is_file() && !is_companion(Path::new(name)) => {
+                self.ignored.insert(relative.to_owned());
             }
             // A link to nowhere is a problem; a file that is gone since it was listed is none.
             Err(error) if is_document => {
@@ -149,6 +184,20 @@ impl Listing {
 pub(super) fn is_document(path: &Path) -> bool {
     let is_known = |end: &OsStr| end == "toml" || YAML_EXTENSIONS.iter().any(|known| end == *known);
     path.extension().is_some_and(is_known)
+}
+
+/// Ends of the names of files that lie beside policy and are no policy: texts for people, and what editors and
+/// patches leave behind.
+const COMPANIONS: [&str; 11] =
+    ["md", "txt", "rst", "adoc", "orig", "rej", "bak", "old", "swp", "tmp", "disabled"];
+
+/// Whether a file is one that usually lies beside policy, by its name.
+fn is_companion(name: &Path) -> bool {
+    let text = name.to_string_lossy();
+    let upper = ["README", "LICENSE", "CODEOWNERS", "OWNERS", "Makefile"];
+    text.ends_with('~')
+        || upper.iter().any(|known| text == *known)
+        || name.extension().is_some_and(|end| COMPANIONS.iter().any(|known| end == *known))
 }
 
 /// What went wrong, without the path, which the finding has.

@@ -1,7 +1,9 @@
 //! Reads all documents of a folder, as they were at one moment.
 
+use std::collections::BTreeSet;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fs_err as fs;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
@@ -14,8 +16,10 @@ use crate::document::Document;
 use crate::limits::{self, DOCUMENT_BYTES};
 
 /// Reads all `*.toml`, `*.yaml` and `*.yml` files below the folder at `path`, hidden ones left out and
-/// symbolic links followed. `path` may be such a file too. A file that cannot be read is a finding; an empty
-/// folder is legal.
+/// symbolic links followed. `path` may be such a file too. A file that cannot be read is a finding, and so is a
+/// folder whose documents hold nothing at all (invariant 1).
+///
+/// It waits a moment for files that change while they are read.
 pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
     let error = |source| FolderError::new(path, source);
     // Links are resolved once: were they followed for each file, a swap half-way would give a
@@ -24,19 +28,27 @@ pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
     if fs::metadata(&resolved).map_err(error)?.is_file() {
         return read_file(path, &resolved);
     }
+    let mut listing = list(path, &resolved)?;
     for _ in 1..MOST_ATTEMPTS {
-        let listing = list(path, &resolved)?;
         let folder = read_listing(&listing);
-        // Links inside the folder may be swapped while it is read. Then it is read again.
-        if listing.is_too_large.is_some() || list(path, &resolved)? == listing {
+        // Links inside the folder may be swapped while it is read, and files may grow. Then it is read again.
+        let after = list(path, &resolved)?;
+        if listing.is_too_large.is_some() || after == listing {
             return Ok(folder);
         }
+        listing = after;
+        std::thread::sleep(PAUSE);
     }
-    Ok(read_listing(&list(path, &resolved)?))
+    let mut folder = read_listing(&listing);
+    folder.withdraw_growing(&listing, &list(path, &resolved)?);
+    Ok(folder)
 }
 
 /// How often a folder that changes while it is read is read again.
 const MOST_ATTEMPTS: usize = 5;
+
+/// How long after a change the folder is read again.
+const PAUSE: Duration = Duration::from_millis(50);
 
 fn list(path: &Path, resolved: &Path) -> Result<Listing, FolderError> {
     Listing::of(resolved).map_err(|source| FolderError::new(path, source))
@@ -49,6 +61,7 @@ fn read_file(path: &Path, resolved: &Path) -> Result<Folder, FolderError> {
     };
     let mut folder = Folder { documents: Vec::new(), findings: Vec::new() };
     folder.add(Path::new(name), read_document(resolved));
+    folder.findings.extend(nothing(&folder, &BTreeSet::new()));
     Ok(folder)
 }
 
@@ -63,7 +76,7 @@ fn read_listing(listing: &Listing) -> Folder {
     }
     let mut bytes = 0;
     for (relative, file) in &listing.documents {
-        let text = read_document(file);
+        let text = read_document(&file.path);
         bytes += text.as_ref().map_or(0, String::len);
         folder.add(relative, text);
         if let Some(finding) = limits::excess(folder.documents.len(), bytes) {
@@ -71,13 +84,80 @@ fn read_listing(listing: &Listing) -> Folder {
         }
     }
     folder.documents.sort();
+    folder.findings.extend(ignored(&listing.ignored));
+    folder.findings.extend(nothing(&folder, &listing.ignored));
     folder
 }
 
+/// The warning about files that are not read, however many they are.
+fn ignored(files: &BTreeSet<PathBuf>) -> Option<Finding> {
+    let noun = match files.len() {
+        0 => return None,
+        1 => "file is",
+        _ => "files are",
+    };
+    let message = format!("{} {noun} not read as policy: {}", files.len(), names(files));
+    let help = "rename what is policy so that its name ends with `.toml`, `.yaml` or `.yml`; move everything \
+                else, or begin its name with a dot";
+    Some(Finding::warning(codes::IGNORED_FILE, None, message).help(help))
+}
+
+/// The error of a folder that holds no policy: no documents, or documents of white space alone, as a copy or a
+/// full disk leaves them. A document with a comment says that this is intended.
+fn nothing(folder: &Folder, ignored: &BTreeSet<PathBuf>) -> Option<Finding> {
+    let is_blank = folder.documents.iter().all(|document| document.text.trim().is_empty());
+    if !is_blank || folder.findings.iter().any(Finding::is_error) {
+        return None;
+    }
+    let message = match folder.documents.len() {
+        0 => "the policy folder holds no policy file".to_owned(),
+        1 => "the only policy file is empty".to_owned(),
+        several => format!("all {several} policy files are empty"),
+    };
+    let finding = Finding::error(codes::EMPTY_FOLDER, None, message);
+    let intended =
+        "if no policy is intended, write a file with a comment that says so, as in `none.toml`";
+    Some(finding.help(if ignored.is_empty() {
+        format!("is the volume mounted, and the copy complete? {intended}")
+    } else {
+        format!("policy files end with `.toml`, `.yaml` or `.yml`; {intended}")
+    }))
+}
+
+/// Some paths in words.
+fn names(paths: &BTreeSet<PathBuf>) -> String {
+    let named: Vec<_> =
+        paths.iter().take(MOST_NAMED).map(|path| format!("`{}`", path.display())).collect();
+    match paths.len() - named.len() {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+/// How many files are named in a message.
+const MOST_NAMED: usize = 5;
+
 impl Folder {
+    /// Withdraws the documents whose files have changed in place since they were listed: what was read of them may
+    /// be a part. (A file that another has replaced was whole.)
+    pub(super) fn withdraw_growing(&mut self, listing: &Listing, after: &Listing) {
+        for (relative, file) in &listing.documents {
+            let now = after.documents.get(relative).map(|now| now.stamp);
+            if now.is_some_and(|now| now.id == file.stamp.id && now != file.stamp) {
+                let path = joined(relative);
+                self.documents.retain(|document| *document.path != *path);
+                let message = format!("`{path}` changes while it is read");
+                let spot = Spot::new(&path.into(), "", 0..0);
+                let finding = Finding::error(codes::CHANGING_FILE, Some(spot), message);
+                self.findings.push(finding.help(
+                    "it is read again when it has settled; write a new file beside it and rename that",
+                ));
+            }
+        }
+    }
+
     fn add(&mut self, relative: &Path, text: Result<String, String>) {
-        let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
-        let path = parts.join("/");
+        let path = joined(relative);
         match text {
             Ok(text) => self.documents.push(Document::new(path, text)),
             Err(problem) => {
@@ -88,6 +168,12 @@ impl Folder {
             }
         }
     }
+}
+
+/// A path in the form of [`Document::path`].
+fn joined(relative: &Path) -> String {
+    let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
+    parts.join("/")
 }
 
 fn read_document(file: &Path) -> Result<String, String> {

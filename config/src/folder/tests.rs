@@ -3,6 +3,7 @@ use std::os::unix::fs::symlink;
 use fs_err as fs;
 use tempfile::TempDir;
 
+use super::listing::Listing;
 use super::*;
 
 fn folder(files: &[(&str, &[u8])]) -> TempDir {
@@ -45,11 +46,70 @@ fn all_files_of_policy_are_read_in_order_but_for_hidden_ones() {
 }
 
 #[test]
-fn an_empty_folder_and_a_single_file_are_legal() {
-    let folder = folder(&[("a.toml", b"[[service]]\nname = \"a\"\n"), ("empty/x.md", b"")]);
-    assert!(paths(&folder.path().join("empty")).is_empty());
+fn a_single_file_is_legal() {
+    let folder = folder(&[("a.toml", b"[[service]]\nname = \"a\"\n")]);
     assert_eq!(paths(&folder.path().join("a.toml")), ["a.toml"]);
     assert!(load_folder(folder.path()).unwrap().specification.is_some());
+}
+
+// Invariant 1: an emptied folder is a fault, not a policy.
+#[test]
+fn folder_without_content_is_an_error_and_a_comment_is_not() {
+    let nothing = folder(&[("notes.md", b"")]);
+    assert_eq!(problems(nothing.path()), ["the policy folder holds no policy file"]);
+    assert!(load_folder(nothing.path()).unwrap().specification.is_none());
+    // As a full disk leaves them.
+    let blank = folder(&[("a.toml", b""), ("b.yaml", b" \n")]);
+    assert_eq!(problems(blank.path()), ["all 2 policy files are empty"]);
+    assert_eq!(problems(&blank.path().join("a.toml")), ["the only policy file is empty"]);
+    let intended = folder(&[("none.toml", b"# Nothing is allowed yet.\n"), ("a.toml", b"")]);
+    let loaded = load_folder(intended.path()).unwrap();
+    assert!(loaded.findings.is_empty(), "{:?}", loaded.findings);
+    assert_eq!(loaded.specification.unwrap().object_count(), 0);
+}
+
+#[test]
+fn ignored_files_are_one_warning_and_change_no_revision() {
+    let text = b"[[service]]\nname = \"a\"\n";
+    let folder = folder(&[("a.toml", text)]);
+    let before = load_folder(folder.path()).unwrap();
+    for name in ["b.tml", "c.TOML", "README.md", "a.toml~", "Makefile", ".hidden"] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let mut loader = Loader::default();
+    for _ in 0..2 {
+        let Folder { documents, findings } = read_folder(folder.path()).unwrap();
+        let loaded = loader.load(documents, findings);
+        let told: Vec<_> = loaded.findings.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["warning[IM0116]: 2 files are not read as policy: `b.tml`, `c.TOML`"]);
+        assert_eq!(loaded.revision, before.revision);
+        assert!(loaded.specification.is_some());
+    }
+    assert_eq!(loader.checked(), 1, "the same warning does not repeat the whole check");
+    for number in 0..9 {
+        fs::write(folder.path().join(format!("{number}.json")), "").unwrap();
+    }
+    let told = problems(folder.path());
+    assert!(told[0].starts_with("11 files are not read as policy: `0.json`, `1.json`"), "{told:?}");
+    assert!(told[0].ends_with("`4.json` and 6 more"), "{told:?}");
+}
+
+#[test]
+fn file_that_grows_while_it_is_read_is_an_error_and_a_replaced_one_is_not() {
+    use std::io::Write as _;
+    let folder = folder(&[("a.toml", b"# a\n"), ("b.toml", b"# b\n"), ("c.toml", b"# c\n")]);
+    let at = |name: &str| folder.path().join(name);
+    let before = Listing::of(folder.path()).unwrap();
+    let mut growing = fs::OpenOptions::new().append(true).open(at("a.toml")).unwrap();
+    growing.write_all(b"# more\n").unwrap();
+    fs::write(at("new"), "# the new b\n").unwrap();
+    fs::rename(at("new"), at("b.toml")).unwrap();
+    let mut read = read_folder(folder.path()).unwrap();
+    read.withdraw_growing(&before, &Listing::of(folder.path()).unwrap());
+    let told: Vec<_> = read.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["error[IM0117]: `a.toml` changes while it is read (a.toml:1:1)"]);
+    let kept: Vec<_> = read.documents.iter().map(|document| &*document.path).collect();
+    assert_eq!(kept, ["b.toml", "c.toml"]);
 }
 
 #[test]

@@ -96,7 +96,7 @@ mod tests {
     use jiff::Timestamp;
     use tempfile::TempDir;
 
-    use super::super::tests::store;
+    use super::super::tests::{HOLD, store};
     use super::super::{PolicyState, Source};
     use super::*;
 
@@ -141,7 +141,8 @@ mod tests {
 
         /// How policy stands after a start.
         async fn start(&self) -> PolicyState {
-            let opened = PolicySource::open(Source::folder(self.folder()), Arc::clone(&self.store));
+            let opened =
+                PolicySource::open(Source::folder(self.folder()), Arc::clone(&self.store), HOLD);
             let (_source, _, state) = opened.await.unwrap();
             state.borrow().clone()
         }
