@@ -53,8 +53,12 @@ pub struct PolicyView {
     pub held: Option<HeldRemoval>,
     /// What is wrong with what the source holds now.
     pub findings: Vec<FindingView>,
-    /// The same, drawn for people.
+    /// The same, drawn for people: messages, places and advice, without lines of policy.
     pub drawn: String,
+    /// The same with the lines of policy that are meant. Only the admin socket has them: every user of the machine
+    /// reads the TCP listener, and not every user may read policy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub annotated: String,
 }
 
 /// The policies that can be rolled back to.

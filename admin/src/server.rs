@@ -172,12 +172,12 @@ impl Questions {
 
 /// Serves what may be read, until the task is dropped.
 pub async fn serve_reads(listener: TcpListener, control_plane: Shared) -> io::Result<()> {
-    axum::serve(listener, reads().with_state(control_plane)).await
+    axum::serve(listener, reads(get(readyz_without_lines)).with_state(control_plane)).await
 }
 
 /// Serves all of the API on the socket, until the task is dropped.
 pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
-    let all = reads()
+    let all = reads(get(readyz))
         .route("/v1/policy/rollback", post(roll_back))
         .route("/v1/policy/accept", post(accept_removal))
         .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
@@ -213,7 +213,8 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
     bind().map_err(|source| BindError { path: path.to_owned(), source })
 }
 
-fn reads() -> Router<Shared> {
+/// What both listeners serve. They differ in `readyz`.
+fn reads(readyz: MethodRouter<Shared>) -> Router<Shared> {
     let questions = Router::new()
         .route("/v1/explain", explains(ControlPlane::explain))
         .route("/v1/explain/egress", explains(ControlPlane::explain_outward))
@@ -224,7 +225,7 @@ fn reads() -> Router<Shared> {
         .layer(DefaultBodyLimit::max(MAX_QUESTION));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
+        .route("/readyz", readyz)
         .route("/metrics", get(metrics))
         .route("/v1/policy/revisions", get(policy_revisions))
         .route("/v1/audit", get(audit))
@@ -240,7 +241,17 @@ async fn metrics(State(control_plane): State<Shared>) -> impl IntoResponse {
 }
 
 async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
-    let readiness = control_plane.readiness();
+    with_status(control_plane.readiness())
+}
+
+/// For clients that may not be allowed to read policy.
+async fn readyz_without_lines(State(control_plane): State<Shared>) -> impl IntoResponse {
+    let mut readiness = control_plane.readiness();
+    readiness.policy.annotated.clear();
+    with_status(readiness)
+}
+
+fn with_status(readiness: Readiness) -> impl IntoResponse {
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(readiness))
 }

@@ -39,6 +39,8 @@ pub const IGNORED_FILE: Code = Code(116);
 /// A file that changes while it is read.
 pub const CHANGING_FILE: Code = Code(117);
 pub use ironmesh_catalog::codes::REMOVAL_HELD;
+/// A symbolic link that leads out of the policy folder.
+pub const LINK_OUTSIDE: Code = Code(119);
 /// A reference to something that is not there.
 pub const NOT_FOUND: Code = Code(201);
 /// Two things that must differ are called the same.
@@ -94,7 +96,7 @@ pub const LOG_FORMAT: Code = Code(642);
 pub const TELEMETRY_OF_NOBODY: Code = Code(643);
 
 /// All of them, in order.
-pub const ALL: [Code; 44] = [
+pub const ALL: [Code; 45] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -112,6 +114,7 @@ pub const ALL: [Code; 44] = [
     IGNORED_FILE,
     CHANGING_FILE,
     REMOVAL_HELD,
+    LINK_OUTSIDE,
     NOT_FOUND,
     DUPLICATE_NAME,
     WEIGHTS,

@@ -20,6 +20,7 @@ mod endpoints;
 mod explain;
 mod explain_outside;
 mod first_start;
+mod folder;
 mod import;
 mod json;
 mod many;

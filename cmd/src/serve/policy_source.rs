@@ -176,7 +176,7 @@ impl PolicySource {
         }
         let Some(specification) = &loaded.specification else {
             self.end_hold();
-            self.refuse(&loaded.findings, render(&loaded.findings, &loaded.documents, false));
+            self.refuse(loaded);
             self.keeper.keep();
             return;
         };
@@ -199,8 +199,7 @@ impl PolicySource {
             let is_news =
                 is_active && state.view.stale_since.is_none() && state.view.findings != findings;
             if is_news {
-                state.view.findings = findings;
-                state.view.drawn = render(&loaded.findings, &loaded.documents, false);
+                show(&mut state.view, &loaded.findings, &loaded.documents);
             }
             is_news
         });
@@ -269,15 +268,13 @@ impl PolicySource {
                 "policy defines nothing any more: nothing is allowed from now on"
             );
         }
-        let drawn = render(findings, documents, false);
         self.state.send_modify(|state| {
             state.specification = Some(Arc::clone(specification));
             state.view.revision = Some(specification.revision.to_string());
             state.view.in_force = Some(record.clone());
             state.view.stale_since = None;
             state.view.held = None;
-            state.view.findings = findings.iter().map(FindingView::from).collect();
-            state.view.drawn = drawn;
+            show(&mut state.view, findings, documents);
         });
         self.documents = Arc::clone(documents);
         self.keeper.put(record.clone(), Arc::clone(documents));
@@ -309,13 +306,12 @@ impl PolicySource {
     }
 
     /// What was in force stays in force.
-    fn refuse(&self, findings: &[Finding], drawn: String) {
-        let errors = findings.iter().filter(|finding| finding.is_error()).count();
+    fn refuse(&self, loaded: &Loaded) {
+        let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
         tracing::error!(errors, "the policy is refused; what was in force stays in force");
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
-            state.view.findings = findings.iter().map(FindingView::from).collect();
-            state.view.drawn = drawn;
+            show(&mut state.view, &loaded.findings, &loaded.documents);
         });
     }
 
@@ -333,8 +329,16 @@ impl PolicySource {
             state.view.findings = Vec::new();
             state.view.unreadable = Some(problem.to_owned());
             problem.clone_into(&mut state.view.drawn);
+            state.view.annotated.clear();
         });
     }
+}
+
+/// Shows findings: for all without lines of policy, and annotated for who may read policy.
+fn show(view: &mut PolicyView, findings: &[Finding], documents: &[Document]) {
+    view.findings = findings.iter().map(FindingView::from).collect();
+    view.drawn = render(findings, &[], false);
+    view.annotated = render(findings, documents, false);
 }
 
 /// The record of a revision of the folder that becomes active now.

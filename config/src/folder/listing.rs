@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
 
@@ -27,10 +27,14 @@ pub(super) struct Listing {
     pub(super) links: BTreeMap<PathBuf, PathBuf>,
     /// Where documents that are links are in the end; edits happen there.
     pub(super) targets: BTreeSet<PathBuf>,
+    /// Symbolic links that lead out of the folder, relative to it. Nothing behind them is looked at.
+    pub(super) outside: BTreeSet<PathBuf>,
     /// What could not be looked at, relative to the folder, and why.
     pub(super) problems: BTreeMap<PathBuf, String>,
     /// Of what there is more than is listed: the listing stops there.
     pub(super) is_too_large: Option<(usize, &'static str)>,
+    /// The folder itself, all links resolved.
+    pub(super) root: PathBuf,
     /// How much was looked at.
     entries: usize,
     /// How many folders were looked into. (Few folders may be many: links lead from each of them to others.)
@@ -85,7 +89,7 @@ const MOST_DEPTH: usize = 32;
 impl Listing {
     /// Lists what is below `folder`, a path without links.
     pub(super) fn of(folder: &Path) -> io::Result<Self> {
-        let mut listing = Self::default();
+        let mut listing = Self { root: folder.to_owned(), ..Self::default() };
         // The first folder must be readable; of those below it, what cannot be read is a problem.
         fs::read_dir(folder)?;
         listing.folder(Path::new(""), folder, &mut Vec::new());
@@ -153,6 +157,13 @@ impl Listing {
         }
         let is_document = is_document(Path::new(name));
         let is_symlink = own.is_symlink();
+        if is_symlink && self.leads_outside(path) {
+            // What lies outside may be a secret: of a link that is no policy it is only asked whether it is a folder.
+            if is_document || fs::metadata(path).is_ok_and(|end| end.is_dir()) {
+                self.outside.insert(relative.to_owned());
+            }
+            return;
+        }
         let end = if is_symlink {
             fs::metadata(path).and_then(|end| Ok((end, fs::canonicalize(path)?)))
         } else {
@@ -177,6 +188,29 @@ impl Listing {
             }
             Ok(_) | Err(_) => {}
         }
+    }
+}
+
+impl Listing {
+    /// Whether the symbolic link at `path` leads out of the folder. Of a link to nothing, the path that it names
+    /// decides, so that nobody learns what is there and what is not.
+    fn leads_outside(&self, path: &Path) -> bool {
+        if let Ok(end) = fs::canonicalize(path) {
+            return !end.starts_with(&self.root);
+        }
+        let Ok(target) = fs::read_link(path) else { return false };
+        let mut end = path.parent().unwrap_or(path).to_owned();
+        for part in target.components() {
+            match part {
+                Component::ParentDir => {
+                    end.pop();
+                }
+                Component::RootDir => end = PathBuf::from("/"),
+                Component::Normal(name) => end.push(name),
+                Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+        !end.starts_with(&self.root)
     }
 }
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fs_err as fs;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use ironmesh_catalog::{Finding, Spot};
 
+use super::beneath::{NotOpened, Root};
 use super::listing::{Listing, is_document, reason};
 use super::{Folder, FolderError};
 use crate::codes;
@@ -16,21 +16,22 @@ use crate::document::Document;
 use crate::limits::{self, DOCUMENT_BYTES};
 
 /// Reads all `*.toml`, `*.yaml` and `*.yml` files below the folder at `path`, hidden ones left out and
-/// symbolic links followed. `path` may be such a file too. A file that cannot be read is a finding, and so is a
+/// symbolic links followed as far as they stay below it. `path` may be such a file too, or a link to either. A file that cannot be read is a finding, and so is a
 /// folder whose documents hold nothing at all (invariant 1).
 ///
 /// It waits a moment for files that change while they are read.
 pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
     let error = |source| FolderError::new(path, source);
-    // Links are resolved once: were they followed for each file, a swap half-way would give a
-    // mixture of two policies.
+    // Links on the way to the folder are resolved anew each time, and once: were they followed for each file, a
+    // swap half-way would give a mixture of two policies.
     let resolved = fs::canonicalize(path).map_err(error)?;
     if fs::metadata(&resolved).map_err(error)?.is_file() {
         return read_file(path, &resolved);
     }
+    let root = Root::open(&resolved).map_err(error)?;
     let mut listing = list(path, &resolved)?;
     for _ in 1..MOST_ATTEMPTS {
-        let folder = read_listing(&listing);
+        let folder = read_listing(&root, &listing);
         // Links inside the folder may be swapped while it is read, and files may grow. Then it is read again.
         let after = list(path, &resolved)?;
         if listing.is_too_large.is_some() || after == listing {
@@ -39,7 +40,7 @@ pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
         listing = after;
         std::thread::sleep(PAUSE);
     }
-    let mut folder = read_listing(&listing);
+    let mut folder = read_listing(&root, &listing);
     folder.withdraw_growing(&listing, &list(path, &resolved)?);
     Ok(folder)
 }
@@ -60,12 +61,16 @@ fn read_file(path: &Path, resolved: &Path) -> Result<Folder, FolderError> {
         return Err(FolderError::NotAFolder { path: path.to_owned() });
     };
     let mut folder = Folder { documents: Vec::new(), findings: Vec::new() };
-    folder.add(Path::new(name), read_document(resolved));
+    let (Some(above), Some(file)) = (resolved.parent(), resolved.file_name()) else {
+        return Err(FolderError::NotAFolder { path: path.to_owned() });
+    };
+    let root = Root::open(above).map_err(|source| FolderError::new(path, source))?;
+    folder.add(Path::new(name), read_document(&root, Path::new(file)));
     folder.findings.extend(nothing(&folder, &BTreeSet::new()));
     Ok(folder)
 }
 
-fn read_listing(listing: &Listing) -> Folder {
+fn read_listing(root: &Root, listing: &Listing) -> Folder {
     let mut folder = Folder { documents: Vec::new(), findings: Vec::new() };
     if let Some((most, what)) = listing.is_too_large {
         folder.findings.push(limits::too_many(most, what));
@@ -74,9 +79,13 @@ fn read_listing(listing: &Listing) -> Folder {
     for (relative, problem) in &listing.problems {
         folder.add(relative, Err(problem.clone()));
     }
+    for relative in &listing.outside {
+        folder.findings.push(outside(relative));
+    }
     let mut bytes = 0;
     for (relative, file) in &listing.documents {
-        let text = read_document(&file.path);
+        let below = file.path.strip_prefix(&listing.root).unwrap_or(&file.path);
+        let text = read_document(root, below);
         bytes += text.as_ref().map_or(0, String::len);
         folder.add(relative, text);
         if let Some(finding) = limits::excess(folder.documents.len(), bytes) {
@@ -87,6 +96,15 @@ fn read_listing(listing: &Listing) -> Folder {
     folder.findings.extend(ignored(&listing.ignored));
     folder.findings.extend(nothing(&folder, &listing.ignored));
     folder
+}
+
+/// The error of a symbolic link that leads out of the folder. It says nothing of what is there.
+fn outside(relative: &Path) -> Finding {
+    let path = joined(relative);
+    let message = format!("`{path}` is a symbolic link that leads out of the policy folder");
+    let spot = Spot::new(&path.into(), "", 0..0);
+    let finding = Finding::error(codes::LINK_OUTSIDE, Some(spot), message);
+    finding.help("nothing behind it is read: put the file into the policy folder, or make the policy folder itself a link")
 }
 
 /// The warning about files that are not read, however many they are.
@@ -176,21 +194,16 @@ fn joined(relative: &Path) -> String {
     parts.join("/")
 }
 
-fn read_document(file: &Path) -> Result<String, String> {
+fn read_document(root: &Root, below: &Path) -> Result<String, String> {
     let of = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => "it was taken away while it was read".to_owned(),
         _ => reason(&error),
     };
-    // What a device does when it is opened nobody knows, so that is asked before; and opening a pipe
-    // that has come into the place of a file would wait for its writer.
-    let is_file = |metadata: std::fs::Metadata| {
-        if metadata.is_file() { Ok(()) } else { Err("it is not a regular file".to_owned()) }
-    };
-    is_file(fs::metadata(file).map_err(of)?)?;
-    let without_waiting = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let opened = fs::OpenOptions::new().read(true).custom_flags(without_waiting).open(file);
-    let opened = opened.map_err(of)?;
-    is_file(opened.metadata().map_err(of)?)?;
+    let opened = root.file(below).map_err(|problem| match problem {
+        NotOpened::NotAFile => "it is not a regular file".to_owned(),
+        NotOpened::Link => "a link took its place while it was read".to_owned(),
+        NotOpened::Io(error) => of(error),
+    })?;
     let mut bytes = Vec::new();
     // (It may grow while it is read.)
     let most = u64::try_from(DOCUMENT_BYTES).unwrap_or(u64::MAX);

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, FindingView, HeldRemoval, Refusal};
+use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval, Refusal};
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRecord, Removals, codes};
-use ironmesh_config::{Loaded, render};
+use ironmesh_config::Loaded;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{PolicySource, new_record};
+use super::{PolicySource, new_record, show};
 use crate::exit::chain;
 
 /// A change of the policy folder that is not yet active.
@@ -114,8 +114,7 @@ impl PolicySource {
         );
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert(since);
-            state.view.findings = vec![FindingView::from(&finding)];
-            state.view.drawn = render(&[finding], &[], false);
+            show(&mut state.view, &[finding], &[]);
             state.view.held = Some(HeldRemoval {
                 revision: loaded.revision.to_string(),
                 since,

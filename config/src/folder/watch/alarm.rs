@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::folder::layout::Layout;
+use crate::folder::listing::is_document;
 
 /// Whether anything happened, and whether anything was renamed.
 #[derive(Debug, Default)]
@@ -45,10 +46,11 @@ impl Alarm {
     }
 
     /// Remembers which files are being written. A file that is created and not written to has no content to wait
-    /// for.
-    fn follow_writers(&self, event: &notify::Event) {
+    /// for, and a file that is not read may stay open for ever.
+    fn follow_writers(&self, event: &notify::Event, layout: &Layout) {
         let mut open = self.open_for_writing.lock();
-        for path in &event.paths {
+        let is_read = |path: &&PathBuf| is_document(path) || layout.exact.contains(*path);
+        for path in event.paths.iter().filter(is_read) {
             match event.kind {
                 EventKind::Modify(ModifyKind::Data(_)) if open.len() < MOST_OPEN => {
                     open.insert(path.clone());
@@ -72,7 +74,7 @@ impl Alarm {
                 if !concerns && !event.need_rescan() {
                     return;
                 }
-                self.follow_writers(&event);
+                self.follow_writers(&event, layout);
                 if let EventKind::Modify(ModifyKind::Name(_)) = event.kind {
                     self.renamed.store(true, Ordering::SeqCst);
                 }

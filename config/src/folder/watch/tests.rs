@@ -175,9 +175,11 @@ async fn a_folder_that_was_missing_is_noticed_when_it_is_made() {
 async fn a_file_behind_a_link_is_noticed_when_it_is_edited() {
     let root = two_folders();
     let path = root.path().join("one/policy");
-    symlink("../../two/policy/a.toml", path.join("b.toml")).unwrap();
+    fs::create_dir(path.join(".files")).unwrap();
+    fs::write(path.join(".files/b.toml"), "# two").unwrap();
+    symlink(".files/b.toml", path.join("b.toml")).unwrap();
     notices(&path, &[("a.toml", "# one"), ("b.toml", "# edited")], || {
-        fs::write(root.path().join("two/policy/a.toml"), "# edited").unwrap();
+        fs::write(path.join(".files/b.toml"), "# edited").unwrap();
     })
     .await;
 }
