@@ -52,6 +52,8 @@ pub(crate) struct PolicySource {
     rollbacks: mpsc::Receiver<Deliberate>,
     /// What the source held when it was last read, if it could be read.
     seen: Option<PolicyRevision>,
+    /// What is wrong with what is in force.
+    active_findings: Vec<FindingView>,
     /// What was rolled back to, and is in force in place of what the folder holds.
     pin: Option<PolicyPin>,
     /// How long a large removal from the folder is held back.
@@ -90,6 +92,7 @@ impl PolicySource {
             store,
             rollbacks,
             seen: None,
+            active_findings: Vec::new(),
             pin,
             removal_hold,
             held: None,
@@ -157,6 +160,13 @@ impl PolicySource {
             return self.name_push(pushed);
         }
         self.seen = Some(loaded.revision.clone());
+        // Unless nothing else is in force: what was rolled back to may be good no longer.
+        let serves = self.state.borrow().specification.is_some();
+        if self.is_rolled_back_from(&loaded.revision) && serves {
+            self.end_hold();
+            self.show_rolled_back_from(loaded);
+            return self.tell_of_pin();
+        }
         if !loaded.findings.is_empty() {
             let drawn = render(&loaded.findings, &loaded.documents, false);
             tracing::warn!(
@@ -164,15 +174,6 @@ impl PolicySource {
                 self.source.name(),
                 drawn.trim_end()
             );
-        }
-        // Unless nothing else is in force: what was rolled back to may be good no longer.
-        let serves = self.state.borrow().specification.is_some();
-        if self.is_rolled_back_from(&loaded.revision) && serves {
-            self.end_hold();
-            self.state.send_modify(|state| {
-                state.view.findings = loaded.findings.iter().map(FindingView::from).collect();
-            });
-            return self.tell_of_pin();
         }
         let Some(specification) = &loaded.specification else {
             self.end_hold();
@@ -229,6 +230,7 @@ impl PolicySource {
         let record = self.store.policies().ok().and_then(|kept| kept.into_iter().next());
         tracing::warn!(revision = %specification.revision, "serving the last good policy instead");
         self.documents = loaded.documents;
+        self.active_findings = loaded.findings.iter().map(FindingView::from).collect();
         self.state.send_modify(|state| {
             state.view.revision = Some(specification.revision.to_string());
             state.view.in_force = record;
@@ -276,6 +278,7 @@ impl PolicySource {
             state.view.held = None;
             show(&mut state.view, findings, documents);
         });
+        self.active_findings = findings.iter().map(FindingView::from).collect();
         self.documents = Arc::clone(documents);
         self.keeper.put(record.clone(), Arc::clone(documents));
     }
@@ -308,11 +311,21 @@ impl PolicySource {
     /// What was in force stays in force.
     fn refuse(&self, loaded: &Loaded) {
         let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
-        tracing::error!(errors, "the policy is refused; what was in force stays in force");
+        tracing::error!(errors, "the policy is refused; {}", self.what_stays());
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             show(&mut state.view, &loaded.findings, &loaded.documents);
         });
+    }
+
+    /// What is active when the source has nothing new that passes. At a start without an active policy, the last
+    /// good one is looked for next, and that is logged by itself.
+    fn what_stays(&self) -> &'static str {
+        if self.state.borrow().specification.is_some() {
+            "what was in force stays in force"
+        } else {
+            "no policy is active yet"
+        }
     }
 
     fn unreadable(&mut self, problem: &str) {
@@ -323,7 +336,7 @@ impl PolicySource {
         self.seen = None;
         self.end_hold();
         self.keeper.keep();
-        tracing::error!(problem, "the policy cannot be read; what was in force stays in force");
+        tracing::error!(problem, "the policy cannot be read; {}", self.what_stays());
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             state.view.findings = Vec::new();

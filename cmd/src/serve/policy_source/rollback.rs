@@ -95,11 +95,12 @@ impl PolicySource {
         self.end_hold();
         self.shrinking = None;
         if !is_old {
-            // What is wrong is told of what the folder holds, as after a restart.
+            // Errors of the folder stay shown, as after a restart.
             let of_folder = self.state.borrow().view.findings.clone();
             self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
             if self.pin.is_some() {
-                self.state.send_modify(|state| state.view.findings = of_folder);
+                let errors = of_folder.into_iter().filter(|finding| finding.severity == "error");
+                self.state.send_modify(|state| state.view.findings.extend(errors));
             }
             self.keeper.keep();
         }
