@@ -5,11 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
     Application, Finding, JoinRecord, Labels, Locality, PolicyPin, PolicyRecord, PolicyRevision,
-    ProxyId, Revocation, ServiceAccount, ServiceName, Spot, Upstream,
+    ProxyId, Removals, Revocation, ServiceAccount, ServiceName, Spot, Upstream,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::removals::HeldRemoval;
 
 /// Whether the control plane serves, and what it serves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -46,10 +48,17 @@ pub struct PolicyView {
     /// What was rolled back to, where that is in force in place of what the policy folder holds.
     #[serde(default)]
     pub rolled_back: Option<PolicyPin>,
+    /// A change of the policy folder that removes many objects and is not yet active.
+    #[serde(default)]
+    pub held: Option<HeldRemoval>,
     /// What is wrong with what the source holds now.
     pub findings: Vec<FindingView>,
-    /// The same, drawn for people.
+    /// The same, drawn for people: messages, places and advice, without lines of policy.
     pub drawn: String,
+    /// The same with the lines of policy that are meant. Only the admin socket has them: every user of the machine
+    /// reads the TCP listener, and not every user may read policy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub annotated: String,
 }
 
 /// The policies that can be rolled back to.
@@ -95,6 +104,9 @@ pub struct RolledBack {
     pub is_folder: bool,
     /// What the policy folder holds in place of it, where that is known.
     pub folder: Option<PolicyRevision>,
+    /// The objects that it lacks of the policy that was active before.
+    #[serde(default)]
+    pub removals: Removals,
 }
 
 /// A finding on the wire. Its form is told in docs/reference/findings.md.

@@ -21,6 +21,7 @@ use crate::api::{
 };
 use crate::endpoints::{Accepted, EndpointList};
 use crate::plan::{Plan, PlanRequest};
+use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
 /// How long an answer may take. Issuing takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -153,6 +154,14 @@ impl Client {
     /// Puts a policy of before into force again.
     pub async fn roll_back(&self, request: &RollbackRequest) -> Result<RolledBack, ClientError> {
         self.call(Method::POST, "/v1/policy/rollback", Some(request)).await
+    }
+
+    /// Activates a removal from the policy folder that is held back.
+    pub async fn accept_removal(
+        &self,
+        request: &AcceptRemovalRequest,
+    ) -> Result<AcceptedRemoval, ClientError> {
+        self.call(Method::POST, "/v1/policy/accept", Some(request)).await
     }
 
     /// Lets proxies in, all or none.

@@ -9,6 +9,7 @@ mod api;
 mod client;
 mod endpoints;
 mod plan;
+mod removals;
 mod server;
 
 pub use api::{
@@ -26,4 +27,5 @@ pub use endpoints::{
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };
+pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 pub use server::{BindError, ControlPlane, Refusal, Waits, bind_socket, serve_reads, serve_socket};

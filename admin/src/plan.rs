@@ -1,6 +1,6 @@
 //! What a plan looks like on the wire: what would change if other documents were the policy.
 
-use ironmesh_catalog::{Difference, ProxyId, ServiceName};
+use ironmesh_catalog::{Difference, ProxyId, Removals, ServiceName};
 use serde::{Deserialize, Serialize};
 
 use crate::api::FindingView;
@@ -27,6 +27,9 @@ pub struct Plan {
     /// What differs in the words of policy.
     #[serde(flatten)]
     pub difference: Difference,
+    /// The objects that only the policy that is compared with has.
+    #[serde(default)]
+    pub removals: Removals,
     /// The proxies that would be sent something, those together that would be sent the same.
     pub proxies: Vec<ProxyGroup>,
     /// How many proxies would be sent nothing.
@@ -91,6 +94,7 @@ impl Plan {
     /// Whether nothing would change: not for anybody, nor in the words of policy.
     pub fn is_empty(&self) -> bool {
         self.difference.is_empty()
+            && self.removals.removed.is_empty()
             && self.proxies.is_empty()
             && self.findings_new.is_empty()
             && self.findings_gone.is_empty()

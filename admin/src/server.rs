@@ -30,6 +30,7 @@ use crate::api::{
 };
 use crate::endpoints::{Accepted, EndpointList};
 use crate::plan::{MAX_PLAN, Plan, PlanRequest};
+use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
 /// The control plane, as far as it is administered.
 pub trait ControlPlane: Send + Sync + 'static {
@@ -73,6 +74,9 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Puts a policy of before into force again. May block on the store.
     fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal>;
+
+    /// Activates a removal from the policy folder that is held back. May block on the store.
+    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal>;
 
     /// What strict would deny of the calls of services in audit.
     fn audit(&self) -> AuditView;
@@ -189,7 +193,7 @@ pub async fn serve_reads(
 /// What anyone on the machine may ask.
 fn port(names: impl IntoIterator<Item = String>) -> Router<Shared> {
     let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
-    reads()
+    reads(get(readyz_without_lines))
         .layer(middleware::from_fn(within_time))
         .layer(middleware::from_fn_with_state(names, host::check))
 }
@@ -201,8 +205,9 @@ async fn within_time(request: Request, next: Next) -> Response {
 
 /// Serves all of the API on the socket, until the task is dropped.
 pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
-    let all = reads()
+    let all = reads(get(readyz))
         .route("/v1/policy/rollback", post(roll_back))
+        .route("/v1/policy/accept", post(accept_removal))
         .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
         .route("/v1/proxies", post(bootstrap))
         .route("/v1/proxies/{id}/revoke", post(revoke))
@@ -236,7 +241,8 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
     bind().map_err(|source| BindError { path: path.to_owned(), source })
 }
 
-fn reads() -> Router<Shared> {
+/// What both listeners serve. They differ in `readyz`.
+fn reads(readyz: MethodRouter<Shared>) -> Router<Shared> {
     let questions = Router::new()
         .route("/v1/explain", explains(ControlPlane::explain))
         .route("/v1/explain/egress", explains(ControlPlane::explain_outward))
@@ -253,7 +259,7 @@ fn reads() -> Router<Shared> {
         .layer(DefaultBodyLimit::max(MAX_QUESTION));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
+        .route("/readyz", readyz)
         .merge(questions)
 }
 
@@ -267,7 +273,17 @@ async fn metrics(
 }
 
 async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
-    let readiness = control_plane.readiness();
+    with_status(control_plane.readiness())
+}
+
+/// For clients that may not be allowed to read policy.
+async fn readyz_without_lines(State(control_plane): State<Shared>) -> impl IntoResponse {
+    let mut readiness = control_plane.readiness();
+    readiness.policy.annotated.clear();
+    with_status(readiness)
+}
+
+fn with_status(readiness: Readiness) -> impl IntoResponse {
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(readiness))
 }
@@ -298,6 +314,13 @@ async fn roll_back(
     Json(request): Json<RollbackRequest>,
 ) -> Result<Json<RolledBack>, Refusal> {
     blocking(move || control_plane.roll_back(request)).await
+}
+
+async fn accept_removal(
+    State(control_plane): State<Shared>,
+    Json(request): Json<AcceptRemovalRequest>,
+) -> Result<Json<AcceptedRemoval>, Refusal> {
+    blocking(move || control_plane.accept_removal(request)).await
 }
 
 async fn bootstrap(

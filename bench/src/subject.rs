@@ -43,8 +43,7 @@ impl Subject {
         let folder = tempfile::Builder::new().prefix("ironmesh-bench-").tempdir()?;
         let host = free_host()?;
         let path = folder.path();
-        fs_err::create_dir_all(path.join("policy"))?;
-        fs_err::create_dir_all(path.join("swapped"))?;
+        fs_err::create_dir_all(path.join("policy").join(SWAPPED))?;
         let program = program.to_owned();
         let subject = Self { program, host, child: None, changes: (0, 0), swaps: 0, folder };
         subject.configure("")?;
@@ -208,12 +207,12 @@ impl Subject {
         self.swap("changing.toml", &Shape::changing(all, few))
     }
 
-    /// Writes a file beside the policy folder, and puts a link to it in the place of the last of that
+    /// Writes a file where it is not read, and puts a link to it in the place of the last of that
     /// name: that is a swap, which is taken at once. Returns the moment before.
     pub(crate) fn swap(&mut self, name: &str, text: &str) -> anyhow::Result<Instant> {
         self.swaps += 1;
         let path = self.folder.path();
-        let file = path.join(format!("swapped/{}.toml", self.swaps));
+        let file = path.join("policy").join(SWAPPED).join(format!("{}.toml", self.swaps));
         fs_err::write(&file, text)?;
         let link = path.join("swapped.link");
         fs_err::os::unix::fs::symlink(&file, &link)?;
@@ -283,3 +282,5 @@ pub(crate) fn free_host() -> anyhow::Result<Ipv4Addr> {
 pub(crate) const XDS: u16 = 15128;
 const ADMIN: u16 = 15014;
 const START_DEADLINE: Duration = Duration::from_secs(60);
+/// The folder of the files that links in the policy folder lead to. It is hidden, and so read by those links alone.
+const SWAPPED: &str = ".swapped";

@@ -4,6 +4,9 @@
 
 use crate::finding::Code;
 
+/// A change of the policy folder that removes many objects at once, which is not yet active.
+pub const REMOVAL_HELD: Code = Code(118);
+
 /// A provider cannot be asked, or not be believed: what it said last stays.
 pub const PROVIDER_STALE: Code = Code(501);
 

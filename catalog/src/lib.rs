@@ -27,6 +27,7 @@ pub mod policy;
 pub mod policy_record;
 pub mod port_range;
 pub mod proxy;
+pub mod removals;
 pub mod routing;
 pub mod service;
 pub mod snapshot;
@@ -74,6 +75,7 @@ pub use proxy::{
     CertificateState, HostUpstream, JoinRecord, LogFolder, OutsideAuthority, OutsideHost,
     Participation, Proxy, ProxyId, ProxyStatement, Revocation, Upstream,
 };
+pub use removals::{PolicyObject, Removals};
 pub use service::{
     AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, EscapedSlashes,
     External, Mode, Port, Protocol, Providers, Resolution, Service, StaticEndpoint, Visibility,

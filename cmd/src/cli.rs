@@ -196,6 +196,10 @@ pub(crate) enum PolicyCommand {
     /// With policy in etcd, its documents are pushed again. With a policy folder, what the folder holds is
     /// not in force until it is something else that passes; rolling back to that revision ends it, too.
     Rollback(RollbackArguments),
+    /// Activate a removal from the policy folder that is held back
+    ///
+    /// The control plane holds it back for `removal_hold` (30 s) when at least half of the objects vanish at once.
+    Accept(AcceptRemovalArguments),
     /// Print the JSON schema of policy files, by which editors complete and check them
     Schema,
 }
@@ -322,6 +326,15 @@ pub(crate) struct PullArguments {
 pub(crate) struct RevisionsArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AcceptRemovalArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The revision, or the beginning of it: no other one is activated [default: the one that is held back]
+    #[arg(value_name = "REV")]
+    pub(crate) revision: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! `ironmesh policy …`
 
+mod accept;
 mod check;
 mod envoy;
 mod explain;
@@ -30,6 +31,7 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
         PolicyCommand::Push(arguments) => push::push(arguments, output).await,
         PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
         PolicyCommand::Revisions(arguments) => revisions::revisions(&arguments, output).await,
+        PolicyCommand::Accept(arguments) => accept::accept(arguments, output).await,
         PolicyCommand::Schema => Ok(schema::print()?),
         PolicyCommand::Rollback(arguments) => Box::pin(rollback::rollback(arguments, output)).await,
     }

@@ -91,7 +91,8 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let certificates = ServiceCertificates::open(certificate_store)?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
     let authority = Arc::new(Mutex::new(authority));
-    let (policy_source, rollbacks, policy) = PolicySource::open(source, Arc::clone(&store)).await?;
+    let (policy_source, rollbacks, policy) =
+        PolicySource::open(source, Arc::clone(&store), settings.removal_hold).await?;
     let hub = Arc::new(Hub::default());
     let (endpoints, group) = endpoints_options(&places, &arguments.without)?;
     let (reconciler, outlook, acceptances) = Reconciler::new(

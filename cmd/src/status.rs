@@ -95,9 +95,9 @@ fn is_error(finding: &FindingView) -> bool {
 }
 
 /// Whether operators are to see to it, though the mesh goes on with what it had: an endpoints provider that
-/// is stale, and a loss of endpoints that is held back.
+/// is stale, and a loss of endpoints or of policy that is held back.
 fn is_wrong(finding: &FindingView) -> bool {
-    let alarms = [codes::PROVIDER_STALE, codes::ENDPOINTS_HELD];
+    let alarms = [codes::PROVIDER_STALE, codes::ENDPOINTS_HELD, codes::REMOVAL_HELD];
     is_error(finding) || alarms.iter().any(|code| code.to_string() == finding.code)
 }
 

@@ -32,6 +32,15 @@ pub const UNKNOWN_RESOURCE: Code = Code(112);
 pub const TOO_LARGE: Code = Code(113);
 /// More findings than are told.
 pub const TOO_MANY_FINDINGS: Code = Code(114);
+/// A policy folder that holds nothing.
+pub const EMPTY_FOLDER: Code = Code(115);
+/// Files in the policy folder that are not read.
+pub const IGNORED_FILE: Code = Code(116);
+/// A file that changes while it is read.
+pub const CHANGING_FILE: Code = Code(117);
+pub use ironmesh_catalog::codes::REMOVAL_HELD;
+/// A symbolic link that leads out of the policy folder.
+pub const LINK_OUTSIDE: Code = Code(119);
 /// A reference to something that is not there.
 pub const NOT_FOUND: Code = Code(201);
 /// Two things that must differ are called the same.
@@ -95,7 +104,7 @@ pub const UNDERSCORED_HEADER: Code = Code(665);
 pub const LOG_LINES: Code = Code(663);
 
 /// All of them, in order.
-pub const ALL: [Code; 44] = [
+pub const ALL: [Code; 49] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -109,6 +118,11 @@ pub const ALL: [Code; 44] = [
     UNKNOWN_RESOURCE,
     TOO_LARGE,
     TOO_MANY_FINDINGS,
+    EMPTY_FOLDER,
+    IGNORED_FILE,
+    CHANGING_FILE,
+    REMOVAL_HELD,
+    LINK_OUTSIDE,
     NOT_FOUND,
     DUPLICATE_NAME,
     WEIGHTS,

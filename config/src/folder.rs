@@ -2,6 +2,7 @@
 //!
 //! It never says what the documents mean, and never decides when they come into force.
 
+mod beneath;
 mod commit;
 mod layout;
 mod listing;

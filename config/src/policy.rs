@@ -74,7 +74,7 @@ pub fn load_documents(documents: impl IntoIterator<Item = Document>) -> Loaded {
 
 /// A short hash of all that was read. Lengths go in with the texts, so that text which moves from
 /// one file to the next is another revision. Files that could not be read count by what is wrong
-/// with them, so that their appearing and their mending are changes too.
+/// with them, so that their appearing and their mending are changes too. Files that are not policy do not count.
 fn revision(documents: &[Document], unreadable: &[Finding]) -> PolicyRevision {
     let mut hash = Xxh3::new();
     let mut add = |text: &str| {
@@ -85,7 +85,7 @@ fn revision(documents: &[Document], unreadable: &[Finding]) -> PolicyRevision {
         add(&document.path);
         add(&document.text);
     }
-    for finding in unreadable {
+    for finding in unreadable.iter().filter(|finding| finding.is_error()) {
         add(&finding.to_string());
     }
     let digits = format!("{:032x}", hash.digest128());

@@ -15,7 +15,7 @@ use crate::document::Document;
 mod tests;
 
 /// The findings, drawn one after the other with an empty line between. Lines are shown of those
-/// files that are among `documents`.
+/// files that are among `documents`; of the others the place, without any text.
 pub fn render(findings: &[Finding], documents: &[Document], color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let mut drawn = String::new();
@@ -69,7 +69,8 @@ struct Mark<'a> {
 fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) -> Group<'a> {
     let Some(file) = marks.first().map(|mark| &mark.spot.file) else { return group };
     let Some(document) = documents.iter().find(|document| document.path == *file) else {
-        return group.element(Origin::path(escape_line(file)));
+        let Some(Mark { spot, .. }) = marks.first() else { return group };
+        return group.element(origin(spot));
     };
     // Only the lines that are drawn: a thousand findings in a long file must not be drawn out of
     // the whole file each.
@@ -78,10 +79,7 @@ fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) 
     if lines.len() > MOST_BYTES_OF_AN_EXCERPT {
         return match marks {
             // Nobody reads an excerpt of such a line, and there may be many findings in it.
-            [mark] => {
-                let (line, column) = (to_usize(mark.spot.line), to_usize(mark.spot.column));
-                group.element(Origin::path(escape_line(file)).line(line).char_column(column))
-            }
+            [mark] => group.element(origin(mark.spot)),
             // They are far from each other.
             several => several.chunks(1).fold(group, |group, one| excerpt(group, one, documents)),
         };
@@ -98,6 +96,13 @@ fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) 
         .path(escape_line(file))
         .annotations(annotations);
     group.element(snippet)
+}
+
+/// The place of a spot, without its text.
+fn origin(spot: &Spot) -> Origin<'_> {
+    Origin::path(escape_line(&spot.file))
+        .line(to_usize(spot.line))
+        .char_column(to_usize(spot.column))
 }
 
 /// The largest excerpt that is drawn.

@@ -45,6 +45,8 @@ pub struct Settings {
     pub state: Option<PathBuf>,
     /// Where policy comes from.
     pub policy: Option<PolicyPlace>,
+    /// How long a change of the policy folder that removes many objects is held back; zero holds nothing back.
+    pub removal_hold: Duration,
     /// The file of the key that encrypts keys at rest.
     pub key_encryption_key: Option<PathBuf>,
     /// Where the control plane listens.
@@ -132,6 +134,7 @@ impl Default for Settings {
             egress: EgressMode::Policy,
             state: None,
             policy: None,
+            removal_hold: Duration::from_secs(30),
             key_encryption_key: None,
             listen: Listen::default(),
             advertise: Vec::new(),
@@ -186,6 +189,7 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
     let settle = table.optional("settle", |value| duration::read(value, &at_most_a_minute));
 
     let domain = domain?.unwrap_or(default.domain);
+    let policy = policy?.unwrap_or_default();
     Ok(Settings {
         mesh: mesh.map(|_| name)?,
         trust_domain: TrustDomain::new(trust_domain?.unwrap_or_else(|| domain.clone())),
@@ -193,7 +197,8 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
         mode: mode?.unwrap_or(default.mode),
         egress: egress?.unwrap_or(default.egress),
         state: state?,
-        policy: policy?,
+        policy: policy.place,
+        removal_hold: policy.removal_hold.unwrap_or(default.removal_hold),
         key_encryption_key: key_encryption_key?,
         listen: listen?.unwrap_or(default.listen),
         advertise: advertise?.unwrap_or(default.advertise),

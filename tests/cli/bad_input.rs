@@ -65,7 +65,7 @@ const BAD: [Bad; 11] = [
     (
         "a device",
         |place| symlink("/dev/zero", place.path().join("policy/x.toml")).unwrap(),
-        "IM0107",
+        "IM0119",
     ),
 ];
 

@@ -38,10 +38,27 @@ fn a_good_policy_is_counted_and_exits_with_0() {
 }
 
 #[test]
-fn an_empty_folder_is_a_policy_that_allows_nothing() {
+fn empty_folder_is_an_error_unless_a_comment_says_so() {
     let Some(place) = Place::open() else { return };
     fs_err::create_dir(place.path().join("policy")).unwrap();
-    assert_eq!(place.run(&["policy", "check", "policy"]).code, 0);
+    let run = place.run(&["policy", "check", "policy"]);
+    assert_eq!(run.code, 3, "{run:?}");
+    assert!(
+        run.stdout.contains("error[IM0115]: the policy folder holds no policy file"),
+        "{run:?}"
+    );
+    place.write("policy/shop.tml", GOOD);
+    for command in [&["check"][..], &["plan", "--offline", "policy"]] {
+        let run = place.run(&[&["policy"], command, &["policy"]].concat());
+        assert_eq!(run.code, 3, "{run:?}");
+        for part in ["error[IM0115]", "warning[IM0116]: 1 file is not read as policy: `shop.tml`"] {
+            assert!(run.stdout.contains(part), "no {part:?} in {run:?}");
+        }
+    }
+    place.write("policy/none.toml", "# Nothing is allowed yet.\n");
+    let run = place.run(&["policy", "check", "policy"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("warning[IM0116]") && !run.stdout.contains("IM0115"), "{run:?}");
 }
 
 #[test]

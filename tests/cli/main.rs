@@ -20,6 +20,7 @@ mod endpoints;
 mod explain;
 mod explain_outside;
 mod first_start;
+mod folder;
 mod hostile_text;
 mod import;
 mod json;

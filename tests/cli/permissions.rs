@@ -30,7 +30,7 @@ impl Drop for Locked {
 fn a_state_folder_that_its_user_may_not_make_or_write_is_named() {
     for exists in [false, true] {
         let Some(server) = Server::open("") else { return };
-        server.place.write("policy/a.toml", "");
+        server.place.write("policy/a.toml", "# No service yet.\n");
         let locked = if exists {
             fs::create_dir(server.state()).unwrap();
             Locked::new(&server.state(), 0o500)
@@ -52,7 +52,7 @@ fn a_state_folder_that_its_user_may_not_make_or_write_is_named() {
 #[test]
 fn a_policy_folder_that_its_user_may_not_read_is_named_and_no_state_is_made() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "");
+    server.place.write("policy/a.toml", "# No service yet.\n");
     let policy = server.place.path().join("policy");
     let _locked = Locked::new(&policy, 0o000);
     for arguments in [
@@ -71,7 +71,7 @@ fn a_policy_folder_that_its_user_may_not_read_is_named_and_no_state_is_made() {
 #[test]
 fn a_policy_file_that_its_user_may_not_read_is_a_finding() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "");
+    server.place.write("policy/a.toml", "# No service yet.\n");
     server.place.write("policy/b.toml", "");
     let _locked = Locked::new(&server.place.path().join("policy/b.toml"), 0o000);
     let Some(run) = server.place.run_unprivileged(&["policy", "check", "policy"]) else { return };

@@ -19,7 +19,7 @@ fn a_port_in_use_is_named_with_the_setting_and_no_state_is_made() {
         [(15128, "for xDS", "`listen.xds`"), (15014, "for the admin API", "`listen.admin`")]
     {
         let Some(server) = Server::open("") else { return };
-        server.place.write("policy/a.toml", "");
+        server.place.write("policy/a.toml", "# No service yet.\n");
         let taken = server.loopback.socket(1, port);
         let _listener = TcpListener::bind(taken).unwrap();
         let run = server.refused();
@@ -33,7 +33,7 @@ fn a_port_in_use_is_named_with_the_setting_and_no_state_is_made() {
 #[test]
 fn a_state_folder_that_cannot_be_written_is_named() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "");
+    server.place.write("policy/a.toml", "# No service yet.\n");
     // Root may write to any folder, but nobody may make one below a file.
     server.place.write("state", "this is a file");
     let run = server.refused();
@@ -44,7 +44,7 @@ fn a_state_folder_that_cannot_be_written_is_named() {
 #[tokio::test]
 async fn a_wrong_key_encryption_key_is_refused_and_the_right_one_still_opens() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "");
+    server.place.write("policy/a.toml", "# No service yet.\n");
     server.serve_once().await;
     let kek = server.state().join("kek");
     let right = fs_err::read_to_string(&kek).unwrap();
@@ -76,7 +76,7 @@ fn unknown_and_contradictory_settings_are_drawn() {
 #[tokio::test]
 async fn the_trust_domain_is_fixed_at_the_first_start() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "");
+    server.place.write("policy/a.toml", "# No service yet.\n");
     server.serve_once().await;
     let settings = fs_err::read_to_string(server.place.path().join("ironmesh.toml")).unwrap();
     server.place.write("ironmesh.toml", &format!("trust_domain = \"other.example\"\n{settings}"));

@@ -134,3 +134,77 @@ async fn status_notes_a_rollback_and_finds_nothing_wrong_with_it() {
     let run = server.run(&["status"]);
     assert!(run.code == 0 && !run.stdout.contains("note"), "{run:?}");
 }
+
+/// Six services.
+fn six() -> String {
+    (0..6).map(|number| format!("[[service]]\nname = \"s{number}\"\n")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removal_that_is_held_back_is_shown_until_it_is_accepted() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", &six());
+    server.place.write("policy/b.toml", SERVICE);
+    let _child = server.start().await;
+    server.ready().await;
+    let before = revision(&server).await;
+    fs::remove_file(server.place.path().join("policy/a.toml")).unwrap();
+    let run = status_where(&server, "the hold", |run| run.code == 1).await;
+    for part in [
+        "wrong: warning[IM0118]: the removal of 6 of 7 objects: 6 service is held back until ",
+        "`ironmesh policy accept` activates it now; if not, restore the files in `",
+    ] {
+        assert!(run.stdout.contains(part), "no {part:?} in {run:?}");
+    }
+    assert_eq!(revision(&server).await, before);
+    let policy = server.readyz().await.json()["policy"].clone();
+    assert_eq!((&policy["held"]["removed"], &policy["held"]["of"]), (&6.into(), &7.into()));
+    let plan = server.run(&["policy", "plan", "policy"]);
+    assert!(plan.stdout.contains("\nremoves 6 of 7 objects: 6 service\n"), "{plan:?}");
+
+    let run = server.run(&["policy", "accept"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("is active; it removes 6 of 7 objects: 6 service\n"), "{run:?}");
+    let run = server.run(&["status"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(server.readyz().await.json()["policy"]["held"].is_null());
+    let run = server.run(&["policy", "accept"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("no removal from the policy folder is held back"), "{run:?}");
+
+    // A rollback is deliberate: it states what it removes, and is not held back.
+    server.place.write("policy/a.toml", &six());
+    eventually("the services", async || match revision(&server).await {
+        same if same == before => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    assert_eq!(server.run(&["policy", "rollback", &before]).code, 0);
+    let list = server.run(&["policy", "revisions", "--output", "json"]).stdout;
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let small = list["revisions"].as_array().unwrap().iter().find(|one| one["revision"] != *before);
+    let small = small.unwrap()["revision"].as_str().unwrap().to_owned();
+    let run = server.run(&["policy", "rollback", &small]);
+    assert!(run.stdout.contains("it removes 6 of 7 objects: 6 service"), "{run:?}");
+    assert_eq!(revision(&server).await, small);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn emptied_folder_keeps_the_last_good_policy_over_a_restart() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", SERVICE);
+    let mut child = server.start().await;
+    server.ready().await;
+    let before = revision(&server).await;
+    fs::remove_file(server.place.path().join("policy/a.toml")).unwrap();
+    let is_empty = |run: &Run| run.code == 1 && run.stdout.contains("error[IM0115]");
+    status_where(&server, "the emptied folder", is_empty).await;
+    assert_eq!(revision(&server).await, before);
+    assert!(child.terminate().await.success());
+    let _child = server.start().await;
+    server.ready().await;
+    assert_eq!(revision(&server).await, before);
+    assert!(is_empty(&server.run(&["status"])));
+    server.place.write("policy/none.toml", "# Nothing is allowed.\n");
+    status_where(&server, "an intended empty policy", |run| run.code == 0).await;
+}

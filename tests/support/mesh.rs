@@ -60,6 +60,10 @@ impl Mesh {
         for (file, text) in policy {
             mesh.write_policy(file, text);
         }
+        if policy.is_empty() {
+            // A folder without content is no policy.
+            mesh.write_policy("none.toml", "# Nothing is allowed yet.\n");
+        }
         let config = config(mesh.folder(), mesh.xds(), mesh.admin());
         fs::write(mesh.config_file(), format!("{settings}\n{config}")).unwrap();
         mesh

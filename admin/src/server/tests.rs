@@ -117,6 +117,10 @@ impl ControlPlane for Slow {
         unreachable!()
     }
 
+    fn accept_removal(&self, _: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal> {
+        unreachable!()
+    }
+
     fn metrics(&self) -> String {
         unreachable!()
     }

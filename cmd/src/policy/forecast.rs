@@ -12,7 +12,7 @@ use imbl::OrdMap;
 use ironmesh_admin::{FieldChange, FindingView, Plan, PlannedProxy, ProxyGroup, ResourceChange};
 use ironmesh_catalog::verdict::Sight;
 use ironmesh_catalog::{
-    Difference, Inputs, MeshSpecification, Proxy, Records, Secret, ServiceAccount,
+    Difference, Inputs, MeshSpecification, Proxy, Records, Removals, Secret, ServiceAccount,
     ServiceCertificate, ServicePort, Snapshot,
 };
 use ironmesh_providers::{Believed, discover};
@@ -82,6 +82,7 @@ pub(crate) fn forecast(
         from: before.specification.revision.to_string(),
         to: specification.revision.to_string(),
         difference: Difference::between(before, after),
+        removals: Removals::between(&before.specification, specification),
         unaffected: proxies.len() - affected,
         proxies: groups,
         findings_new: found.new,

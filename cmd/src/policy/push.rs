@@ -1,7 +1,7 @@
 //! `ironmesh policy push`: makes a folder the policy in etcd, if it passes.
 
-use ironmesh_catalog::PolicyRecord;
-use ironmesh_config::{EtcdError, EtcdPolicy, Loaded, commit_of, load_folder};
+use ironmesh_catalog::{PolicyRecord, Removals};
+use ironmesh_config::{EtcdError, EtcdPolicy, Loaded, commit_of, load_documents, load_folder};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -30,17 +30,21 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
         by: Some(who()),
         message: arguments.message,
     };
-    let outcome = publish(&mut etcd, &loaded, &record, arguments.expect.as_deref()).await?;
+    let (outcome, removals) =
+        publish(&mut etcd, &loaded, &record, arguments.expect.as_deref()).await?;
     match output {
         Output::Json => {
             let accepted = loaded.specification.is_some();
             let (pushed, findings) = (outcome == Outcome::Pushed, views(&loaded));
             outln!(
                 "{:#}",
-                json!({ "accepted": accepted, "pushed": pushed, "policy": record, "findings": findings })
+                json!({
+                    "accepted": accepted, "pushed": pushed, "policy": record, "findings": findings,
+                    "removals": removals,
+                })
             )?;
         }
-        Output::Text => tell(outcome, &etcd, &loaded)?,
+        Output::Text => tell(outcome, &removals, &etcd, &loaded)?,
     }
     refused(&loaded, &what)
 }
@@ -55,28 +59,37 @@ pub(super) enum Outcome {
     Pushed,
 }
 
-/// Pushes what was loaded, if it passes and is not current already.
+/// Pushes what was loaded, if it passes and is not current already. Also returns the objects that it removes.
 pub(super) async fn publish(
     etcd: &mut EtcdPolicy,
     loaded: &Loaded,
     record: &PolicyRecord,
     expected: Option<&str>,
-) -> anyhow::Result<Outcome> {
-    if loaded.specification.is_none() {
-        return Ok(Outcome::Refused);
-    }
+) -> anyhow::Result<(Outcome, Removals)> {
+    let Some(specification) = &loaded.specification else {
+        return Ok((Outcome::Refused, Removals::default()));
+    };
     let kept = etcd.kept().await?;
     let current = kept.current.and_then(|at| kept.records.get(at));
     let is_current = current.is_some_and(|current| current.revision == record.revision);
     if is_current && is_whole(etcd, loaded).await? {
-        return Ok(Outcome::Current);
+        return Ok((Outcome::Current, Removals::default()));
     }
+    // What is damaged cannot be compared with, and a push replaces it.
+    let before = etcd.current().await.ok().map(|before| load_documents(before.documents));
+    let before = before.and_then(|before| before.specification);
+    let removals = before.map(|before| Removals::between(&before, specification));
     etcd.push(record, &loaded.documents, expected).await?;
-    Ok(Outcome::Pushed)
+    Ok((Outcome::Pushed, removals.unwrap_or_default()))
 }
 
 /// Prints what came of it, for people.
-pub(super) fn tell(outcome: Outcome, etcd: &EtcdPolicy, loaded: &Loaded) -> Result<(), Unwritten> {
+pub(super) fn tell(
+    outcome: Outcome,
+    removals: &Removals,
+    etcd: &EtcdPolicy,
+    loaded: &Loaded,
+) -> Result<(), Unwritten> {
     print_findings(loaded)?;
     let revision = &loaded.revision;
     match outcome {
@@ -84,7 +97,8 @@ pub(super) fn tell(outcome: Outcome, etcd: &EtcdPolicy, loaded: &Loaded) -> Resu
         Outcome::Current => outln!("revision {revision} is current already: nothing to push"),
         Outcome::Pushed => {
             let documents = counted(loaded.documents.len(), "document");
-            outln!("pushed revision {revision}: {documents}, to {}", etcd.name())
+            outln!("pushed revision {revision}: {documents}, to {}", etcd.name())?;
+            if removals.removed.is_empty() { Ok(()) } else { outln!("it removes {removals}") }
         }
     }
 }

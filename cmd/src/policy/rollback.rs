@@ -42,7 +42,7 @@ async fn in_etcd(
     // What is pushed between the look and the push is not rolled back unseen.
     let current = kept.current.and_then(|at| kept.records.get(at));
     let expected = current.map(|current| current.revision.to_string());
-    let outcome = publish(etcd, &loaded, &record, expected.as_deref()).await?;
+    let (outcome, removals) = publish(etcd, &loaded, &record, expected.as_deref()).await?;
     match output {
         Output::Json => {
             // The keys are those of a folder's.
@@ -50,10 +50,13 @@ async fn in_etcd(
             let findings = views(&loaded);
             outln!(
                 "{:#}",
-                json!({ "accepted": accepted, "policy": record, "is_old": is_old, "findings": findings })
+                json!({
+                    "accepted": accepted, "policy": record, "is_old": is_old, "findings": findings,
+                    "removals": removals,
+                })
             )?;
         }
-        Output::Text => tell(outcome, etcd, &loaded)?,
+        Output::Text => tell(outcome, &removals, etcd, &loaded)?,
     }
     refused(&loaded, &format!("revision {revision}"))
 }
@@ -68,12 +71,12 @@ async fn of_folder(
     let done = client.roll_back(&request).await?;
     match output {
         Output::Json => {
-            let RolledBack { policy, is_old, findings, is_folder, folder } = done;
+            let RolledBack { policy, is_old, findings, is_folder, folder, removals } = done;
             outln!(
                 "{:#}",
                 json!({
                     "accepted": true, "policy": policy, "is_old": is_old, "findings": findings,
-                    "is_folder": is_folder, "folder": folder,
+                    "is_folder": is_folder, "folder": folder, "removals": removals,
                 })
             )?;
         }
@@ -82,15 +85,21 @@ async fn of_folder(
     Ok(())
 }
 
-fn told(RolledBack { policy, is_old, is_folder, folder, .. }: &RolledBack) -> String {
+fn told(done: &RolledBack) -> String {
+    let RolledBack { policy, is_old, is_folder, folder, removals, .. } = done;
+    let removed = if removals.removed.is_empty() {
+        String::new()
+    } else {
+        format!("\nit removes {removals}")
+    };
     let revision = &policy.revision;
     let state = if *is_old { "is in force already" } else { "is in force" };
     if *is_folder {
-        return format!("revision {revision} {state}; it is what the policy folder holds");
+        return format!("revision {revision} {state}; it is what the policy folder holds{removed}");
     }
     let folder = folder.as_ref().map(|folder| format!(" ({folder})")).unwrap_or_default();
     format!(
         "revision {revision} {state}; what the policy folder holds{folder} is not, until it is something \
-         else that passes"
+         else that passes{removed}"
     )
 }

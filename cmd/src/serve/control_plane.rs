@@ -9,10 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    Accepted, AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, EndpointList,
-    FindingView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView,
-    ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RevisionList, RevisionView,
-    RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
+    AcceptRemovalRequest, Accepted, AcceptedRemoval, AuditView, BootstrapRequest,
+    BootstrapResponse, ControlPlane, EndpointList, FindingView, Joined, MAX_KNOWN_AS,
+    MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView,
+    Readiness, Refusal, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
+    RolledBack, Waits,
 };
 use ironmesh_catalog::verdict::{
     InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
@@ -61,14 +62,11 @@ pub(crate) struct RunningControlPlane {
 impl ControlPlane for RunningControlPlane {
     fn readiness(&self) -> Readiness {
         let ready = *self.outlook.ready.borrow();
-        let policy = self.policy.borrow().view.clone();
+        let state = self.policy.borrow().clone();
         let waiting_for = if ready {
             Vec::new()
         } else {
-            // Where there are no findings, it cannot be read at all.
-            let why = if policy.findings.is_empty() { policy.drawn.trim_end() } else { "" };
-            let colon = if why.is_empty() { "" } else { ": " };
-            let of_policy = format!("a policy without errors in `{}`{colon}{why}", policy.source);
+            let of_policy = awaited(&state);
             let is_missing = self.outlook.snapshot.borrow().is_none();
             let mut waiting_for = self.outlook.endpoints.borrow().waiting_for.clone();
             waiting_for.splice(0..0, is_missing.then_some(of_policy));
@@ -77,7 +75,7 @@ impl ControlPlane for RunningControlPlane {
         let findings = self.outlook.mesh_findings.borrow();
         let of_mesh = findings.iter().map(FindingView::from);
         let findings = self.standing_findings.iter().cloned().chain(of_mesh).collect();
-        Readiness { ready, waiting_for, policy, findings }
+        Readiness { ready, waiting_for, policy: state.view, findings }
     }
 
     fn proxies(&self) -> Vec<ProxyView> {
@@ -144,6 +142,15 @@ impl ControlPlane for RunningControlPlane {
             return Err(Refusal::Request(words));
         }
         self.rollbacks.ask(request)
+    }
+
+    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal> {
+        let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
+        if !request.by.iter().all(is_line) {
+            let words = format!("a name is one line of at most {MAX_REASON} bytes");
+            return Err(Refusal::Request(words));
+        }
+        self.rollbacks.accept(request)
     }
 
     fn audit(&self) -> AuditView {
@@ -233,6 +240,19 @@ impl ControlPlane for RunningControlPlane {
     }
 }
 
+/// What is awaited as long as there is no snapshot of the mesh.
+fn awaited(policy: &PolicyState) -> String {
+    if policy.specification.is_some() {
+        // It takes a moment, for example to issue certificates.
+        return "the first snapshot of the mesh".to_owned();
+    }
+    // Where there are no findings, it cannot be read at all.
+    let view = &policy.view;
+    let why = if view.findings.is_empty() { view.drawn.trim_end() } else { "" };
+    let colon = if why.is_empty() { "" } else { ": " };
+    format!("a policy without errors in `{}`{colon}{why}", view.source)
+}
+
 impl RunningControlPlane {
     /// A proxy that joins as what policy does not know would serve nothing, without a word.
     fn check(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
@@ -319,5 +339,21 @@ impl RunningControlPlane {
         );
         let is_elsewhere = host.is_loopback() && !address.is_loopback();
         (vec![(host.to_string(), port)], is_elsewhere.then_some(note))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_with_a_good_policy_waits_for_the_snapshot_and_not_for_policy() {
+        let mut state = PolicyState::default();
+        state.view.source = "policy".to_owned();
+        assert_eq!(awaited(&state), "a policy without errors in `policy`");
+        state.view.drawn = "it is away\n".to_owned();
+        assert_eq!(awaited(&state), "a policy without errors in `policy`: it is away");
+        state.specification = Some(Arc::default());
+        assert_eq!(awaited(&state), "the first snapshot of the mesh");
     }
 }

@@ -2,6 +2,7 @@
 //! kept in the store for a start with a broken source (invariant 1).
 
 mod commits;
+mod held;
 mod keeper;
 mod pin;
 mod rollback;
@@ -22,8 +23,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use commits::Commits;
+use held::{Held, Shrinking};
 use keeper::Keeper;
-use rollback::Rollback;
+use rollback::Deliberate;
 pub(crate) use rollback::Rollbacks;
 use source::Reading;
 pub(crate) use source::Source;
@@ -47,11 +49,19 @@ pub(crate) struct PolicySource {
     store: Arc<Store>,
     keeper: Keeper,
     commits: Commits,
-    rollbacks: mpsc::Receiver<Rollback>,
+    rollbacks: mpsc::Receiver<Deliberate>,
     /// What the source held when it was last read, if it could be read.
     seen: Option<PolicyRevision>,
+    /// What is wrong with what is in force.
+    active_findings: Vec<FindingView>,
     /// What was rolled back to, and is in force in place of what the folder holds.
     pin: Option<PolicyPin>,
+    /// How long a large removal from the folder is held back.
+    removal_hold: Duration,
+    /// What the folder holds, while that is held back.
+    held: Option<Held>,
+    /// The policy before the removals of the last moments.
+    shrinking: Option<Shrinking>,
     /// The documents of what is in force.
     documents: Arc<[Document]>,
     state: watch::Sender<PolicyState>,
@@ -63,6 +73,7 @@ impl PolicySource {
     pub(crate) async fn open(
         source: Source,
         store: Arc<Store>,
+        removal_hold: Duration,
     ) -> anyhow::Result<(Self, Rollbacks, watch::Receiver<PolicyState>)> {
         let (name, is_folder) = (source.name(), source.path().is_some());
         let view = PolicyView { source: name, is_folder, ..PolicyView::default() };
@@ -81,7 +92,11 @@ impl PolicySource {
             store,
             rollbacks,
             seen: None,
+            active_findings: Vec::new(),
             pin,
+            removal_hold,
+            held: None,
+            shrinking: None,
             documents: Vec::new().into(),
             state,
         };
@@ -90,7 +105,8 @@ impl PolicySource {
         source.take(first.unwrap_or_else(|_| {
             Err(format!("no answer within {} s; it is asked on", FIRST_LOOK.as_secs()))
         }));
-        if source.state.borrow().specification.is_none() {
+        let is_serving = source.state.borrow().specification.is_some();
+        if !is_serving {
             source.fall_back()?;
         }
         Ok((source, Rollbacks(asked), receiver))
@@ -100,6 +116,7 @@ impl PolicySource {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         loop {
             let due = self.keeper.due();
+            let release_due = self.held.as_ref().map(Held::due);
             tokio::select! {
                 reading = self.source.next() => {
                     tokio::task::block_in_place(|| self.take(reading));
@@ -110,6 +127,9 @@ impl PolicySource {
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     tokio::task::block_in_place(|| self.keeper.keep());
+                }
+                () = sleep_until(release_due.unwrap_or_else(Instant::now)), if release_due.is_some() => {
+                    tokio::task::block_in_place(|| self.release());
                 }
                 () = shutdown.cancelled() => {
                     tokio::task::block_in_place(|| self.keeper.keep());
@@ -136,9 +156,17 @@ impl PolicySource {
     /// Puts into force what was loaded, if it passes.
     fn check(&mut self, loaded: &Loaded, pushed: Option<PolicyRecord>) {
         if self.seen.as_ref() == Some(&loaded.revision) {
+            self.renew_findings(loaded);
             return self.name_push(pushed);
         }
         self.seen = Some(loaded.revision.clone());
+        // Unless nothing else is in force: what was rolled back to may be good no longer.
+        let serves = self.state.borrow().specification.is_some();
+        if self.is_rolled_back_from(&loaded.revision) && serves {
+            self.end_hold();
+            self.show_rolled_back_from(loaded);
+            return self.tell_of_pin();
+        }
         if !loaded.findings.is_empty() {
             let drawn = render(&loaded.findings, &loaded.documents, false);
             tracing::warn!(
@@ -147,49 +175,67 @@ impl PolicySource {
                 drawn.trim_end()
             );
         }
-        // Unless nothing else is in force: what was rolled back to may be good no longer.
-        let serves = self.state.borrow().specification.is_some();
-        if self.is_rolled_back_from(&loaded.revision) && serves {
-            self.state.send_modify(|state| {
-                state.view.findings = loaded.findings.iter().map(FindingView::from).collect();
-            });
-            return self.tell_of_pin();
-        }
         let Some(specification) = &loaded.specification else {
-            self.refuse(&loaded.findings, render(&loaded.findings, &loaded.documents, false));
+            self.end_hold();
+            self.refuse(loaded);
             self.keeper.keep();
             return;
         };
+        if pushed.is_none() && self.hold_back(loaded, specification) {
+            self.keeper.keep();
+            return;
+        }
+        self.end_hold();
         self.end_pin();
-        let record = pushed.unwrap_or_else(|| PolicyRecord {
-            revision: loaded.revision.clone(),
-            at: Timestamp::now(),
-            commit: None,
-            by: None,
-            message: None,
-        });
+        self.follow_removals(specification);
+        let record = pushed.unwrap_or_else(|| new_record(&loaded.revision));
         self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
+    }
+
+    /// Shows the findings of the active policy anew: files that are not read may have come or gone.
+    fn renew_findings(&self, loaded: &Loaded) {
+        let findings: Vec<_> = loaded.findings.iter().map(FindingView::from).collect();
+        self.state.send_if_modified(|state| {
+            let is_active = state.view.revision.as_deref() == Some(&*loaded.revision.0);
+            let is_news =
+                is_active && state.view.stale_since.is_none() && state.view.findings != findings;
+            if is_news {
+                show(&mut state.view, &loaded.findings, &loaded.documents);
+            }
+            is_news
+        });
     }
 
     /// Puts the policy that was last kept into force, beside what is wrong with the source.
     fn fall_back(&mut self) -> anyhow::Result<()> {
-        let Some(kept) = self.store.last_good_policy()? else { return Ok(()) };
-        let record = self.store.policies()?.into_iter().next();
+        if let Some(last) = self.last_good()? {
+            self.serve_last_good(last);
+        }
+        Ok(())
+    }
+
+    /// The policy that was last kept, checked anew.
+    fn last_good(&self) -> anyhow::Result<Option<Loaded>> {
+        let Some(kept) = self.store.last_good_policy()? else { return Ok(None) };
         let documents = kept.into_iter().map(|(path, text)| Document::new(path, text));
-        let loaded = load_documents(documents);
+        Ok(Some(load_documents(documents)))
+    }
+
+    fn serve_last_good(&mut self, loaded: Loaded) {
         let Some(specification) = loaded.specification else {
             let drawn = render(&loaded.findings, &loaded.documents, false);
             tracing::error!("the last good policy is good no longer:\n{}", drawn.trim_end());
-            return Ok(());
+            return;
         };
+        let record = self.store.policies().ok().and_then(|kept| kept.into_iter().next());
         tracing::warn!(revision = %specification.revision, "serving the last good policy instead");
         self.documents = loaded.documents;
+        self.active_findings = loaded.findings.iter().map(FindingView::from).collect();
         self.state.send_modify(|state| {
             state.view.revision = Some(specification.revision.to_string());
             state.view.in_force = record;
             state.specification = Some(specification);
         });
-        Ok(())
     }
 
     /// What is kept of a revision, checked anew: what it means may have changed with the version of this
@@ -224,15 +270,15 @@ impl PolicySource {
                 "policy defines nothing any more: nothing is allowed from now on"
             );
         }
-        let drawn = render(findings, documents, false);
         self.state.send_modify(|state| {
             state.specification = Some(Arc::clone(specification));
             state.view.revision = Some(specification.revision.to_string());
             state.view.in_force = Some(record.clone());
             state.view.stale_since = None;
-            state.view.findings = findings.iter().map(FindingView::from).collect();
-            state.view.drawn = drawn;
+            state.view.held = None;
+            show(&mut state.view, findings, documents);
         });
+        self.active_findings = findings.iter().map(FindingView::from).collect();
         self.documents = Arc::clone(documents);
         self.keeper.put(record.clone(), Arc::clone(documents));
     }
@@ -263,14 +309,23 @@ impl PolicySource {
     }
 
     /// What was in force stays in force.
-    fn refuse(&self, findings: &[Finding], drawn: String) {
-        let errors = findings.iter().filter(|finding| finding.is_error()).count();
-        tracing::error!(errors, "the policy is refused; what was in force stays in force");
+    fn refuse(&self, loaded: &Loaded) {
+        let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
+        tracing::error!(errors, "the policy is refused; {}", self.what_stays());
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
-            state.view.findings = findings.iter().map(FindingView::from).collect();
-            state.view.drawn = drawn;
+            show(&mut state.view, &loaded.findings, &loaded.documents);
         });
+    }
+
+    /// What is active when the source has nothing new that passes. At a start without an active policy, the last
+    /// good one is looked for next, and that is logged by itself.
+    fn what_stays(&self) -> &'static str {
+        if self.state.borrow().specification.is_some() {
+            "what was in force stays in force"
+        } else {
+            "no policy is active yet"
+        }
     }
 
     fn unreadable(&mut self, problem: &str) {
@@ -279,14 +334,34 @@ impl PolicySource {
             return;
         }
         self.seen = None;
+        self.end_hold();
         self.keeper.keep();
-        tracing::error!(problem, "the policy cannot be read; what was in force stays in force");
+        tracing::error!(problem, "the policy cannot be read; {}", self.what_stays());
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             state.view.findings = Vec::new();
             state.view.unreadable = Some(problem.to_owned());
             problem.clone_into(&mut state.view.drawn);
+            state.view.annotated.clear();
         });
+    }
+}
+
+/// Shows findings: for all without lines of policy, and annotated for who may read policy.
+fn show(view: &mut PolicyView, findings: &[Finding], documents: &[Document]) {
+    view.findings = findings.iter().map(FindingView::from).collect();
+    view.drawn = render(findings, &[], false);
+    view.annotated = render(findings, documents, false);
+}
+
+/// The record of a revision of the folder that becomes active now.
+fn new_record(revision: &PolicyRevision) -> PolicyRecord {
+    PolicyRecord {
+        revision: revision.clone(),
+        at: Timestamp::now(),
+        commit: None,
+        by: None,
+        message: None,
     }
 }
 
@@ -300,6 +375,8 @@ mod tests {
     use ironmesh_store::KeyEncryptionKey;
 
     use super::*;
+
+    pub(super) const HOLD: Duration = Duration::from_secs(30);
 
     pub(super) fn store(folder: &Path) -> Arc<Store> {
         let (key, is_there) = (folder.join("kek"), Store::database_exists(folder));
@@ -335,7 +412,7 @@ mod tests {
             Ok(Reading { documents, findings, pushed: None })
         };
         write("# 0");
-        let opened = PolicySource::open(Source::folder(folder.clone()), Arc::clone(&store));
+        let opened = PolicySource::open(Source::folder(folder.clone()), Arc::clone(&store), HOLD);
         let (mut source, _, state) = opened.await.unwrap();
         source.keeper.keep();
         assert_eq!(kept().as_deref(), Some("# 0"));
@@ -376,7 +453,7 @@ mod tests {
         store.put_policy(&record, [("a.toml", "[[")]).unwrap();
         let pin = PolicyPin { record, folder: Some(held.clone()) };
         store.put_policy_pin(Some(&pin)).unwrap();
-        let opened = PolicySource::open(Source::folder(folder), Arc::clone(&store));
+        let opened = PolicySource::open(Source::folder(folder), Arc::clone(&store), HOLD);
         let (_, _, state) = opened.await.unwrap();
         assert_eq!(state.borrow().view.revision, Some(held.to_string()));
         assert_eq!(store.policy_pin().unwrap(), None);

@@ -15,8 +15,9 @@ pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
     if let Some(problem) = &policy.unreadable {
         return Some(format!(
             "the policy in `{source}` cannot be read{since}: {}\n\
-             what was in force before stays; it is tried again by itself until that is mended",
-            problem.trim_end()
+             {}; it is tried again by itself until that is mended",
+            problem.trim_end(),
+            what_stays(policy)
         ));
     }
     let is_refused = policy.findings.iter().any(is_error);
@@ -28,9 +29,19 @@ pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
                 .to_owned()
         };
         format!(
-            "the policy in `{source}` is refused{since}: what was in force before stays\n{advice}"
+            "the policy in `{source}` is refused{since}: {}\n{advice}",
+            what_stays(policy)
         )
     })
+}
+
+/// What is active in place of what the source holds.
+fn what_stays(policy: &PolicyView) -> &'static str {
+    if policy.revision.is_some() {
+        "what was in force before stays"
+    } else {
+        "no policy is active, and nothing is served"
+    }
 }
 
 /// That somebody has rolled back, and how that ends.

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
 
@@ -15,18 +16,25 @@ use crate::limits::{DOCUMENTS, ENTRIES, FOLDERS};
 /// What is below one folder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// The documents: the path relative to the folder, and the file itself, all links resolved.
-    pub(super) documents: BTreeMap<PathBuf, PathBuf>,
+    /// The documents: the path relative to the folder, and the file itself.
+    pub(super) documents: BTreeMap<PathBuf, DocumentFile>,
+    /// Files that are not read, relative to the folder, because their names do not end as those of policy do.
+    /// Files that usually lie beside policy are left out.
+    pub(super) ignored: BTreeSet<PathBuf>,
     /// All folders, all links resolved, with what tells each from another of the same path.
     pub(super) folders: BTreeMap<PathBuf, FileId>,
     /// All symbolic links that lead somewhere, hidden ones too, by their own paths, and where each points.
     pub(super) links: BTreeMap<PathBuf, PathBuf>,
     /// Where documents that are links are in the end; edits happen there.
     pub(super) targets: BTreeSet<PathBuf>,
+    /// Symbolic links that lead out of the folder, relative to it. Nothing behind them is looked at.
+    pub(super) outside: BTreeSet<PathBuf>,
     /// What could not be looked at, relative to the folder, and why.
     pub(super) problems: BTreeMap<PathBuf, String>,
     /// Of what there is more than is listed: the listing stops there.
     pub(super) is_too_large: Option<(usize, &'static str)>,
+    /// The folder itself, all links resolved.
+    pub(super) root: PathBuf,
     /// How much was looked at.
     entries: usize,
     /// How many folders were looked into. (Few folders may be many: links lead from each of them to others.)
@@ -48,13 +56,40 @@ impl FileId {
     }
 }
 
+/// The file of a document, and what changes with its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DocumentFile {
+    /// Where it is, all links resolved.
+    pub(super) path: PathBuf,
+    pub(super) stamp: Stamp,
+}
+
+/// Tells a file, and one state of its content, from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) id: FileId,
+    length: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            id: FileId { device: metadata.dev(), inode: metadata.ino() },
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
 /// How deep folders are looked into.
 const MOST_DEPTH: usize = 32;
 
 impl Listing {
     /// Lists what is below `folder`, a path without links.
     pub(super) fn of(folder: &Path) -> io::Result<Self> {
-        let mut listing = Self::default();
+        let mut listing = Self { root: folder.to_owned(), ..Self::default() };
         // The first folder must be readable; of those below it, what cannot be read is a problem.
         fs::read_dir(folder)?;
         listing.folder(Path::new(""), folder, &mut Vec::new());
@@ -122,6 +157,13 @@ impl Listing {
         }
         let is_document = is_document(Path::new(name));
         let is_symlink = own.is_symlink();
+        if is_symlink && self.leads_outside(path) {
+            // What lies outside may be a secret: of a link that is no policy it is only asked whether it is a folder.
+            if is_document || fs::metadata(path).is_ok_and(|end| end.is_dir()) {
+                self.outside.insert(relative.to_owned());
+            }
+            return;
+        }
         let end = if is_symlink {
             fs::metadata(path).and_then(|end| Ok((end, fs::canonicalize(path)?)))
         } else {
@@ -130,11 +172,15 @@ impl Listing {
         };
         match end {
             Ok((end, resolved)) if end.is_dir() => self.folder(relative, &resolved, above),
-            Ok((_, resolved)) if is_document => {
+            Ok((end, resolved)) if is_document => {
                 if is_symlink {
                     self.targets.insert(resolved.clone());
                 }
-                self.documents.insert(relative.to_owned(), resolved);
+                let stamp = Stamp::of(&end);
+                self.documents.insert(relative.to_owned(), DocumentFile { path: resolved, stamp });
+            }
+            Ok((end, _)) if end.is_file() && !is_companion(Path::new(name)) => {
+                self.ignored.insert(relative.to_owned());
             }
             // A link to nowhere is a problem; a file that is gone since it was listed is none.
             Err(error) if is_document => {
@@ -145,10 +191,47 @@ impl Listing {
     }
 }
 
+impl Listing {
+    /// Whether the symbolic link at `path` leads out of the folder. Of a link to nothing, the path that it names
+    /// decides, so that nobody learns what is there and what is not.
+    fn leads_outside(&self, path: &Path) -> bool {
+        if let Ok(end) = fs::canonicalize(path) {
+            return !end.starts_with(&self.root);
+        }
+        let Ok(target) = fs::read_link(path) else { return false };
+        let mut end = path.parent().unwrap_or(path).to_owned();
+        for part in target.components() {
+            match part {
+                Component::ParentDir => {
+                    end.pop();
+                }
+                Component::RootDir => end = PathBuf::from("/"),
+                Component::Normal(name) => end.push(name),
+                Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+        !end.starts_with(&self.root)
+    }
+}
+
 /// Whether a file is policy, by the end of its name.
 pub(super) fn is_document(path: &Path) -> bool {
     let is_known = |end: &OsStr| end == "toml" || YAML_EXTENSIONS.iter().any(|known| end == *known);
     path.extension().is_some_and(is_known)
+}
+
+/// Ends of the names of files that lie beside policy and are no policy: texts for people, and what editors and
+/// patches leave behind.
+const COMPANIONS: [&str; 11] =
+    ["md", "txt", "rst", "adoc", "orig", "rej", "bak", "old", "swp", "tmp", "disabled"];
+
+/// Whether a file is one that usually lies beside policy, by its name.
+fn is_companion(name: &Path) -> bool {
+    let text = name.to_string_lossy();
+    let upper = ["README", "LICENSE", "CODEOWNERS", "OWNERS", "Makefile"];
+    text.ends_with('~')
+        || upper.iter().any(|known| text == *known)
+        || name.extension().is_some_and(|end| COMPANIONS.iter().any(|known| end == *known))
 }
 
 /// What went wrong, without the path, which the finding has.

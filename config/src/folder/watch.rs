@@ -3,7 +3,7 @@
 //!
 //! A swap is atomic, so it is told at once: another folder or link was put in the place of one, and
 //! what is there now is complete. Edits in place are told when they have settled, since a reader in
-//! their midst would see half of them.
+//! their midst would see half of them; so are files that a program writes to and has not closed.
 
 mod alarm;
 mod armed;
@@ -63,6 +63,8 @@ impl FolderWatch {
 const SETTLE: Duration = Duration::from_millis(200);
 /// How long edits that never cease are waited for.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
+/// How long a file that is written to and not closed is waited for. A slow copy exposes half a policy until then.
+const WRITE_AT_MOST: Duration = Duration::from_secs(30);
 /// After which the folder is read again in any case: network file systems tell no events.
 const READ_AGAIN: Duration = Duration::from_secs(30);
 
@@ -78,6 +80,12 @@ impl Settling {
         let now = Instant::now();
         let began = before.map_or(now, |settling| settling.began);
         Self { began, until: (now + SETTLE).min(began + SETTLE_AT_MOST) }
+    }
+
+    /// The edits have settled, and a writer has not closed its file. None if it was waited for long enough.
+    fn for_writer(self) -> Option<Self> {
+        let now = Instant::now();
+        (now < self.began + WRITE_AT_MOST).then_some(Self { until: now + SETTLE, ..self })
     }
 }
 
@@ -96,12 +104,20 @@ async fn run(path: PathBuf, mut armed: Armed, alarm: Arc<Alarm>, signal: watch::
         tokio::select! {
             () = signal.closed() => return,
             () = settled => {
+                if alarm.has_open_writer() {
+                    settling = settling.take().and_then(Settling::for_writer);
+                    if settling.is_some() {
+                        continue;
+                    }
+                    alarm.forget_writers();
+                }
                 settling = None;
                 signal.send_modify(|count| *count += 1);
                 continue;
             }
             () = alarm.raised() => {}
-            _ = read_again.tick() => tell = true,
+            // What settles is told soon.
+            _ = read_again.tick() => tell = settling.is_none(),
         }
         let renamed = alarm.take_renamed();
         let before = armed.identity();

@@ -23,6 +23,8 @@ pub struct Loader {
     parts: BTreeMap<Document, Part>,
     /// What the check of the last state found; `None` where the next must be checked whatever it is.
     findings: Option<Vec<Finding>>,
+    /// What was found while the documents of the last state were read.
+    unreadable: Vec<Finding>,
     /// The last that came out.
     specification: Arc<MeshSpecification>,
     parsed: u64,
@@ -57,8 +59,9 @@ impl Loader {
         documents.sort();
         let revision = revision(&documents, &unreadable);
         let edited = self.read(&documents);
-        let known = self.findings.take().filter(|_| unreadable.is_empty());
-        let is_read = unreadable.is_empty();
+        let is_read = !unreadable.iter().any(Finding::is_error);
+        let known = self.findings.take().filter(|_| is_read && self.unreadable == unreadable);
+        self.unreadable.clone_from(&unreadable);
         let (findings, specification) = match edited.zip(known) {
             Some((edited, known)) if hold(&known, &edited) => {
                 let mut specification = MeshSpecification::clone(&self.specification);

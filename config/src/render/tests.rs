@@ -77,7 +77,7 @@ fn findings_are_parted_by_an_empty_line_and_colour_is_asked_for() {
 fn a_file_without_text_and_an_error_at_the_end_of_one_are_drawn_too() {
     let spot = Spot::new(&"gone.toml".into(), "", 0..0);
     let finding = Finding::error(crate::codes::UNREADABLE_FILE, Some(spot), "it is gone");
-    assert_eq!(render(&[finding], &[], false), "error[IM0107]: it is gone\n--> gone.toml\n");
+    assert_eq!(render(&[finding], &[], false), "error[IM0107]: it is gone\n--> gone.toml:1:1\n");
     for text in ["a = ", "a = [", "[", "ü = \"", "x\n\n\n", "\n\n["] {
         assert!(drawn(&[Document::new("a.toml", text)]).contains("a.toml"), "{text}");
     }

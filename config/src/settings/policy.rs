@@ -2,12 +2,14 @@
 //! `[policy] folder = "FOLDER"`, or `[policy.etcd]`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ironmesh_catalog::Name;
 
 use super::read_path;
 use super::servers::{Servers, Tls, both};
 use crate::codes;
+use crate::duration;
 use crate::table::{Told, Value};
 
 const ETCD: Servers = Servers {
@@ -42,27 +44,51 @@ pub struct EtcdSettings {
     pub user: Option<(String, PathBuf)>,
 }
 
-pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicyPlace, Told> {
+/// What `policy` sets.
+#[derive(Debug, Default)]
+pub(super) struct PolicySettings {
+    /// Where policy comes from, if it is given.
+    pub(super) place: Option<PolicyPlace>,
+    /// How long a large removal from the folder is held back, if it is given.
+    pub(super) removal_hold: Option<Duration>,
+}
+
+pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicySettings, Told> {
     if !value.is_table() {
-        return read_path(value).map(PolicyPlace::Folder);
+        let place = Some(PolicyPlace::Folder(read_path(value)?));
+        return Ok(PolicySettings { place, removal_hold: None });
     }
     let mut table = value.table("`policy`")?;
     let folder = table.optional("folder", read_path);
     let etcd = table.optional("etcd", |value| read_etcd(value, mesh));
+    let range = Duration::ZERO..=Duration::from_secs(24 * 60 * 60);
+    let removal_hold = table.optional("removal_hold", |value| duration::read(value, &range));
     table.finish();
-    match (folder?, etcd?) {
-        (Some(folder), None) => Ok(PolicyPlace::Folder(folder)),
-        (None, Some(etcd)) => Ok(PolicyPlace::Etcd(etcd)),
+    let place = match (folder?, etcd?) {
+        (Some(folder), None) => Some(PolicyPlace::Folder(folder)),
+        (None, Some(etcd)) => Some(PolicyPlace::Etcd(etcd)),
         (Some(_), Some(_)) => {
             let message = "policy comes from a folder or from etcd, not from both";
             let help =
                 "take one of them out; `ironmesh policy push FOLDER` brings a folder into etcd";
-            Err(value.tell(value.error(codes::INVALID_VALUE, message).label("both").help(help)))
+            let finding = value.error(codes::INVALID_VALUE, message).label("both").help(help);
+            return Err(value.tell(finding));
         }
-        (None, None) => {
+        (None, None) => None,
+    };
+    let removal_hold = removal_hold?;
+    match place {
+        None if removal_hold.is_none() => {
             let message = "`policy` says neither `folder` nor `etcd`";
             Err(value.tell(value.error(codes::MISSING_KEY, message).label("from where?")))
         }
+        Some(PolicyPlace::Etcd(_)) if removal_hold.is_some() => {
+            let message = "`removal_hold` has no effect on policy in etcd";
+            let help = "remove it: `ironmesh policy push` is deliberate, and is never held back";
+            let finding = value.error(codes::INVALID_VALUE, message).label("policy in etcd");
+            Err(value.tell(finding.help(help)))
+        }
+        place => Ok(PolicySettings { place, removal_hold }),
     }
 }
 

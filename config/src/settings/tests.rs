@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 mod providers;
@@ -125,12 +127,28 @@ fn policy_is_in_a_folder_or_in_etcd() {
 }
 
 #[test]
+fn removal_hold_is_set_with_and_without_a_folder() {
+    let settings = |text: &str| load_settings(text, "ironmesh.toml").unwrap();
+    assert_eq!(settings("").removal_hold, Duration::from_secs(30));
+    assert_eq!(settings("policy = \"rules\"").removal_hold, Duration::from_secs(30));
+    let both = settings("[policy]\nfolder = \"rules\"\nremoval_hold = \"2m\"");
+    assert_eq!(both.removal_hold, Duration::from_secs(120));
+    assert_eq!(both.policy, Some(PolicyPlace::Folder("rules".into())));
+    let alone = settings("[policy]\nremoval_hold = \"0s\"");
+    assert_eq!((alone.removal_hold, alone.policy), (Duration::ZERO, None));
+}
+
+#[test]
 fn what_does_not_fit_together_about_etcd_is_told() {
     let here = "endpoints = [\"http://127.0.0.1:1\"]";
     for (text, expected) in [
         (
             format!("folder = \"x\"\n[policy.etcd]\n{here}"),
             "policy comes from a folder or from etcd",
+        ),
+        (
+            format!("removal_hold = \"1s\"\n[policy.etcd]\n{here}"),
+            "has no effect on policy in etcd",
         ),
         (String::new(), "`policy` says neither `folder` nor `etcd`"),
         ("[policy.etcd]".into(), "`policy.etcd` needs `endpoints`"),

@@ -25,6 +25,7 @@ pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     if plan.is_empty() {
         return text;
     }
+    removals(&mut text, plan);
     services(&mut text, plan);
     access(&mut text, &plan.difference.access);
     splits(&mut text, plan);
@@ -47,6 +48,21 @@ fn colored(text: &str) -> String {
         _ => format!("{line}\n"),
     };
     text.lines().map(line).collect()
+}
+
+/// How much is removed, by kind; and that a large removal from the policy folder is held back.
+fn removals(text: &mut String, plan: &Plan) {
+    let removals = &plan.removals;
+    if removals.removed.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "removes {removals}");
+    if removals.are_large() {
+        text.push_str(
+            "  a policy folder that changes like this is held back for `removal_hold`; `ironmesh policy accept` \
+             activates it at once\n",
+        );
+    }
 }
 
 fn services(text: &mut String, plan: &Plan) {

@@ -1,6 +1,7 @@
 //! The pin: what was rolled back to is in force, until the folder holds something else that passes. That is so
 //! over restarts, so whatever the pin comes to know is kept.
 
+use ironmesh_admin::FindingView;
 use ironmesh_catalog::{PolicyPin, PolicyRecord, PolicyRevision};
 use ironmesh_config::Loaded;
 
@@ -81,7 +82,17 @@ impl PolicySource {
             state.view.stale_since = Some(*at);
             state.view.rolled_back = Some(pin.clone());
             state.view.drawn = words;
+            state.view.annotated.clear();
         });
+    }
+
+    /// Shows what is wrong while `loaded`, which was rolled back from, lies in the folder. Its warnings are about
+    /// policy that is not active; its errors say that going forward again is not possible.
+    pub(super) fn show_rolled_back_from(&self, loaded: &Loaded) {
+        let errors = loaded.findings.iter().filter(|finding| finding.is_error());
+        let findings = self.active_findings.iter().cloned().chain(errors.map(FindingView::from));
+        let findings = findings.collect();
+        self.state.send_modify(|state| state.view.findings = findings);
     }
 }
 
@@ -96,7 +107,7 @@ mod tests {
     use jiff::Timestamp;
     use tempfile::TempDir;
 
-    use super::super::tests::store;
+    use super::super::tests::{HOLD, store};
     use super::super::{PolicyState, Source};
     use super::*;
 
@@ -141,7 +152,8 @@ mod tests {
 
         /// How policy stands after a start.
         async fn start(&self) -> PolicyState {
-            let opened = PolicySource::open(Source::folder(self.folder()), Arc::clone(&self.store));
+            let opened =
+                PolicySource::open(Source::folder(self.folder()), Arc::clone(&self.store), HOLD);
             let (_source, _, state) = opened.await.unwrap();
             state.borrow().clone()
         }
@@ -197,6 +209,26 @@ mod tests {
         assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), false));
         assert_eq!(machine.store.policy_pin().unwrap(), None);
     }
+
+    // What it warns of is not active.
+    #[tokio::test]
+    async fn folder_that_is_rolled_back_from_produces_no_warnings() {
+        let machine = Machine::new();
+        machine.pin(machine.keep("# one"), Some(revision(IDLE)));
+        machine.write(IDLE);
+        let state = machine.start().await;
+        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert!(state.view.findings.is_empty(), "{:?}", state.view.findings);
+        // The active policy keeps its own.
+        machine.pin(machine.keep(IDLE), Some(revision("# two")));
+        machine.write("# two");
+        let state = machine.start().await;
+        assert_eq!(in_force(&state), (Some(revision(IDLE)), true));
+        assert_eq!(state.view.findings.len(), 1, "{:?}", state.view.findings);
+    }
+
+    /// A policy with a warning: a namespace without services.
+    const IDLE: &str = "[[namespace]]\nname = \"idle\"\nmode = \"audit\"\n";
 
     #[tokio::test]
     async fn a_folder_that_does_not_pass_after_a_restart_ends_no_rollback() {

@@ -3,8 +3,10 @@
 //! The folder stays as it is: somebody else may be keeping it. Until it holds something else that passes,
 //! the control plane goes by what was rolled back to, over restarts too, and says so wherever it is asked.
 
-use ironmesh_admin::{FindingView, Refusal, RollbackRequest, RolledBack};
-use ironmesh_catalog::{PolicyPin, PolicyRecord};
+use ironmesh_admin::{
+    AcceptRemovalRequest, AcceptedRemoval, FindingView, Refusal, RollbackRequest, RolledBack,
+};
+use ironmesh_catalog::{PolicyPin, PolicyRecord, Removals};
 use ironmesh_config::render;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
@@ -12,33 +14,48 @@ use tokio::sync::{mpsc, oneshot};
 use super::{PolicySource, Source};
 use crate::exit::chain;
 
-/// Asks the policy source to roll back.
+/// What an operator asks of the policy source.
 #[derive(Debug)]
-pub(crate) struct Rollback {
-    request: RollbackRequest,
-    answer: oneshot::Sender<Result<RolledBack, Refusal>>,
+pub(crate) enum Deliberate {
+    /// To roll back.
+    RollBack(RollbackRequest, Reply<RolledBack>),
+    /// To activate a removal that is held back.
+    Accept(AcceptRemovalRequest, Reply<AcceptedRemoval>),
 }
+
+type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
 /// Whom to ask.
 #[derive(Debug, Clone)]
-pub(crate) struct Rollbacks(pub(super) mpsc::Sender<Rollback>);
+pub(crate) struct Rollbacks(pub(super) mpsc::Sender<Deliberate>);
 
 impl Rollbacks {
     /// Asks, and waits until it is done. Blocks.
     pub(crate) fn ask(&self, request: RollbackRequest) -> Result<RolledBack, Refusal> {
+        self.send(|reply| Deliberate::RollBack(request, reply))
+    }
+
+    /// Asks for a removal to be activated, and waits until it is. Blocks.
+    pub(crate) fn accept(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal> {
+        self.send(|reply| Deliberate::Accept(request, reply))
+    }
+
+    fn send<T>(&self, request: impl FnOnce(Reply<T>) -> Deliberate) -> Result<T, Refusal> {
         let ended = || Refusal::Failure("the control plane is stopping".to_owned());
-        let (answer, answered) = oneshot::channel();
-        self.0.blocking_send(Rollback { request, answer }).map_err(|_| ended())?;
-        answered.blocking_recv().map_err(|_| ended())?
+        let (reply, replied) = oneshot::channel();
+        self.0.blocking_send(request(reply)).map_err(|_| ended())?;
+        replied.blocking_recv().map_err(|_| ended())?
     }
 }
 
 impl PolicySource {
     /// Does what is asked, and answers. Blocks on the store.
-    pub(super) fn answer(&mut self, rollback: Rollback) {
-        let done = self.roll_back(&rollback.request);
-        // Whoever asked may be gone; it is done all the same.
-        let _ = rollback.answer.send(done);
+    pub(super) fn answer(&mut self, request: Deliberate) {
+        // The client may be gone; the request is carried out all the same.
+        match request {
+            Deliberate::RollBack(request, reply) => drop(reply.send(self.roll_back(&request))),
+            Deliberate::Accept(request, reply) => drop(reply.send(self.accept(&request))),
+        }
     }
 
     fn roll_back(&mut self, request: &RollbackRequest) -> Result<RolledBack, Refusal> {
@@ -57,6 +74,8 @@ impl PolicySource {
             let words = format!("{} does not pass any more:\n{}", kept.revision, drawn.trim_end());
             return Err(Refusal::Request(words));
         };
+        let active = self.state.borrow().specification.clone();
+        let removals = active.map(|active| Removals::between(&active, specification));
         let in_force = self.state.borrow().view.revision.clone();
         let is_old = in_force.is_some_and(|revision| *revision == *kept.revision.0);
         let record = PolicyRecord {
@@ -73,19 +92,29 @@ impl PolicySource {
         // Before it is in force, so that a restart does not bring back what was rolled back from.
         self.store.put_policy_pin(pin.as_ref()).map_err(failure)?;
         self.pin = pin;
+        self.end_hold();
+        self.shrinking = None;
         if !is_old {
-            // What is wrong is told of what the folder holds, as after a restart.
+            // Errors of the folder stay shown, as after a restart.
             let of_folder = self.state.borrow().view.findings.clone();
             self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
             if self.pin.is_some() {
-                self.state.send_modify(|state| state.view.findings = of_folder);
+                let errors = of_folder.into_iter().filter(|finding| finding.severity == "error");
+                self.state.send_modify(|state| state.view.findings.extend(errors));
             }
             self.keeper.keep();
         }
         self.tell_of_pin();
         let folder = self.pin.as_ref().and_then(|pin| pin.folder.clone());
         let findings = loaded.findings.iter().map(FindingView::from).collect();
-        Ok(RolledBack { policy: record, is_old, findings, is_folder: is_the_folders, folder })
+        Ok(RolledBack {
+            policy: record,
+            is_old,
+            findings,
+            is_folder: is_the_folders,
+            folder,
+            removals: removals.unwrap_or_default(),
+        })
     }
 
     /// The kept policy whose revision is or begins with `revision`.

@@ -1,19 +1,28 @@
-//! Carries events from notify's thread to the watch's task. It holds one bit of what happened and no
-//! queue, so nothing can fill up.
+//! Carries events from notify's thread to the watch's task. It holds one bit of what happened, a bounded set of
+//! the files that are being written, and no queue, so nothing can fill up.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::folder::layout::Layout;
+use crate::folder::listing::is_document;
 
 /// Whether anything happened, and whether anything was renamed.
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
     happened: Notify,
     renamed: AtomicBool,
+    /// Files that were written to and are not closed yet: more may follow.
+    open_for_writing: Mutex<BTreeSet<PathBuf>>,
 }
+
+/// How many files that are being written are remembered. Of more, the rest counts as closed.
+const MOST_OPEN: usize = 1_000;
 
 impl Alarm {
     /// Waits until something has happened since the last time.
@@ -26,6 +35,36 @@ impl Alarm {
         self.renamed.swap(false, Ordering::SeqCst)
     }
 
+    /// Whether a program has written to a file of the folder and has not closed it yet.
+    pub(super) fn has_open_writer(&self) -> bool {
+        !self.open_for_writing.lock().is_empty()
+    }
+
+    /// Treats all files as closed: their writers take too long, or their ends were missed.
+    pub(super) fn forget_writers(&self) {
+        self.open_for_writing.lock().clear();
+    }
+
+    /// Remembers which files are being written. A file that is created and not written to has no content to wait
+    /// for, and a file that is not read may stay open for ever.
+    fn follow_writers(&self, event: &notify::Event, layout: &Layout) {
+        let mut open = self.open_for_writing.lock();
+        let is_read = |path: &&PathBuf| is_document(path) || layout.exact.contains(*path);
+        for path in event.paths.iter().filter(is_read) {
+            match event.kind {
+                EventKind::Modify(ModifyKind::Data(_)) if open.len() < MOST_OPEN => {
+                    open.insert(path.clone());
+                }
+                EventKind::Access(AccessKind::Close(AccessMode::Write))
+                | EventKind::Remove(_)
+                | EventKind::Modify(ModifyKind::Name(_)) => {
+                    open.remove(path);
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Takes an event, if it concerns `layout`.
     pub(super) fn event(&self, event: notify::Result<notify::Event>, layout: &Layout) {
         match event {
@@ -35,6 +74,7 @@ impl Alarm {
                 if !concerns && !event.need_rescan() {
                     return;
                 }
+                self.follow_writers(&event, layout);
                 if let EventKind::Modify(ModifyKind::Name(_)) = event.kind {
                     self.renamed.store(true, Ordering::SeqCst);
                 }

@@ -91,26 +91,26 @@ mod tests {
     fn a_link_to_another_file_in_a_watched_directory_makes_no_new_watches() {
         let root = tempfile::tempdir().unwrap();
         let policy = root.path().join("policy");
-        for name in ["policy", "files", "elsewhere"] {
+        for name in ["policy", "policy/.files", "policy/.elsewhere"] {
             fs::create_dir(root.path().join(name)).unwrap();
         }
-        for file in ["files/1.toml", "files/2.toml", "elsewhere/3.toml"] {
-            fs::write(root.path().join(file), "").unwrap();
+        for file in [".files/1.toml", ".files/2.toml", ".elsewhere/3.toml"] {
+            fs::write(policy.join(file), "").unwrap();
         }
         let link_to = |file: &str| {
-            symlink(root.path().join(file), root.path().join("link")).unwrap();
+            symlink(policy.join(file), root.path().join("link")).unwrap();
             fs::rename(root.path().join("link"), policy.join("a.toml")).unwrap();
         };
-        link_to("files/1.toml");
+        link_to(".files/1.toml");
         let alarm = Arc::new(Alarm::default());
         let mut armed = Armed::new(&policy, &alarm).unwrap();
-        for (file, is_watched) in [("files/2.toml", true), ("elsewhere/3.toml", false)] {
+        for (file, is_watched) in [(".files/2.toml", true), (".elsewhere/3.toml", false)] {
             link_to(file);
             let kept = armed.layout.subscribe();
             armed = armed.renew(&policy, &alarm);
             // The layout goes with the watches.
             assert_eq!(kept.has_changed().is_ok(), is_watched, "{file}");
-            let end = fs::canonicalize(root.path().join(file)).unwrap();
+            let end = fs::canonicalize(policy.join(file)).unwrap();
             assert!(armed.layout.borrow().concerns(&end), "{file}");
         }
     }

@@ -175,9 +175,11 @@ async fn a_folder_that_was_missing_is_noticed_when_it_is_made() {
 async fn a_file_behind_a_link_is_noticed_when_it_is_edited() {
     let root = two_folders();
     let path = root.path().join("one/policy");
-    symlink("../../two/policy/a.toml", path.join("b.toml")).unwrap();
+    fs::create_dir(path.join(".files")).unwrap();
+    fs::write(path.join(".files/b.toml"), "# two").unwrap();
+    symlink(".files/b.toml", path.join("b.toml")).unwrap();
     notices(&path, &[("a.toml", "# one"), ("b.toml", "# edited")], || {
-        fs::write(root.path().join("two/policy/a.toml"), "# edited").unwrap();
+        fs::write(path.join(".files/b.toml"), "# edited").unwrap();
     })
     .await;
 }
@@ -224,4 +226,31 @@ fn edits_that_never_cease_are_waited_for_only_so_long() {
     let began = Instant::now() - SETTLE_AT_MOST;
     let late = Settling::after_event(Some(Settling { began, until: began }));
     assert_eq!(late.until, began + SETTLE_AT_MOST);
+}
+
+/// As `scp` over a slow line writes it: half of the file is there, and its writer is silent.
+#[tokio::test]
+async fn file_without_its_end_is_not_read_before_its_writer_closes_it() {
+    use std::io::Write as _;
+    let root = two_folders();
+    let path = root.path().join("one/policy");
+    let mut watch = watch_folder(path.clone()).unwrap();
+    let mut writer = fs::File::create(path.join("a.toml")).unwrap();
+    writer.write_all(b"# half").unwrap();
+    // Edits would have settled long before that.
+    let early = timeout(SETTLE * 10, watch.changed()).await;
+    assert!(early.is_err(), "half of the file was announced");
+    writer.write_all(b" and half").unwrap();
+    drop(writer);
+    timeout(Duration::from_secs(20), watch.changed()).await.unwrap();
+    assert_eq!(&*load_folder(&path).unwrap().documents[0].text, "# half and half");
+}
+
+#[test]
+fn writer_that_never_closes_is_waited_for_only_so_long() {
+    let began = Instant::now();
+    let waiting = Settling { began, until: began }.for_writer().unwrap();
+    assert!(waiting.until > began && waiting.began == began);
+    let long_ago = Settling { began: began - WRITE_AT_MOST, until: began };
+    assert!(long_ago.for_writer().is_none());
 }

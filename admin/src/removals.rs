@@ -1,0 +1,38 @@
+//! What the API says of removals from the policy folder that are held back, and how they are accepted.
+
+use ironmesh_catalog::{PolicyRecord, Removals};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A change of the policy folder that removes many objects and is not yet active.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldRemoval {
+    /// The revision that the folder holds.
+    pub revision: String,
+    /// When the removal was first seen.
+    pub since: Timestamp,
+    /// When it becomes active, unless the folder changes again.
+    pub until: Timestamp,
+    /// How many objects it removes.
+    pub removed: usize,
+    /// How many objects there were.
+    pub of: usize,
+}
+
+/// Activates a removal that is held back.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct AcceptRemovalRequest {
+    /// Only if this revision, or one that begins so, is the one that is held back.
+    pub revision: Option<String>,
+    /// The user who accepts it.
+    pub by: Option<String>,
+}
+
+/// A removal that was held back and is now active.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AcceptedRemoval {
+    /// The policy that is active now.
+    pub policy: PolicyRecord,
+    /// The objects that it removed.
+    pub removals: Removals,
+}
