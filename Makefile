@@ -1,7 +1,7 @@
 # What one does with a checkout. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build demo test bench fuzz lint docs deny clean-tools
+.PHONY: help prerequisites envoy build demo test test-long test-long-walks test-long-fuzz bench fuzz lint docs deny clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
@@ -49,6 +49,23 @@ test: prerequisites ## All tests, also those on real Envoys, etcd and Consul (fe
 	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: going on without grpcio; its test is skipped" >&2; }
 	cargo build --workspace --bins
 	ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" cargo test --workspace --no-fail-fast
+
+# A part is a goal of its own, named here: test-long-NAME. Each part runs, also after one that failed.
+LONG_PARTS := walks fuzz
+# Another seed for each commit, unless it is given.
+LONG_SEED ?= $(shell printf '%d' 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c1-7))
+
+test-long: prerequisites ## What takes longer, with a seed of its own for each commit; LONG_SECONDS=600 for each fuzz target
+	@echo "make test-long: LONG_SEED=$(LONG_SEED)" >&2
+	@$(MAKE) --keep-going --no-print-directory LONG_SEED=$(LONG_SEED) $(addprefix test-long-,$(LONG_PARTS))
+
+# Random walks of model clients of the engine, and of proxies in a network that breaks.
+test-long-walks:
+	WALK_SEED=$(LONG_SEED) WALK_RUNS=2000 cargo test --package ironmesh-xds-server --lib fuzzing
+	PROPTEST_RNG_SEED=$(LONG_SEED) PROPTEST_CASES=5000 cargo test --package ironmesh-xds-server --lib convergence
+
+test-long-fuzz:
+	FUZZ_SEED=$(LONG_SEED) fuzz/run $(or $(LONG_SECONDS),60)
 
 # Its own binaries in release: the first build takes minutes, the measuring about six. IRONMESH_BIN is
 # the debug build of the tests, so it is not looked at here.

@@ -1,12 +1,16 @@
 //! Clients that come in crowds, and whom they do not shut out.
 
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
 use ironmesh_tests::eventually;
 use ironmesh_tests::eventually::patience;
 use ironmesh_xds_server::{Closed, Limits, Turned};
 use rustls::version::TLS13;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use tonic::Code;
 
 use crate::bystander::Bystander;
@@ -20,7 +24,7 @@ async fn silent_connections_in_masses_stand_in_nobodys_way() {
     let server = Server::start_with(Limits { handshakes: 16, ..Limits::default() }).await;
     let mut old = Bystander::open(&server).await;
     let mut silent = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..100 {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
     old.is_served(&server).await;
@@ -29,6 +33,55 @@ async fn silent_connections_in_masses_stand_in_nobodys_way() {
     let counters = server.hub.counters();
     assert!(counters.connections_turned_away(Turned::Displaced) > 0);
     assert_eq!(counters.connections_turned_away(Turned::SlowHandshake), 0);
+}
+
+/// Opens silent connections from an address without end, a few hundred of which are open at once.
+async fn flood(server: SocketAddr, from: IpAddr) {
+    let mut open = VecDeque::new();
+    loop {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        // (Where the system has no port or file left for it, others are about to be closed.)
+        if let Ok(connection) = socket.connect(server).await {
+            open.push_back(connection);
+        }
+        if open.len() > 300 {
+            open.pop_front();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+// A36: while the flood goes on, each client from another address comes in at its first attempt.
+#[tokio::test]
+async fn flood_of_silent_connections_starves_no_other_client() {
+    let server = Server::start_with(Limits { handshakes: 16, ..Limits::default() }).await;
+    let mut old = Bystander::open(&server).await;
+    let flood = tokio::spawn(flood(server.address, [127, 0, 0, 2].into()));
+    let displaced = || server.hub.counters().connections_turned_away(Turned::Displaced);
+    for _ in 0..5 {
+        let before = displaced();
+        eventually("more of the flood", async || {
+            if displaced() > before + 50 { Ok(()) } else { Err(displaced()) }
+        })
+        .await;
+        let mut new = Bystander::open(&server).await;
+        new.is_served(&server).await;
+        old.is_served(&server).await;
+    }
+    // A client of the same address comes in as well, if it speaks before the next 64 connections come.
+    let client = server.authority.proxy();
+    let tls = config(server.authority.roots(), Some(&client), &[&TLS13]);
+    eventually("a handshake from the address of the flood", async || {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(([127, 0, 0, 2], 0).into())?;
+        let tcp = socket.connect(server.address).await?;
+        let handshake = TlsConnector::from(tls.clone()).connect("xds".try_into().unwrap(), tcp);
+        handshake.await.map(drop)
+    })
+    .await;
+    assert!(!flood.is_finished());
+    flood.abort();
 }
 
 // A40: also where it has a certificate for each.

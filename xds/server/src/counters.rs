@@ -25,7 +25,7 @@ pub enum Turned {
     BadHandshake,
     /// Its TLS handshake took too long.
     SlowHandshake,
-    /// Its TLS handshake took long, and others waited for its place.
+    /// It said nothing, or its TLS handshake took long, and there was no room for others.
     Displaced,
 }
 

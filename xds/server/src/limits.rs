@@ -12,7 +12,9 @@ pub struct Limits {
     /// machines with one certificate drive each other out without end. Three quarters of them, and of all
     /// connections one quarter, may be such as tell of calls: xDS always finds a seat.
     pub connections_per_client: usize,
-    /// How many TLS handshakes may be under way.
+    /// How many TLS handshakes may be under way. Four times as many clients may be connected that have said
+    /// nothing yet, and four times as many may wait. Beyond that one of the source address that has the
+    /// most of them is closed: the oldest silent one, or the newest one that waits.
     pub handshakes: usize,
     /// How many streams a client may have, on all its connections.
     pub streams_per_client: usize,

@@ -1,8 +1,9 @@
 //! The listener: connections in, mutual TLS, and on to HTTP/2. TCP is what they usually are.
 //!
 //! The TLS configuration is read anew for every connection, and a handshake has a deadline and never
-//! stands in another's way.
+//! stands in another's way. Clients that say nothing never stop the listener from accepting.
 
+mod crowd;
 mod handshakes;
 
 use std::io;
@@ -16,7 +17,6 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -108,8 +108,13 @@ async fn accept<IO>(
     let mut outage = Outage::default();
     let mut incoming = std::pin::pin!(incoming);
     loop {
+        tokio::select! {
+            () = handshakes.room() => {}
+            () = streams.shutdown.cancelled() => return,
+        }
         let accepted = tokio::select! {
             accepted = incoming.next() => accepted,
+            () = handshakes.relieve() => continue,
             () = streams.shutdown.cancelled() => return,
         };
         let (io, address) = match accepted {
@@ -139,11 +144,8 @@ async fn accept<IO>(
             }
             continue;
         };
-        tokio::select! {
-            () = handshakes.place() => {}
-            () = streams.shutdown.cancelled() => return,
-        }
-        handshakes.begin(TlsAcceptor::from(Arc::clone(&tls.borrow())), io, address, seat);
+        let tls = Arc::clone(&tls.borrow());
+        handshakes.begin(tls, io, address, seat);
     }
     tokio::select! {
         () = handshakes.finish() => {}

@@ -53,7 +53,7 @@ pub(crate) struct TypeStream {
     /// Names in pushes that were forgotten before they were answered.
     forgotten: BTreeSet<Arc<str>>,
     /// Names that the client dropped and wants again, and took from a push of before: it may have
-    /// them, though they are not known. They are sent again, or told to be gone.
+    /// them, or not, until they are sent again, or told to be gone.
     doubtful: BTreeSet<Arc<str>>,
     /// Versions that the client refused. They are not sent to it again.
     pub(crate) refused: BTreeMap<Arc<str>, Version>,
@@ -283,17 +283,18 @@ impl TypeStream {
                 known.insert(Arc::clone(name), None);
                 dirty.insert(Arc::clone(name));
             }
-            !is_gone && !known.contains_key(name)
+            // (One that is to be told to be gone is in doubt still, in case that it comes back first.)
+            !matches!(known.get(name), Some(Some(_)))
         });
     }
 
-    /// Whether the client is to have `name` and was never sent it.
+    /// Whether the client is to have `name` and was never sent it, or has perhaps dropped it since.
     pub(crate) fn is_to_come(&self, name: &str, target: &ResourceSet) -> bool {
         let resource = target.of(self.resource_type).get(name);
         let version = resource.map(|resource| resource.version());
         version.is_some()
             && self.subscription.covers(name)
-            && !self.known.contains_key(name)
+            && (!self.known.contains_key(name) || self.doubtful.contains(name))
             && self.refused.get(name).copied() != version
     }
 
@@ -413,9 +414,11 @@ impl TypeStream {
     pub(crate) fn sent(&mut self, response: &DeltaResponse, now: Instant) {
         for resource in &response.resources {
             self.known.insert(Arc::clone(resource.name()), Some(resource.version()));
+            self.doubtful.remove(resource.name());
         }
         for name in &response.removed {
             self.known.remove(name);
+            self.doubtful.remove(name);
         }
         self.owes_answer = false;
         let resources = response.resources.iter().map(|r| (Arc::clone(r.name()), r.version()));

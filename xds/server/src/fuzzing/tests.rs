@@ -35,3 +35,47 @@ fn the_kept_walks_of_delta_keep_the_rules() {
 fn the_kept_walks_of_the_state_of_the_world_keep_the_rules() {
     replay("sotw", sotw);
 }
+
+/// Walks that look random, and are the same ones on every machine. `WALK_SEED` (the first seed) and
+/// `WALK_RUNS` (how many) make them others.
+fn walk_at_random(run: fn(&[u8])) {
+    let number = |variable: &str, otherwise: u64| {
+        std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
+    };
+    let first = number("WALK_SEED", 1);
+    for seed in first..first + number("WALK_RUNS", 60) {
+        let bytes = random_bytes(seed);
+        if std::panic::catch_unwind(|| run(&bytes)).is_err() {
+            panic!("this walk breaks a rule (see above): WALK_SEED={seed} WALK_RUNS=1");
+        }
+    }
+}
+
+/// What follows from `seed`, by SplitMix64.
+fn random_bytes(seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    };
+    let length = next() % 600;
+    (0..length).map(|_| next().to_le_bytes()[0]).collect()
+}
+
+#[test]
+fn random_walks_of_delta_keep_the_rules() {
+    walk_at_random(delta);
+}
+
+#[test]
+fn random_walks_of_sotw_keep_the_rules() {
+    walk_at_random(sotw);
+}
+
+#[test]
+fn random_requests_keep_the_rules() {
+    walk_at_random(requests);
+}

@@ -1,23 +1,26 @@
-//! TLS handshakes under way, so many at most.
+//! TLS handshakes under way: what a connection does until it is one of a client. Who of them has to give
+//! way to whom is decided in `crowd`.
 //!
-//! When all places are taken, nothing more is accepted for a moment: in a storm of honest clients the
-//! handshakes end as fast as they can be computed, and the system's own queue holds the others. A
-//! handshake that takes longer than that waits for a client that perhaps never speaks, and the oldest of
-//! those gives its place up. (Giving up the oldest at once would undo, in a storm, the work that is
-//! nearest to its end; turning the newest away would shut out everybody while some say nothing.)
+//! A handshake costs something only when the client has said its first words, so only then it needs one of
+//! a bounded number of places. A client that has said nothing is let go first, without a time of grace. In
+//! a storm of honest clients the handshakes end as fast as they can be computed, and the others wait for a
+//! place. (Closing the oldest one instead would undo the work that is nearest to its end; turning the
+//! newest away would shut out everybody while some hang.)
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ServerConfig;
+use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_rustls::TlsAcceptor;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
+use super::crowd::{Crowd, Displaced};
 use crate::connection::Connections;
 use crate::counters::Turned;
 use crate::peer::Peer;
@@ -25,61 +28,55 @@ use crate::rarely::Rarely;
 use crate::seats::{Claim, Seat};
 use crate::validity::Validity;
 
-/// How long a handshake may take.
+/// How long a client may take to begin its handshake, and how long the handshake may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
-
-/// How long one is safe from having to give up its place.
-pub(super) const SAFE: Duration = Duration::from_secs(2);
 
 pub(super) struct Handshakes {
     connections: Connections,
-    most: usize,
     tasks: JoinSet<()>,
-    /// The oldest first.
-    under_way: VecDeque<(Instant, AbortHandle, SocketAddr)>,
+    crowd: Arc<Crowd>,
     told: Arc<Rarely>,
+}
+
+/// A connection in the crowd, for as long as this is there.
+struct Present {
+    crowd: Arc<Crowd>,
+    id: u64,
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.crowd.leave(self.id);
+    }
 }
 
 impl Handshakes {
     pub(super) fn new(connections: Connections, most: usize) -> Self {
-        Self {
-            connections,
-            most,
-            tasks: JoinSet::new(),
-            under_way: VecDeque::new(),
-            told: Arc::default(),
-        }
+        let (tasks, crowd) = (JoinSet::new(), Arc::new(Crowd::new(most)));
+        Self { connections, tasks, crowd, told: Arc::default() }
     }
 
-    /// Returns when there is a place for one more.
-    pub(super) async fn place(&mut self) {
+    /// Returns when one more may be accepted. Closes meanwhile those that keep their place for too long.
+    pub(super) async fn room(&mut self) {
         while self.tasks.try_join_next().is_some() {}
-        self.under_way.retain(|(_, task, _)| !task.is_finished());
-        while self.under_way.len() >= self.most
-            && let Some((since, ..)) = self.under_way.front()
-        {
-            let safe_until = *since + SAFE;
-            tokio::select! {
-                _ = self.tasks.join_next() => {
-                    self.under_way.retain(|(_, task, _)| !task.is_finished());
-                }
-                () = sleep_until(safe_until) => self.displace_oldest(),
-            }
+        tokio::select! {
+            () = self.crowd.room() => {}
+            () = self.relieve() => {}
         }
     }
 
-    fn displace_oldest(&mut self) {
-        if let Some((_, task, address)) = self.under_way.pop_front() {
-            task.abort();
-            let words = "the handshake gave up its place: all are taken";
-            tell(&self.connections, &self.told, address, Turned::Displaced, words);
+    /// Closes those that keep their place for too long, and does not end.
+    pub(super) async fn relieve(&self) {
+        loop {
+            let displaced = self.crowd.next_displaced().await;
+            tell_displaced(&self.connections, &self.told, &displaced);
         }
     }
 
     /// Begins one, which ends in a connection if all goes well.
     pub(super) fn begin<IO>(
         &mut self,
-        acceptor: TlsAcceptor,
+        tls: Arc<ServerConfig>,
         io: IO,
         address: SocketAddr,
         mut seat: Seat,
@@ -87,26 +84,46 @@ impl Handshakes {
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (connections, told) = (self.connections.clone(), Arc::clone(&self.told));
-        let task = self.tasks.spawn(async move {
-            let failure = match timeout(DEADLINE, handshake(acceptor, io, address)).await {
-                Ok(Ok((stream, peer))) => match seat.claim(&connections.owner(&peer.certificate)) {
-                    Claim::Granted => return connections.open(stream, peer, seat),
-                    Claim::TooMany => return connections.refuse(stream, peer, seat),
-                    Claim::FarTooMany => {
-                        (Turned::Client, "the client has too many connections".to_owned())
-                    }
-                },
-                Ok(Err(error)) => (Turned::BadHandshake, error.to_string()),
-                Err(_) => (Turned::SlowHandshake, "the handshake took too long".to_owned()),
-            };
-            tell(&connections, &told, address, failure.0, &failure.1);
+        let (crowd, tasks) = (Arc::clone(&self.crowd), &mut self.tasks);
+        let displaced = self.crowd.enter(address, |id| {
+            tasks.spawn(async move {
+                let present = Present { crowd, id };
+                let (turned, words) = match handshake(&present, tls, io, address, |displaced| {
+                    tell_displaced(&connections, &told, displaced);
+                })
+                .await
+                {
+                    Ok((stream, peer)) => match seat.claim(&connections.owner(&peer.certificate)) {
+                        Claim::Granted => return connections.open(stream, peer, seat),
+                        Claim::TooMany => return connections.refuse(stream, peer, seat),
+                        Claim::FarTooMany => {
+                            (Turned::Client, "the client has too many connections".to_owned())
+                        }
+                    },
+                    Err(failure) => failure,
+                };
+                tell(&connections, &told, address, turned, &words);
+            })
         });
-        self.under_way.push_back((Instant::now(), task, address));
+        if let Some(displaced) = displaced {
+            tell_displaced(&self.connections, &self.told, &displaced);
+        }
     }
 
     /// Returns when all have ended.
     pub(super) async fn finish(&mut self) {
-        while self.tasks.join_next().await.is_some() {}
+        let (tasks, crowd) = (&mut self.tasks, &self.crowd);
+        let (connections, told) = (&self.connections, &self.told);
+        loop {
+            tokio::select! {
+                ended = tasks.join_next() => {
+                    if ended.is_none() {
+                        return;
+                    }
+                }
+                displaced = crowd.next_displaced() => tell_displaced(connections, told, &displaced),
+            }
+        }
     }
 }
 
@@ -117,13 +134,42 @@ fn tell(connections: &Connections, told: &Rarely, address: SocketAddr, why: Turn
     }
 }
 
+fn tell_displaced(connections: &Connections, told: &Rarely, displaced: &Displaced) {
+    let words = "the handshake gave way to those of other connections";
+    tell(connections, told, displaced.0, Turned::Displaced, words);
+}
+
+/// Why a handshake came to nothing.
+type Failure = (Turned, String);
+
 async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
-    acceptor: TlsAcceptor,
+    present: &Present,
+    tls: Arc<ServerConfig>,
     io: IO,
     address: SocketAddr,
+    displace: impl FnOnce(&Displaced),
+) -> Result<(TlsStream<IO>, Peer), Failure> {
+    let slow = |_| (Turned::SlowHandshake, "the handshake took too long".to_owned());
+    let bad = |error: io::Error| (Turned::BadHandshake, error.to_string());
+    let hello = LazyConfigAcceptor::new(Acceptor::default(), io);
+    let hello = timeout(DEADLINE, hello).await.map_err(slow)?.map_err(bad)?;
+    let (place, displaced) = present.crowd.has_spoken(present.id);
+    if let Some(displaced) = displaced {
+        displace(&displaced);
+    }
+    // (It comes to nothing only where this task is about to be ended, which is counted there.)
+    if place.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    timeout(DEADLINE, finish(hello, tls, address)).await.map_err(slow)?.map_err(bad)
+}
+
+async fn finish<IO: AsyncRead + AsyncWrite + Unpin>(
+    hello: StartHandshake<IO>,
+    tls: Arc<ServerConfig>,
+    address: SocketAddr,
 ) -> io::Result<(TlsStream<IO>, Peer)> {
-    let tls = Arc::clone(acceptor.config());
-    let stream = acceptor.accept(io).await?;
+    let stream = hello.into_stream(Arc::clone(&tls)).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
     let certificate =
         certificate.ok_or_else(|| io::Error::other("the client shows no certificate"))?;

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::handshakes::{DEADLINE, SAFE};
+use super::handshakes::DEADLINE;
 use super::*;
 use crate::hub::ClientKey;
 use crate::peer::Peer;
@@ -61,8 +61,13 @@ fn accepting(limits: Limits) -> (mpsc::Sender<Accepted>, Arc<Hub>) {
 }
 
 fn connection() -> (DuplexStream, Accepted) {
+    connection_from(1)
+}
+
+/// A connection from 127.0.0.`host`.
+fn connection_from(host: u8) -> (DuplexStream, Accepted) {
     let (client, server) = duplex(1024);
-    (client, Ok((server, ([127, 0, 0, 1], 1).into())))
+    (client, Ok((server, ([127, 0, 0, host], 1).into())))
 }
 
 // Invariant 10: such as when there are no more file descriptors.
@@ -103,32 +108,60 @@ async fn a_silent_client_is_closed_in_time_and_stands_in_nobodys_way() {
     assert_eq!(hub.counters().connections_turned_away(Turned::SlowHandshake), 1);
 }
 
-// A36.
+// A36: who has said nothing has no time of grace.
 #[tokio::test(start_paused = true)]
-async fn while_all_handshakes_hang_the_oldest_gives_up_its_place() {
+async fn silent_connections_beyond_the_limit_are_closed_at_once() {
     let (incoming, hub) = accepting(Limits { handshakes: 3, ..Limits::default() });
     let begin = Instant::now();
     let mut silent = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..14 {
         let (client, server) = connection();
         incoming.send(server).await.unwrap();
         silent.push(client);
     }
-    let (mut other, server) = connection();
-    incoming.send(server).await.unwrap();
-    other.write_all(b"this is no handshake").await.unwrap();
-    let mut answer = Vec::new();
-    other.read_to_end(&mut answer).await.unwrap();
-    assert_eq!(answer.first(), Some(&21), "an alert of TLS");
-    assert!((SAFE..SAFE + Duration::from_millis(10)).contains(&begin.elapsed()));
     for client in &mut silent[..2] {
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "closed");
     }
+    is_answered(&mut silent[2]).await;
+    assert_eq!(begin.elapsed(), Duration::ZERO);
     assert_eq!(hub.counters().connections_turned_away(Turned::Displaced), 2);
     // The others have their time.
     let last = silent.last_mut().unwrap();
     assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed");
     assert!(begin.elapsed() >= DEADLINE, "{:?}", begin.elapsed());
+}
+
+// A36: many more silent connections than there is room for, from one address.
+#[tokio::test(start_paused = true)]
+async fn flood_of_silent_connections_closes_only_those_of_its_source() {
+    let (incoming, hub) = accepting(Limits { handshakes: 3, ..Limits::default() });
+    let begin = Instant::now();
+    let (mut early, server) = connection_from(3);
+    incoming.send(server).await.unwrap();
+    let mut flood = Vec::new();
+    for number in 0..400 {
+        let (client, server) = connection_from(2);
+        incoming.send(server).await.unwrap();
+        flood.push(client);
+        if number % 100 == 99 {
+            for host in [2, 4] {
+                let (mut probe, server) = connection_from(host);
+                incoming.send(server).await.unwrap();
+                is_answered(&mut probe).await;
+            }
+        }
+    }
+    is_answered(&mut early).await;
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    assert!(hub.counters().connections_turned_away(Turned::Displaced) > 380);
+}
+
+/// A client that speaks is answered, by an alert of TLS: what it says is no handshake.
+async fn is_answered(client: &mut DuplexStream) {
+    client.write_all(b"this is no handshake").await.unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer.first(), Some(&21), "an alert of TLS");
 }
 
 // Invariant 10.

@@ -34,6 +34,8 @@ in_both_variants! {
     what_comes_back_before_it_was_removed_is_not_removed,
     secrets_wait_for_nothing,
     a_listener_waits_for_the_secrets_that_it_names,
+    listener_in_doubt_waits_for_the_cluster_that_it_names,
+    urgent_listener_in_doubt_waits_for_no_cluster,
 }
 
 /// Rule 1, R55: Envoy warms for 15 s otherwise.
@@ -341,4 +343,42 @@ fn a_listener_waits_for_the_secrets_that_it_names<V: Dialect>() {
     client.give(&all(4, 3, 3, 2));
     client.pass(ACK_DEADLINE);
     assert_eq!(client.saw(), ["SDS +s", "LDS +m", "SDS late", "LDS late", "LDS +l"]);
+}
+
+/// A client that has one version of a listener, and refuses a push with another version of it in part. By
+/// then it is to have the first version again, and the cluster that this names.
+fn listener_in_doubt<V: Dialect>(is_urgent: bool) -> Client<V> {
+    let bad = listener("bad", 1);
+    let old = listener_of("l", 1, &["a"]);
+    let mut client = Client::<V>::settled(&set([old.clone()]));
+    client.give(&set([listener("l", 2), bad.clone()]));
+    assert_eq!(client.saw(), ["LDS +bad +l"]);
+    let old = if is_urgent { urgent(&old) } else { old };
+    client.give(&set([old, bad.clone(), cluster("a", 1)]));
+    assert_eq!(client.saw(), ["CDS +a"]);
+    client.refuse_in_part(Listener, |one| one == &*bad);
+    client
+}
+
+/// R54, R57, rule 5: the server does not know which version is in force. In the state of the world it
+/// cannot leave the listener out either.
+fn listener_in_doubt_waits_for_the_cluster_that_it_names<V: Dialect>() {
+    let mut client = listener_in_doubt::<V>(false);
+    let doubt = "LDS in doubt: bad l (in part)";
+    assert_eq!(client.saw(), V::either(&[doubt, "LDS +bad"][..], &[doubt]));
+    client.take(Cluster);
+    assert_eq!(client.saw(), V::either(&[][..], &["LDS +bad +l"]));
+    client.refuse(Listener, "no");
+    assert_eq!(client.saw(), ["LDS refused: bad (no)", "LDS +l"]);
+    client.take_all();
+    assert_eq!(client.has[&(Listener, "l".into())], listener_of("l", 1, &["a"]));
+}
+
+/// A withdrawal does not wait while some cluster warms.
+fn urgent_listener_in_doubt_waits_for_no_cluster<V: Dialect>() {
+    let mut client = listener_in_doubt::<V>(true);
+    client.refuse_in_part(Listener, |one| one == &*listener("bad", 1));
+    client.take(Listener);
+    assert_eq!(client.has[&(Listener, "l".into())], listener_of("l", 1, &["a"]));
+    assert!(!client.has.contains_key(&(Cluster, "a".into())));
 }

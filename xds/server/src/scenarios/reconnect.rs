@@ -6,7 +6,7 @@ use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret
 use super::client::{Client, ENVOYS_ORDER};
 use super::dialect::Dialect;
 use crate::stream::REMOVAL_GRACE;
-use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
+use crate::test_resources::{cluster, endpoints, listener, listener_of, route, secret, set};
 
 in_both_variants! {
     what_a_client_has_and_can_say_is_not_sent_again,
@@ -16,6 +16,8 @@ in_both_variants! {
     what_was_refused_on_an_earlier_stream_is_not_sent,
     a_client_that_may_have_taken_a_part_is_sent_what_it_lacks,
     what_the_client_says_that_it_has_is_news,
+    listener_that_waits_for_its_cluster_stays_after_reconnect,
+    parts_of_a_refused_push_are_corrected_after_reconnect,
 }
 
 fn everything() -> ResourceSet {
@@ -181,4 +183,40 @@ fn what_the_client_says_that_it_has_is_news<V: Dialect>() {
         let has = client.stream.acked(of);
         assert_eq!(has.len(), everything().of(of).len());
     }
+}
+
+/// R41, R57: the server does not know what the client has. In the state of the world, to leave out a
+/// listener that must wait would be to remove it.
+fn listener_that_waits_for_its_cluster_stays_after_reconnect<V: Dialect>() {
+    let waiting = listener_of("l", 1, &["a"]);
+    let mut client = Client::<V>::settled(&set([waiting.clone()]));
+    client.reconnect_elsewhere();
+    client.give(&set([cluster("a", 1), waiting.clone(), listener("m", 1)]));
+    client.come_back(Cluster);
+    client.come_back(Listener);
+    assert_eq!(client.saw(), V::either(&["CDS +a", "LDS +m"][..], &["CDS +a"]));
+    client.take(Cluster);
+    assert_eq!(client.saw(), V::either(&[][..], &["LDS +m"]));
+    client.take(Listener);
+    assert_eq!(client.has[&(Listener, "l".into())], waiting);
+    assert_eq!(client.has[&(Listener, "m".into())], listener("m", 1));
+}
+
+/// Rule 5, R12: the version that a client names says nothing of the parts that it took of a push on top
+/// of a state that the server did not know.
+fn parts_of_a_refused_push_are_corrected_after_reconnect<V: Dialect>() {
+    let bad = listener("bad", 1);
+    let mut client = Client::<V>::settled(&set([listener("l", 1)]));
+    client.reconnect_elsewhere();
+    client.give(&set([bad.clone()]));
+    client.come_back(Listener);
+    assert_eq!(client.saw(), V::either(["LDS +bad"], ["LDS +bad -l"]));
+    client.refuse_in_part(Listener, |one| one == &*bad);
+    assert_eq!(client.saw(), ["LDS refused: bad (in part)"]);
+    client.reconnect();
+    client.give(&set([listener("l", 1)]));
+    client.come_back(Listener);
+    assert_eq!(client.saw(), V::either(&[][..], &["LDS +l"]));
+    client.take_all();
+    assert_eq!(client.has[&(Listener, "l".into())], listener("l", 1));
 }

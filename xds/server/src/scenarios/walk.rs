@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener};
+use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint};
 use ironmesh_xds_wire::{Resource, ResourceSet, Version};
 
 use super::client::{Client, ENVOYS_ORDER, Key};
@@ -73,8 +73,6 @@ pub(crate) struct Walk<V: Dialect> {
     owed: BTreeSet<Arc<str>>,
     /// The clusters that were taken on this stream.
     taken: BTreeSet<Arc<str>>,
-    /// The listeners of the last push that was taken as a whole.
-    listeners: Vec<Arc<Resource>>,
     /// The types of which a push was refused since one was taken.
     in_doubt: BTreeSet<ResourceType>,
     was_late: bool,
@@ -92,7 +90,6 @@ impl<V: Dialect> Walk<V> {
             excused: BTreeSet::new(),
             owed: BTreeSet::new(),
             taken: BTreeSet::new(),
-            listeners: Vec::new(),
             in_doubt: BTreeSet::new(),
             was_late: false,
         }
@@ -173,9 +170,6 @@ impl<V: Dialect> Walk<V> {
             if of == Cluster {
                 self.taken.retain(|name| !push.takes_away(name));
                 self.taken.extend(names);
-            }
-            if of == Listener {
-                self.listeners = push.resources;
             }
             self.client.take(of);
         }

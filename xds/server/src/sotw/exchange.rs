@@ -107,6 +107,11 @@ impl Exchange {
         self.last.as_ref().is_some_and(|last| !last.is_answered && !last.is_late)
     }
 
+    /// Whether a response was sent on this stream.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.last.is_some()
+    }
+
     /// Whether the last response has no answer yet, in time or not.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.last.as_ref().is_some_and(|last| !last.is_answered)

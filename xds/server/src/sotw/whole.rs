@@ -156,13 +156,13 @@ impl Whole {
 
     /// The state that is to be sent next. Where `keeps_gone`, what the client has and is to have no
     /// more is still in it, because something may refer to it. In place of what is to wait there is
-    /// what is in force.
+    /// what is in force. `None` where that is not known: then nothing can be sent yet.
     fn next_state(
         &mut self,
         target: &ResourceSet,
         keeps_gone: bool,
         hold: impl Fn(&Resource) -> bool,
-    ) -> ResourceMap {
+    ) -> Option<ResourceMap> {
         let resources = target.of(self.resource_type);
         let mut state = self.goal(target);
         // What is being tried holds up nothing else: that goes first.
@@ -172,7 +172,8 @@ impl Whole {
         }
         self.held.clear();
         for name in differing(&self.in_force, &state) {
-            if state.get(&name).is_some_and(|resource| hold(resource)) {
+            // (To leave out what a client of an unknown state may have would be to remove it.)
+            if self.knows_base && state.get(&name).is_some_and(|resource| hold(resource)) {
                 keep(&mut state, &self.in_force, &name);
                 self.held.push(name);
             }
@@ -197,7 +198,44 @@ impl Whole {
                 }
             }
         }
-        state
+        let held = self.without_fallback(&state, resources, hold);
+        let is_urgent = |name: &Arc<str>| state.get(name).is_some_and(|one| one.is_urgent());
+        let must_wait = !held.is_empty() && !self.perhaps_news(&state).iter().any(is_urgent);
+        self.held.extend(held);
+        (!must_wait).then_some(state)
+    }
+
+    /// The names in `state` that the client may have in another version, or not at all.
+    fn perhaps_news(&self, state: &ResourceMap) -> Vec<Arc<str>> {
+        if !self.knows_base {
+            return state.keys().cloned().collect();
+        }
+        let mut news: BTreeSet<_> = differing(&self.in_force, state).into_iter().collect();
+        news.extend(self.doubts.names.iter().cloned());
+        if self.exchange.is_unanswered() {
+            news.extend(differing(&self.push, state));
+        }
+        news.into_iter().filter(|name| state.contains_key(name)).collect()
+    }
+
+    /// The names in `state` that must wait for what they refer to, and for which no version can be sent
+    /// meanwhile: each one may be news to the client, because it is not known which one it has. Nothing of
+    /// the type is sent until they need not wait any more, unless it is urgent.
+    fn without_fallback(
+        &self,
+        state: &ResourceMap,
+        resources: &ResourceMap,
+        hold: impl Fn(&Resource) -> bool,
+    ) -> Vec<Arc<str>> {
+        let is_certain = self.doubts.names.is_empty() && !self.exchange.is_unanswered();
+        if self.knows_base && is_certain {
+            return Vec::new();
+        }
+        let must_wait = |name: &Arc<str>| {
+            let wanted = resources.get(name);
+            state.get(name).is_some_and(|one| wanted == Some(one) && hold(one))
+        };
+        self.perhaps_news(state).into_iter().filter(must_wait).collect()
     }
 
     /// Whether this is what was sent last, and it has no answer yet.
@@ -222,7 +260,10 @@ impl Whole {
             let has = in_force.get(name).map(|resource| resource.version());
             wanted.is_some() && wanted != has && refused.get(name).copied() != wanted
         });
-        let state = self.next_state(target, keeps_gone, hold);
+        let Some(state) = self.next_state(target, keeps_gone, hold) else {
+            self.is_blocked = false;
+            return None;
+        };
         self.asked.retain(|name| state.contains_key(name));
         let is_doubtful = |name: &Arc<str>| !self.is_refused(name, Some(target));
         // To send again what is late would make the answer to that a stale one.

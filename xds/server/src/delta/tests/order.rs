@@ -1,8 +1,10 @@
 //! Make before break, as far as only delta can say it: removals.
 
-use ironmesh_xds_wire::ResourceType::{Cluster, Listener, Route};
+use ironmesh_xds_wire::ResourceSet;
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
 
 use super::client::Client;
+use crate::stream::ACK_DEADLINE;
 use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
 
 /// R47, R53, rule 4.
@@ -32,4 +34,26 @@ fn removals_come_last_and_one_type_after_the_other() {
     assert_eq!(client.saw(), ["EDS -a", "SDS -s"], "neither refers to the other");
     client.take_all();
     assert!(client.saw().is_empty());
+}
+
+/// Rule 2: the client took a cluster of a push from before it dropped the wildcard and asked for it again.
+/// The server does not know whether it still has that cluster, which is to go and comes back.
+#[test]
+fn endpoints_wait_for_a_cluster_that_was_perhaps_dropped() {
+    let mut client = Client::settled(&ResourceSet::default());
+    client.wants(Endpoint, &["a"]);
+    client.take_all();
+    client.give(&set([cluster("a", 1), endpoints("a", 1)]));
+    client.pass(ACK_DEADLINE);
+    client.give(&set([cluster("a", 2), endpoints("a", 1)]));
+    client.take(Endpoint);
+    client.take(Endpoint);
+    client.give(&ResourceSet::default());
+    client.change(Cluster, &["*"], &["*"]);
+    client.take(Cluster);
+    client.saw();
+    client.give(&set([cluster("a", 2), endpoints("a", 2)]));
+    assert!(client.saw().is_empty(), "a push of clusters is under way");
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
 }

@@ -43,7 +43,7 @@ impl<V: Dialect> Walk<V> {
             // waits, is tried or is in doubt: to leave a listener out would be to remove it.)
             let is_old = |one: &Arc<Resource>| {
                 let is_wanted = self.published.of(push.of).get(one.name()) == Some(one);
-                V::either(false, !is_wanted || self.listeners.contains(one))
+                V::either(false, !is_wanted)
             };
             for resource in push.news.iter().filter(|one| !is_old(one)) {
                 self.check_references(resource);

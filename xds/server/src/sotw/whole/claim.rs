@@ -18,6 +18,9 @@ pub struct InForce {
     doubts: Doubts,
     /// The last push, if it has no answer yet. When the stream ends nobody knows how it was taken.
     under_way: Option<ResourceMap>,
+    /// Whether `state` is all that the client had. Where it is not, no version that the client names says
+    /// what it has: it may have taken parts of pushes on top of a state that nobody knows.
+    is_complete: bool,
 }
 
 impl InForce {
@@ -26,13 +29,13 @@ impl InForce {
     pub(in crate::sotw) fn knows(&self, version: &str, has_named: bool) -> bool {
         let is_it = |push: &ResourceMap| Version::of_all(push.values()).to_string() == *version;
         let is_under_way = || !has_named && self.under_way.as_ref().is_some_and(is_it);
-        self.version == version || is_under_way()
+        self.is_complete && (self.version == version || is_under_way())
     }
 
     /// What a client has in force that names `version`, if that is known; and in what it may differ from
     /// that, or from anything else.
     fn recall(mut self, version: &str, has_named: bool) -> (Option<ResourceMap>, Doubts) {
-        let is_state = self.version == version;
+        let is_state = self.is_complete && self.version == version;
         if !is_state && self.knows(version, has_named) {
             return (self.under_way, self.doubts.of_any_base());
         }
@@ -44,13 +47,15 @@ impl InForce {
 }
 
 impl Whole {
-    /// What the client has in force, for its next stream.
+    /// What the client has in force, for its next stream; `None` where that is not known, and it was sent
+    /// nothing since.
     pub(crate) fn in_force(&self) -> Option<InForce> {
-        self.knows_base.then(|| InForce {
+        (self.knows_base || self.exchange.has_sent()).then(|| InForce {
             state: self.in_force.clone(),
             version: self.in_force_version.clone(),
             doubts: self.doubts.clone(),
             under_way: self.exchange.is_unanswered().then(|| self.push.clone()),
+            is_complete: self.knows_base,
         })
     }
 
@@ -60,8 +65,9 @@ impl Whole {
         let claimed = self.claimed.take()?;
         // Who names something may have dropped something, and kept the version.
         let has_named = self.exchange.subscription.has_named;
-        let kept = self.kept.take().map(|kept| kept.recall(&claimed, has_named));
-        let kept = kept.unwrap_or_default();
+        let kept = self.kept.take();
+        let is_vague = kept.as_ref().is_some_and(|kept| !kept.is_complete);
+        let kept = kept.map(|kept| kept.recall(&claimed, has_named)).unwrap_or_default();
         let (state, doubts) = match kept {
             (Some(state), doubts) => (state, doubts),
             // It has never taken anything.
@@ -70,7 +76,8 @@ impl Whole {
                 // What it had in the place of what it refused is not known, so that is tried again.
                 self.refused.clear();
                 let goal = self.goal(target);
-                if has_named || Version::of_all(goal.values()).to_string() != claimed {
+                let is_goal = Version::of_all(goal.values()).to_string() == claimed;
+                if has_named || is_vague || !is_goal {
                     self.knows_base = false;
                     return None;
                 }

@@ -1,0 +1,251 @@
+//! Who is on the way into TLS, counted by source: connections that have said nothing yet, those that wait
+//! for a place to make their handshake, and those that have one.
+//!
+//! One source can fill only what other sources do not use. Where there is no room for one more, a
+//! connection of the source with the most of them is closed. This module decides which; it opens no
+//! connection and knows no TLS.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
+
+/// How long one that has a place is safe from having to give it up. A client that has said nothing has no
+/// place.
+pub(super) const SAFE: Duration = Duration::from_secs(2);
+
+/// For each place, how many connections may be silent, and how many may wait.
+const CROWD_PER_PLACE: usize = 4;
+
+/// Connections in this order of arrival.
+type Id = u64;
+
+/// The addresses that one machine, or one site behind NAT, has: an IPv4 address, or an IPv6 network of
+/// 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    V4([u8; 4]),
+    V6([u16; 4]),
+}
+
+impl Source {
+    fn of(address: SocketAddr) -> Self {
+        match address.ip().to_canonical() {
+            IpAddr::V4(address) => Self::V4(address.octets()),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                Self::V6([a, b, c, d])
+            }
+        }
+    }
+}
+
+/// A connection that was closed to make room, or that kept its place for too long.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Displaced(pub(super) SocketAddr);
+
+/// All that are on the way.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    /// How many places there are.
+    places: usize,
+    inside: Mutex<Inside>,
+    /// Tells when [`Crowd::room`] and [`Crowd::next_displaced`] are to look again.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    last_id: Id,
+    tasks: BTreeMap<Id, (AbortHandle, SocketAddr)>,
+    silent: Group<()>,
+    waiting: Group<oneshot::Sender<()>>,
+    placed: Group<Instant>,
+    /// When one last gave up its place because it kept it for too long.
+    last_hung: Option<Instant>,
+}
+
+/// Some of them, by arrival and by source.
+#[derive(Debug)]
+struct Group<T> {
+    by_id: BTreeMap<Id, (Source, T)>,
+    by_source: BTreeMap<Source, BTreeSet<Id>>,
+}
+
+impl<T> Default for Group<T> {
+    fn default() -> Self {
+        Self { by_id: BTreeMap::new(), by_source: BTreeMap::new() }
+    }
+}
+
+impl<T> Group<T> {
+    fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    fn of(&self, source: Source) -> usize {
+        self.by_source.get(&source).map_or(0, BTreeSet::len)
+    }
+
+    /// Those of the source that has the most.
+    fn greatest(&self) -> Option<&BTreeSet<Id>> {
+        self.by_source.values().max_by_key(|ids| ids.len())
+    }
+
+    fn insert(&mut self, id: Id, source: Source, value: T) {
+        self.by_id.insert(id, (source, value));
+        self.by_source.entry(source).or_default().insert(id);
+    }
+
+    fn remove(&mut self, id: Id) -> Option<(Source, T)> {
+        let (source, value) = self.by_id.remove(&id)?;
+        if let Some(ids) = self.by_source.get_mut(&source) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_source.remove(&source);
+            }
+        }
+        Some((source, value))
+    }
+}
+
+impl Inside {
+    fn close(&mut self, id: Id) -> Option<Displaced> {
+        self.silent.remove(id);
+        self.waiting.remove(id);
+        self.placed.remove(id);
+        let (task, address) = self.tasks.remove(&id)?;
+        task.abort();
+        Some(Displaced(address))
+    }
+
+    /// Gives free places to those who wait: first to a source that has the fewest.
+    fn fill(&mut self, places: usize) {
+        while self.placed.len() < places {
+            let fewest = self
+                .waiting
+                .by_source
+                .iter()
+                .min_by_key(|(source, ids)| (self.placed.of(**source), ids.first().copied()));
+            let Some(id) = fewest.and_then(|(_, ids)| ids.first().copied()) else { return };
+            let Some((source, place)) = self.waiting.remove(id) else { return };
+            // (One whose task has just been ended does not take it, and gives it back by its guard.)
+            self.placed.insert(id, source, Instant::now());
+            drop(place.send(()));
+        }
+    }
+}
+
+impl Crowd {
+    pub(super) fn new(places: usize) -> Self {
+        Self { places, inside: Mutex::default(), changed: Notify::new() }
+    }
+
+    fn most(&self) -> usize {
+        CROWD_PER_PLACE * self.places
+    }
+
+    /// Takes in one that has said nothing yet. `begin` starts its task. Where there are too many of those,
+    /// the oldest one of the source that has the most is closed, and returned.
+    pub(super) fn enter(
+        &self,
+        address: SocketAddr,
+        begin: impl FnOnce(Id) -> AbortHandle,
+    ) -> Option<Displaced> {
+        let mut inside = self.inside.lock();
+        let oldest = inside.silent.greatest().and_then(BTreeSet::first).copied();
+        let is_full = inside.silent.len() >= self.most();
+        let displaced = oldest.filter(|_| is_full).and_then(|oldest| inside.close(oldest));
+        inside.last_id += 1;
+        let id = inside.last_id;
+        inside.silent.insert(id, Source::of(address), ());
+        // (The task waits for the lock, should it come to that before this returns.)
+        let task = begin(id);
+        inside.tasks.insert(id, (task, address));
+        displaced
+    }
+
+    /// Takes note that a client has said all that it has to say first. Returns what tells when it has a
+    /// place, and one that was closed: where too many wait, the newest one of the source of which the most
+    /// do, which may be this one.
+    pub(super) fn has_spoken(&self, id: Id) -> (oneshot::Receiver<()>, Option<Displaced>) {
+        let (place, granted) = oneshot::channel();
+        let mut inside = self.inside.lock();
+        let mut displaced = None;
+        if let Some((source, ())) = inside.silent.remove(id) {
+            inside.waiting.insert(id, source, place);
+            inside.fill(self.places);
+            if inside.waiting.len() > self.most() {
+                let newest = inside.waiting.greatest().and_then(BTreeSet::last).copied();
+                displaced = newest.and_then(|newest| inside.close(newest));
+            }
+        }
+        drop(inside);
+        self.changed.notify_waiters();
+        (granted, displaced)
+    }
+
+    /// One has gone, in whatever way.
+    pub(super) fn leave(&self, id: Id) {
+        let mut inside = self.inside.lock();
+        inside.silent.remove(id);
+        inside.waiting.remove(id);
+        inside.placed.remove(id);
+        inside.tasks.remove(&id);
+        inside.fill(self.places);
+        drop(inside);
+        self.changed.notify_waiters();
+    }
+
+    /// Returns when one more may be accepted: at once, but in a storm of clients that all make progress.
+    /// Then those wait in the system's own queue for whom there is no room.
+    pub(super) async fn room(&self) {
+        loop {
+            let changed = self.changed.notified();
+            let is_storm = {
+                let inside = self.inside.lock();
+                let is_calm = |at: Instant| at.elapsed() > 2 * SAFE;
+                inside.waiting.len() >= self.most() && inside.last_hung.is_none_or(is_calm)
+            };
+            if !is_storm {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until one has had its place for too long while others wait, and closes that one.
+    pub(super) async fn next_displaced(&self) -> Displaced {
+        loop {
+            let changed = self.changed.notified();
+            let due = {
+                let mut inside = self.inside.lock();
+                let oldest = inside.placed.by_id.iter().min_by_key(|(_, (_, since))| *since);
+                let oldest = oldest.map(|(id, (_, since))| (*id, *since + SAFE));
+                let oldest = oldest.filter(|_| inside.waiting.len() > 0);
+                if let Some((id, due)) = oldest
+                    && due <= Instant::now()
+                    && let Some(displaced) = inside.close(id)
+                {
+                    inside.last_hung = Some(Instant::now());
+                    inside.fill(self.places);
+                    drop(inside);
+                    self.changed.notify_waiters();
+                    return displaced;
+                }
+                oldest.map(|(_, due)| due)
+            };
+            tokio::select! {
+                () = changed => {}
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Who gives way to whom, without sockets.
+
+use super::*;
+
+/// A crowd on its way to so many places. Its tasks do nothing until they are ended.
+struct Place {
+    crowd: Crowd,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Place {
+    fn new(places: usize) -> Self {
+        Self { crowd: Crowd::new(places), tasks: Vec::new() }
+    }
+
+    /// Somebody comes from 127.0.0.`host`.
+    fn enter(&mut self, host: u8, port: u16) -> (Id, Option<Displaced>) {
+        let mut own = 0;
+        let displaced = self.crowd.enter(address(host, port), |id| {
+            own = id;
+            let task = tokio::spawn(std::future::pending());
+            let handle = task.abort_handle();
+            self.tasks.push(task);
+            handle
+        });
+        (own, displaced)
+    }
+
+    /// The same, and it speaks.
+    fn speak(&mut self, host: u8, port: u16) -> (Id, oneshot::Receiver<()>, Option<Displaced>) {
+        let (id, none) = self.enter(host, port);
+        assert_eq!(none, None);
+        let (place, displaced) = self.crowd.has_spoken(id);
+        (id, place, displaced)
+    }
+}
+
+fn address(host: u8, port: u16) -> SocketAddr {
+    ([127, 0, 0, host], port).into()
+}
+
+#[tokio::test]
+async fn silent_connections_of_the_greatest_source_are_closed_first() {
+    let mut place = Place::new(1);
+    assert_eq!(place.enter(3, 1).1, None);
+    for port in 1..=3 {
+        assert_eq!(place.enter(2, port).1, None);
+    }
+    assert_eq!(place.enter(2, 4).1, Some(Displaced(address(2, 1))));
+    assert_eq!(place.enter(4, 1).1, Some(Displaced(address(2, 2))));
+    tokio::task::yield_now().await;
+    let ended: Vec<_> = place.tasks.iter().map(|task| task.is_finished()).collect();
+    assert_eq!(ended, [false, true, true, false, false, false]);
+}
+
+#[tokio::test]
+async fn ipv6_addresses_of_one_network_are_one_source() {
+    let of = |address: &str| Source::of(address.parse().unwrap());
+    assert_eq!(of("[2001:db8:1:2::1]:1"), of("[2001:db8:1:2:3:4:5:6]:2"));
+    assert_ne!(of("[2001:db8:1:2::1]:1"), of("[2001:db8:1:3::1]:1"));
+    assert_eq!(of("[::ffff:127.0.0.1]:1"), of("127.0.0.1:2"));
+    assert_ne!(of("127.0.0.1:1"), of("127.0.0.2:1"));
+}
+
+#[tokio::test]
+async fn free_places_go_to_the_source_with_the_fewest() {
+    let mut place = Place::new(2);
+    let (first, mut granted, _) = place.speak(2, 1);
+    assert_eq!(granted.try_recv(), Ok(()));
+    let (second, mut granted, _) = place.speak(2, 2);
+    assert_eq!(granted.try_recv(), Ok(()));
+    let (_, mut third, _) = place.speak(2, 3);
+    let (_, mut other, _) = place.speak(3, 1);
+    assert!(third.try_recv().is_err() && other.try_recv().is_err(), "both wait");
+    place.crowd.leave(first);
+    assert!(third.try_recv().is_err(), "it came first, and its source has a place");
+    assert_eq!(other.try_recv(), Ok(()));
+    place.crowd.leave(second);
+    assert_eq!(third.try_recv(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn place_kept_for_long_is_given_up_when_others_wait() {
+    let mut place = Place::new(1);
+    let (_, mut first, _) = place.speak(2, 1);
+    assert_eq!(first.try_recv(), Ok(()));
+    let begin = Instant::now();
+    let nobody_waits = tokio::time::timeout(3 * SAFE, place.crowd.next_displaced());
+    assert!(nobody_waits.await.is_err());
+    let (_, second, _) = place.speak(3, 1);
+    assert_eq!(place.crowd.next_displaced().await, Displaced(address(2, 1)));
+    assert_eq!(begin.elapsed().as_secs(), (3 * SAFE).as_secs(), "at once: its time was over");
+    assert_eq!(second.await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn accepting_pauses_only_in_a_storm_that_makes_progress() {
+    let mut place = Place::new(1);
+    let mut waiting: Vec<_> = (1..=5).map(|port| place.speak(2, port)).collect();
+    let is_stalled = async |place: &Place| {
+        tokio::time::timeout(Duration::from_millis(1), place.crowd.room()).await.is_err()
+    };
+    assert!(is_stalled(&place).await, "one has a place and four wait");
+    place.crowd.leave(waiting.remove(0).0);
+    assert!(!is_stalled(&place).await);
+    waiting.push(place.speak(2, 6));
+    // Whoever has the place does not go on: from now on the newest of the greatest source gives way.
+    assert_eq!(place.crowd.next_displaced().await, Displaced(address(2, 2)));
+    waiting.push(place.speak(2, 7));
+    assert!(!is_stalled(&place).await);
+    let (_, _, displaced) = place.speak(3, 1);
+    assert_eq!(displaced, Some(Displaced(address(2, 7))));
+}
