@@ -96,7 +96,10 @@ impl Handshakes {
                         (Turned::Client, "the client has too many connections".to_owned())
                     }
                 },
-                Ok(Err(error)) => (Turned::BadHandshake, error.to_string()),
+                Ok(Err(error)) => {
+                    connections.rejections().note(address, &error, Instant::now());
+                    (Turned::BadHandshake, error.to_string())
+                }
                 Err(_) => (Turned::SlowHandshake, "the handshake took too long".to_owned()),
             };
             tell(&connections, &told, address, failure.0, &failure.1);
