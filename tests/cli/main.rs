@@ -32,6 +32,7 @@ mod proxies;
 mod rollback;
 mod serve;
 mod server;
+mod signals;
 mod status;
 mod storms;
 mod yaml;
