@@ -389,6 +389,10 @@ pub(crate) struct BootstrapArguments {
     /// Where it is, by which calls may go to who is near: `eu/eu-1`, or a part of that
     #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
     pub(crate) locality: Option<Locality>,
+    /// Enroll although all clients reject the control plane's certificate (IM0704): its authority is new, and
+    /// is meant to be
+    #[arg(long)]
+    pub(crate) new_authority: bool,
     /// The folder to write, which must not be there yet
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,

@@ -15,6 +15,7 @@ mod providers;
 mod reconciler;
 mod register;
 mod signals;
+mod state_watch;
 
 use std::io;
 use std::net::SocketAddr;
@@ -44,6 +45,7 @@ use providers::endpoints_options;
 use reconciler::Reconciler;
 use register::Register;
 use signals::Signals;
+use state_watch::StateWatch;
 
 /// Runs the control plane until it is told to stop.
 pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
@@ -77,7 +79,15 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let socket = bind_socket(&places.admin_socket())?;
 
     let now = Timestamp::now();
+    let is_new = store.authority()?.is_none();
     let authority = Authority::open(&*store, &mesh.trust_domain, now)?;
+    if is_new {
+        tracing::warn!(
+            state = %places.state.display(),
+            "a new certification authority was created: proxies that were enrolled with a different \
+             state folder reject it"
+        );
+    }
     let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
     let certificates = ServiceCertificates::open(certificate_store)?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
@@ -96,6 +106,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         endpoints,
         Arc::clone(&hub),
     )?;
+    let (state_watch, state_findings) = StateWatch::new(Arc::clone(&store), Arc::clone(&hub));
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), outlook.snapshot.clone()));
     let control_plane = Arc::new(RunningControlPlane {
         mesh: mesh.clone(),
@@ -106,6 +117,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         acceptances,
         store,
         outlook: outlook.clone(),
+        state_findings,
         hub: Arc::clone(&hub),
         audit: Arc::clone(&audit),
         xds_address: xds_listener.local_addr()?,
@@ -118,6 +130,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register, audit));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
+    tasks.spawn(state_watch.run(shutdown.clone()));
     if let Some(group) = group {
         tasks.spawn(group.run(shutdown.clone()));
     }

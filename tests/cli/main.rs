@@ -33,6 +33,7 @@ mod rollback;
 mod serve;
 mod server;
 mod signals;
+mod state;
 mod status;
 mod storms;
 mod yaml;

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::exit::chain;
 use commits::Commits;
 use keeper::Keeper;
 use rollback::Rollback;
@@ -173,7 +174,15 @@ impl PolicySource {
 
     /// Puts the policy that was last kept into force, beside what is wrong with the source.
     fn fall_back(&mut self) -> anyhow::Result<()> {
-        let Some(kept) = self.store.last_good_policy()? else { return Ok(()) };
+        let kept = match self.store.last_good_policy() {
+            Ok(Some(kept)) => kept,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                // The source may hold a good policy later: that is no reason not to start.
+                tracing::error!(error = chain(&error), "the last good policy cannot be read");
+                return Ok(());
+            }
+        };
         let record = self.store.policies()?.into_iter().next();
         let documents = kept.into_iter().map(|(path, text)| Document::new(path, text));
         let loaded = load_documents(documents);

@@ -9,13 +9,14 @@ use crate::{Document, load_documents};
 #[test]
 fn every_code_has_its_page_and_every_page_its_code() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/errors");
-    // Codes of 0400 to 0599 belong to other crates; `tests/cli/codes.rs` sees them all.
+    // Codes of 0400 to 0599, and from 0700 on, belong to other crates; `tests/cli/codes.rs` sees them all.
     let pages: BTreeSet<String> = fs_err::read_dir(&folder)
         .unwrap()
         .filter_map(|entry| {
             entry.unwrap().file_name().into_string().unwrap().strip_suffix(".md").map(str::to_owned)
         })
         .filter(|page| page.starts_with("IM") && !("IM0400".."IM0600").contains(&page.as_str()))
+        .filter(|page| page.as_str() < "IM0700")
         .collect();
     let codes: BTreeSet<String> = ALL.iter().map(ToString::to_string).collect();
     assert_eq!(codes, pages);
