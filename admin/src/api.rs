@@ -24,6 +24,29 @@ pub struct Readiness {
     pub policy: PolicyView,
     /// What is wrong with the mesh as a whole, such as endpoints without a proxy.
     pub findings: Vec<FindingView>,
+    /// The TLS handshakes with clients of xDS that failed.
+    #[serde(default)]
+    pub handshakes: HandshakesView,
+}
+
+/// The TLS handshakes that failed since the control plane started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandshakesView {
+    /// How many.
+    pub rejected: u64,
+    /// The last of them.
+    pub last: Option<RejectedHandshake>,
+}
+
+/// A TLS handshake that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejectedHandshake {
+    /// The address of the client.
+    pub address: SocketAddr,
+    /// Why it failed.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// The policy in force, and what is wrong with the newest one.
@@ -425,6 +448,9 @@ pub struct BootstrapRequest {
     pub machine: Option<Uuid>,
     /// The services that their applications call by local ports, to be checked.
     pub upstreams: Vec<Upstream>,
+    /// Whether the authority is known to be new. Otherwise nothing is issued while all clients reject it.
+    #[serde(default)]
+    pub new_authority: bool,
     /// The proxies, at least one and at most [`MAX_NEWCOMERS`].
     pub proxies: Vec<Newcomer>,
 }

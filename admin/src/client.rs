@@ -1,6 +1,7 @@
 //! The calling side: what the commands use to speak to a running control plane.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use ironmesh_catalog::verdict::{InwardQuestion, InwardVerdict, OutwardQuestion, 
 use ironmesh_catalog::{ProxyId, Question, ServiceName, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use crate::api::{
@@ -29,11 +31,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a plan may take, for which all proxies are compiled twice or three times.
 const PLAN_PATIENCE: Duration = Duration::from_secs(600);
 
-/// A client of the admin socket.
+/// A client of the admin socket, or of the admin port.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
+    /// The port to use in place of the socket.
+    port: Option<SocketAddr>,
 }
+
+/// A connection to either.
+trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
 
 /// A call came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +73,13 @@ pub enum ClientError {
 impl Client {
     /// A client of the socket at `socket`.
     pub fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_owned() }
+        Self { socket: socket.to_owned(), port: None }
+    }
+
+    /// The same control plane by its admin port, which only reads: for when the socket is gone.
+    #[must_use]
+    pub fn by_port(self, port: SocketAddr) -> Self {
+        Self { port: Some(port), ..self }
     }
 
     /// Whether the control plane serves, and what is wrong with its policy and its mesh.
@@ -181,6 +196,13 @@ impl Client {
         answer(self.exchange(method, path, body, PATIENCE).await?)
     }
 
+    async fn connect(&self) -> io::Result<Box<dyn Connection>> {
+        Ok(match self.port {
+            Some(port) => Box::new(TcpStream::connect(port).await?),
+            None => Box::new(UnixStream::connect(&self.socket).await?),
+        })
+    }
+
     /// Asks, and reads the answer to its end.
     async fn exchange<B: Serialize>(
         &self,
@@ -189,14 +211,18 @@ impl Client {
         body: Option<&B>,
         patience: Duration,
     ) -> Result<(StatusCode, Bytes), ClientError> {
-        let stream = UnixStream::connect(&self.socket)
+        let stream = self
+            .connect()
             .await
             .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
         let body = body.map(serde_json::to_vec).transpose().map_err(broken)?.unwrap_or_default();
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, "ironmesh")
+            .header(
+                header::HOST,
+                self.port.map_or_else(|| "ironmesh".into(), |port| port.to_string()),
+            )
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::<Bytes>::from(body))
             .map_err(broken)?;

@@ -14,10 +14,10 @@ mod server;
 
 pub use api::{
     AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView, EndpointView,
-    FindingView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, NackView, Newcomer, NodeView,
-    OriginView, OthersView, PlaceView, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness,
-    RefusedView, RelatedView, ResourceView, RevisionList, RevisionView, RevokeRequest, Revoked,
-    RollbackRequest, RolledBack,
+    FindingView, HandshakesView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, NackView,
+    Newcomer, NodeView, OriginView, OthersView, PlaceView, PolicyView, ProxyConfig, ProxyDetail,
+    ProxyView, Readiness, RefusedView, RejectedHandshake, RelatedView, ResourceView, RevisionList,
+    RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 pub use client::{Client, ClientError};
 pub use endpoints::{

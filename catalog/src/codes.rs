@@ -50,6 +50,17 @@ pub const EXCLUDED_ENDPOINT: Code = Code(510);
 
 /// The control plane asks etcd or Consul in plaintext over the network.
 pub const PLAINTEXT_PROVIDER: Code = Code(511);
+/// The disk does not take the writes of the state store.
+pub const STATE_NOT_WRITTEN: Code = Code(701);
+
+/// The state file was removed or replaced while the control plane runs.
+pub const STATE_FILE_LOST: Code = Code(702);
+
+/// A stored record was changed outside of the control plane, or cannot be read.
+pub const RECORD_QUARANTINED: Code = Code(703);
+
+/// Clients reject the control plane's certificate as that of an unknown authority.
+pub const UNKNOWN_AUTHORITY: Code = Code(704);
 
 /// Ways in from outside of the mesh that cannot be told apart.
 pub const INGRESS_COLLISION: Code = Code(633);

@@ -410,6 +410,10 @@ pub(crate) struct BootstrapArguments {
     /// without it, it is the socket `admin.sock` in the folder, for Envoy's own user
     #[arg(long)]
     pub(crate) admin_tcp: bool,
+    /// Enroll although all clients reject the control plane's certificate (IM0704): its authority is new, and
+    /// is meant to be
+    #[arg(long)]
+    pub(crate) new_authority: bool,
     /// The folder to write, which must not be there yet
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,

@@ -1,6 +1,7 @@
 //! Exit codes (docs/reference/settings.md), and how a failure is told.
 
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use ironmesh_admin::ClientError;
@@ -35,11 +36,11 @@ pub(crate) const DENIED: Answered = Answered(1);
 pub(crate) const CHANGES: Answered = Answered(5);
 
 /// The exit code of a run, after its failure is told on stderr.
-#[expect(clippy::print_stderr, reason = "this is where failures are told")]
 pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     if !error.is::<Answered>() {
-        eprintln!("ironmesh: {}", escape_output(&chain(error.as_ref())));
+        // Where it cannot be written, the exit code says it.
+        let _ = writeln!(io::stderr(), "ironmesh: {}", escape_output(&chain(error.as_ref())));
     }
     ExitCode::from(number(&error))
 }

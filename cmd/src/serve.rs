@@ -14,10 +14,11 @@ mod policy_source;
 mod providers;
 mod reconciler;
 mod register;
+mod signals;
+mod state_watch;
 mod statement;
 
 use std::io;
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -31,10 +32,8 @@ use ironmesh_xds_server::{Hub, Limits};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 use crate::cli::ServeArguments;
 use crate::places::Places;
@@ -46,19 +45,14 @@ use policy_source::{PolicySource, Source};
 use providers::endpoints_options;
 use reconciler::Reconciler;
 use register::Register;
+use signals::Signals;
+use state_watch::StateWatch;
 
 /// Runs the control plane until it is told to stop.
 pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let is_terminal = io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal);
-    let log = log.fmt_fields(log::escaped_fields());
-    log.with_writer(io::stderr).init();
+    log::init();
     // From the first moment on, a signal ends us in good order.
-    let signals = Signals {
-        terminate: signal(SignalKind::terminate())?,
-        interrupt: signal(SignalKind::interrupt())?,
-    };
+    let signals = Signals::install()?;
     let mut places = Places::find(&arguments.config)?;
     if let Some(policy) = &arguments.policy {
         places.policy = PolicyPlace::Folder(policy.clone());
@@ -86,7 +80,15 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let socket = bind_socket(&places.admin_socket())?;
 
     let now = Timestamp::now();
+    let is_new = store.authority()?.is_none();
     let authority = Authority::open(&*store, &mesh.trust_domain, now)?;
+    if is_new {
+        tracing::warn!(
+            state = %places.state.display(),
+            "a new certification authority was created: proxies that were enrolled with a different \
+             state folder reject it"
+        );
+    }
     let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
     let certificates = ServiceCertificates::open(certificate_store)?;
     let register = Arc::new(Register::open(Arc::clone(&store), now)?);
@@ -106,6 +108,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         endpoints,
         Arc::clone(&hub),
     )?;
+    let (state_watch, state_findings) = StateWatch::new(Arc::clone(&store), Arc::clone(&hub));
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), outlook.snapshot.clone()));
     let standing_findings = settings.standing_findings(&places.policy);
     let control_plane = Arc::new(RunningControlPlane {
@@ -117,6 +120,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         acceptances,
         store,
         outlook: outlook.clone(),
+        state_findings,
         hub: Arc::clone(&hub),
         audit: Arc::clone(&audit),
         xds_address: xds_listener.local_addr()?,
@@ -133,6 +137,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register, audit));
     tasks.spawn(policy_source.run(shutdown.clone()));
     tasks.spawn(reconciler.run(shutdown.clone()));
+    tasks.spawn(state_watch.run(shutdown.clone()));
     if let Some(group) = group {
         tasks.spawn(group.run(shutdown.clone()));
     }
@@ -155,34 +160,30 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     supervise(tasks, signals, shutdown).await
 }
 
-/// The signals that end the control plane.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
 /// Waits until a signal or a failed task ends everything.
 async fn supervise(
     mut tasks: JoinSet<anyhow::Result<()>>,
     mut signals: Signals,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let mut signal = None;
     let mut result = tokio::select! {
-        _ = signals.terminate.recv() => Ok(()),
-        _ = signals.interrupt.recv() => Ok(()),
+        name = signals.stop() => {
+            signal = Some(name);
+            Ok(())
+        }
         ended = tasks.join_next() => match ended {
             Some(Ok(Err(error))) => Err(error),
             Some(Err(panicked)) => Err(panicked.into()),
             _ => Err(anyhow::anyhow!("a part of the control plane ended by itself")),
         },
     };
-    tracing::info!("the control plane is stopping; proxies run on with what they have");
+    tracing::info!(signal, "the control plane is stopping; proxies run on with what they have");
     shutdown.cancel();
     loop {
         let ended = tokio::select! {
             ended = tasks.join_next() => ended,
-            _ = signals.terminate.recv() => bail!("told to stop at once, before all was in order"),
-            _ = signals.interrupt.recv() => bail!("told to stop at once, before all was in order"),
+            _ = signals.stop() => bail!("told to stop at once, before all was in order"),
         };
         let Some(ended) = ended else { return result };
         result = result.and_then(|()| ended.unwrap_or_else(|panicked| Err(panicked.into())));
@@ -199,8 +200,10 @@ async fn serve_xds(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     tokio::select! {
-        ready = outlook.ready.wait_for(|ready| *ready) => drop(ready?),
+        // At the end of the process the reconciler, which says so, may go first.
+        biased;
         () = shutdown.cancelled() => return Ok(()),
+        ready = outlook.ready.wait_for(|ready| *ready) => drop(ready?),
     }
     tracing::info!(address = %listener.local_addr()?, "xDS is served");
     ironmesh_xds_server::serve(listener, outlook.tls, hub, admission, limits, shutdown).await;

@@ -1,13 +1,12 @@
 //! `ironmesh status`: what is wrong, first; then how things stand, in a few lines.
 
+mod connection;
 mod policy;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ironmesh_admin::{
-    AuditView, Client, DeniedView, FindingView, OthersView, ProxyView, Readiness,
-};
+use ironmesh_admin::{AuditView, DeniedView, FindingView, OthersView, ProxyView, Readiness};
 use ironmesh_catalog::codes;
 use serde_json::json;
 
@@ -21,10 +20,10 @@ const NAMED: usize = 5;
 /// Tells how the mesh stands. Fails where something is wrong.
 pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyhow::Result<()> {
     let places = Places::find(&arguments.config)?;
-    let client = Client::new(&places.admin_socket());
-    let readiness = client.readiness().await?;
+    let (client, readiness, socket_gone) = connection::open(&places).await?;
     let (proxies, audit) = (client.proxies().await?, client.audit().await?);
-    let wrong = wrong(&readiness, &proxies, &audit);
+    let mut wrong = wrong(&readiness, &proxies, &audit);
+    wrong.extend(socket_gone);
     let is_standing =
         |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
     let standing = readiness.findings.iter().filter(is_standing).map(in_words);

@@ -3,6 +3,7 @@
 //! Never looks into a certificate.
 
 use ironmesh_catalog::{CertificateStore, ServiceCertificate, StoreError};
+use redb::TableHandle as _;
 use zeroize::Zeroizing;
 
 use crate::database::{AUTHORITY, Failure, SERVICE_CERTIFICATES, Store};
@@ -13,7 +14,7 @@ const CURRENT: &str = "current";
 impl CertificateStore for Store {
     fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
         let read = || -> Result<_, Failure> {
-            let Some(sealed) = self.get(AUTHORITY, CURRENT)? else { return Ok(None) };
+            let Some(sealed) = self.get_raw(AUTHORITY, CURRENT)? else { return Ok(None) };
             Ok(Some(self.unseal(AUTHORITY, CURRENT, &sealed)?.to_vec()))
         };
         read().map_err(|e| StoreError::new("read the certification authority", e))
@@ -27,9 +28,12 @@ impl CertificateStore for Store {
     fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {
         let read = || -> Result<_, Failure> {
             let mut certificates = Vec::new();
-            for (account, sealed) in self.all(SERVICE_CERTIFICATES)? {
-                let json = self.unseal(SERVICE_CERTIFICATES, &account, &sealed)?;
-                certificates.push(serde_json::from_slice(&json)?);
+            for (account, sealed) in self.all_raw(SERVICE_CERTIFICATES)? {
+                // A certificate that does not open is issued anew.
+                match self.unseal(SERVICE_CERTIFICATES, &account, &sealed) {
+                    Ok(json) => certificates.push(serde_json::from_slice(&json)?),
+                    Err(_) => self.quarantine.lock().add(SERVICE_CERTIFICATES.name(), &account),
+                }
             }
             Ok(certificates)
         };

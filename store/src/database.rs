@@ -5,19 +5,24 @@
 use std::error::Error;
 use std::fmt;
 
-use redb::{
-    Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableHandle as _,
-};
+use parking_lot::Mutex;
+use redb::{ReadableDatabase as _, TableDefinition, TableHandle as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
+use crate::authentic::Authenticator;
+use crate::engine::Engine;
+use crate::entries::Entries;
+use crate::quarantine::Quarantine;
 use crate::seal::Sealer;
 
 /// The embedded state store: one file, held by one process at a time.
 pub struct Store {
-    database: Database,
-    sealer: Sealer,
+    pub(crate) engine: Engine,
+    pub(crate) sealer: Sealer,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) quarantine: Mutex<Quarantine>,
 }
 
 impl fmt::Debug for Store {
@@ -50,77 +55,121 @@ pub(crate) const TABLES: [Table; 6] =
     [META, AUTHORITY, SERVICE_CERTIFICATES, JOIN_RECORDS, POLICY, ENDPOINTS];
 
 impl Store {
-    pub(crate) fn new(database: Database, sealer: Sealer) -> Self {
-        Self { database, sealer }
+    pub(crate) fn new(engine: Engine, sealer: Sealer, authenticator: Authenticator) -> Self {
+        Self { engine, sealer, authenticator, quarantine: Mutex::default() }
     }
 
     /// Makes the tables that are not there: the database may be that of an older version.
     pub(crate) fn make_tables(&self) -> Result<(), Failure> {
-        let known: Vec<_> = self
-            .database
-            .begin_read()?
-            .list_tables()?
-            .map(|table| table.name().to_owned())
-            .collect();
+        let known: Vec<_> = self.engine.read(|database| {
+            let transaction = database.begin_read()?;
+            Ok(transaction.list_tables()?.map(|table| table.name().to_owned()).collect())
+        })?;
         let is_new = |table: &Table| !known.iter().any(|name| name == table.name());
         let new: Vec<_> = TABLES.into_iter().filter(is_new).collect();
         if new.is_empty() {
             return Ok(());
         }
-        let transaction = self.database.begin_write()?;
-        for table in new {
-            transaction.open_table(table)?;
-        }
-        Ok(transaction.commit()?)
+        self.engine.write(|database| {
+            let transaction = database.begin_write()?;
+            for table in new {
+                transaction.open_table(table)?;
+            }
+            Ok(transaction.commit()?)
+        })
     }
 
     /// As in a database that was made before there was this table.
     #[cfg(test)]
     pub(crate) fn drop_table(&self, table: Table) {
-        let transaction = self.database.begin_write().unwrap();
-        transaction.delete_table(table).unwrap();
-        transaction.commit().unwrap();
+        let dropped = self.engine.write(|database| {
+            let transaction = database.begin_write()?;
+            transaction.delete_table(table)?;
+            Ok(transaction.commit()?)
+        });
+        dropped.unwrap();
     }
 
+    /// What is stored at a place, as it is: sealed, or tagged.
+    pub(crate) fn get_raw(&self, table: Table, key: &str) -> Result<Option<Vec<u8>>, Failure> {
+        self.engine.read(|database| {
+            let table = database.begin_read()?.open_table(table)?;
+            Ok(table.get(key)?.map(|value| value.value().to_vec()))
+        })
+    }
+
+    /// The authentic value at a place. One that is not authentic is quarantined, and counts as missing.
     pub(crate) fn get(&self, table: Table, key: &str) -> Result<Option<Vec<u8>>, Failure> {
-        let table = self.database.begin_read()?.open_table(table)?;
-        Ok(table.get(key)?.map(|value| value.value().to_vec()))
+        let stored = self.get_raw(table, key)?;
+        Ok(stored.and_then(|stored| self.verified(table, key, &stored)))
     }
 
-    /// All values of `table` with their keys, in the order of the keys.
+    /// All that is stored in `table`, as it is, in the order of the keys.
+    pub(crate) fn all_raw(&self, table: Table) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        self.all_raw_within(table, "")
+    }
+
+    /// All authentic values of `table` with their keys, in the order of the keys.
     pub(crate) fn all(&self, table: Table) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-        let table = self.database.begin_read()?.open_table(table)?;
-        let mut all = Vec::new();
-        for entry in table.iter()? {
-            let (key, value) = entry?;
-            all.push((key.value().to_owned(), value.value().to_vec()));
-        }
-        Ok(all)
+        self.all_within(table, "")
     }
 
-    /// The values of `table` whose keys begin with `prefix`, in the order of the keys.
+    /// The authentic values of `table` whose keys begin with `prefix`, in the order of the keys.
     pub(crate) fn all_within(
         &self,
         table: Table,
         prefix: &str,
     ) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-        let table = self.database.begin_read()?.open_table(table)?;
-        let mut within = Vec::new();
-        for entry in table.range(prefix..)? {
-            let (key, value) = entry?;
-            if !key.value().starts_with(prefix) {
-                break;
+        let stored = self.all_raw_within(table, prefix)?.into_iter();
+        let verified = stored.filter_map(|(key, stored)| {
+            let value = self.verified(table, &key, &stored)?;
+            Some((key, value))
+        });
+        Ok(verified.collect())
+    }
+
+    fn all_raw_within(
+        &self,
+        table: Table,
+        prefix: &str,
+    ) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        self.engine.read(|database| {
+            let table = database.begin_read()?.open_table(table)?;
+            let mut within = Vec::new();
+            for entry in table.range(prefix..)? {
+                let (key, value) = entry?;
+                if !key.value().starts_with(prefix) {
+                    break;
+                }
+                within.push((key.value().to_owned(), value.value().to_vec()));
             }
-            within.push((key.value().to_owned(), value.value().to_vec()));
+            Ok(within)
+        })
+    }
+
+    /// The value of what is stored, which is quarantined where it is not authentic.
+    pub(crate) fn verified(&self, table: Table, key: &str, stored: &[u8]) -> Option<Vec<u8>> {
+        let value = self.authenticator.verified(table.name(), key, stored);
+        if value.is_none() {
+            self.quarantine.lock().add(table.name(), key);
         }
-        Ok(within)
+        value.map(<[u8]>::to_vec)
+    }
+
+    /// Stores one value as it is, in a transaction of its own, which is durable when this returns.
+    pub(crate) fn put_raw(&self, table: Table, key: &str, stored: &[u8]) -> Result<(), Failure> {
+        self.engine.write(|database| {
+            let transaction = database.begin_write()?;
+            transaction.open_table(table)?.insert(key, stored)?;
+            Ok(transaction.commit()?)
+        })?;
+        self.quarantine.lock().remove(table.name(), key);
+        Ok(())
     }
 
     /// Keeps one value in a transaction of its own, which is durable when this returns.
     pub(crate) fn put(&self, table: Table, key: &str, value: &[u8]) -> Result<(), Failure> {
-        let transaction = self.database.begin_write()?;
-        transaction.open_table(table)?.insert(key, value)?;
-        Ok(transaction.commit()?)
+        self.put_raw(table, key, &self.authenticator.tagged(table.name(), key, value))
     }
 
     /// Keeps several values, by their keys, in one transaction.
@@ -129,26 +178,24 @@ impl Store {
         table: Table,
         values: &[(String, Vec<u8>)],
     ) -> Result<(), Failure> {
-        let transaction = self.database.begin_write()?;
-        {
-            let mut table = transaction.open_table(table)?;
+        self.change(table, |entries| {
             for (key, value) in values {
-                table.insert(key.as_str(), value.as_slice())?;
+                entries.insert(key, value)?;
             }
-        }
-        Ok(transaction.commit()?)
+            Ok(values.len())
+        })?;
+        Ok(())
     }
 
     /// Removes several values, by their keys, in one transaction.
     pub(crate) fn remove_all(&self, table: Table, keys: &[String]) -> Result<(), Failure> {
-        let transaction = self.database.begin_write()?;
-        {
-            let mut table = transaction.open_table(table)?;
+        self.change(table, |entries| {
             for key in keys {
-                table.remove(key.as_str())?;
+                entries.remove(key)?;
             }
-        }
-        Ok(transaction.commit()?)
+            Ok(keys.len())
+        })?;
+        Ok(())
     }
 
     /// Lets `change` change `table` in one transaction, which is durable when this returns. It returns how
@@ -156,14 +203,28 @@ impl Store {
     pub(crate) fn change(
         &self,
         table: Table,
-        change: impl FnOnce(&mut redb::Table<'_, &'static str, &'static [u8]>) -> Result<usize, Failure>,
+        change: impl FnOnce(&mut Entries<'_, '_>) -> Result<usize, Failure>,
     ) -> Result<usize, Failure> {
-        let transaction = self.database.begin_write()?;
-        let written = change(&mut transaction.open_table(table)?)?;
-        if written == 0 {
-            transaction.abort()?;
-        } else {
-            transaction.commit()?;
+        let mut replaced = Vec::new();
+        let run = |database: &redb::Database| -> Result<usize, Failure> {
+            let transaction = database.begin_write()?;
+            let mut entries = Entries::new(self, table, transaction.open_table(table)?);
+            let written = change(&mut entries)?;
+            replaced = entries.into_replaced();
+            if written == 0 {
+                transaction.abort()?;
+            } else {
+                transaction.commit()?;
+            }
+            Ok(written)
+        };
+        let written = self.engine.read(run)?;
+        if written > 0 {
+            self.engine.note_success();
+            let mut quarantine = self.quarantine.lock();
+            for key in &replaced {
+                quarantine.remove(table.name(), key);
+            }
         }
         Ok(written)
     }
@@ -187,7 +248,7 @@ impl Store {
     }
 
     pub(crate) fn put_sealed(&self, table: Table, key: &str, plain: &[u8]) -> Result<(), Failure> {
-        self.put(table, key, &self.sealer.seal(table.name(), key, plain)?)
+        self.put_raw(table, key, &self.sealer.seal(table.name(), key, plain)?)
     }
 
     pub(crate) fn unseal(

@@ -20,10 +20,10 @@ impl Store {
             let values = kept.iter().map(json).collect::<Result<Vec<_>, _>>()?;
             self.change(ENDPOINTS, |table| {
                 for (key, value) in &values {
-                    table.insert(key.as_str(), value.as_slice())?;
+                    table.insert(key, value)?;
                 }
                 for (provider, service) in gone {
-                    table.remove(key(*provider, service).as_str())?;
+                    table.remove(&key(*provider, service))?;
                 }
                 Ok(count)
             })?;

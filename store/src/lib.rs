@@ -6,26 +6,37 @@
 //! catalog, so that etcd can take its place.
 //!
 //! ```text
-//! KeyEncryptionKey ──► Store::open ──► join records, mesh, last policies      (as they are)
+//! KeyEncryptionKey ──► Store::open ──► join records, mesh, last policies      (authenticated)
 //!                                  └─► authority, service certificates        (sealed)
 //! ```
 //!
 //! Calls block on the disk: each write is one transaction that is durable when the call returns.
+//! After a failure of the disk calls fail until [`Store::recover`] succeeds; [`Store::health`] reports it.
 //! Start reading at [`Store::open`].
 
+mod authentic;
 mod certificates;
 mod database;
 mod endpoints;
+mod engine;
+mod entries;
+mod file;
+mod health;
 mod key;
+mod migration;
 mod open;
 mod policies;
 mod private_file;
+mod quarantine;
 mod records;
 mod seal;
 
 pub use database::Store;
+pub use file::PlaceFault;
+pub use health::StoreHealth;
 pub use key::{KeyEncryptionKey, KeyError};
 pub use open::OpenError;
+pub use quarantine::QuarantinedRecord;
 
 #[cfg(test)]
 mod tests;

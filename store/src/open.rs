@@ -6,9 +6,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use redb::{Database, DatabaseError, StorageError, TableHandle as _};
+use redb::{DatabaseError, StorageError, TableHandle as _};
 
+use crate::authentic::Authenticator;
 use crate::database::{Failure, META, Store, TABLES};
+use crate::engine::{Engine, builder};
+use crate::file::DatabaseFile;
 use crate::key::{self, KeyEncryptionKey};
 use crate::private_file;
 use crate::seal::Sealer;
@@ -28,6 +31,7 @@ impl Store {
         let path = folder.join(DATABASE);
         let damaged = |source| OpenError::Damaged { path: path.clone(), source };
         let sealer = Sealer::new(&kek).map_err(|e| damaged(e.into()))?;
+        let authenticator = Authenticator::new(&kek, FORMAT).map_err(|e| damaged(e.into()))?;
         // The cipher has it now: our copy is wiped.
         let key = kek.into_path();
 
@@ -37,7 +41,8 @@ impl Store {
         if private_file::open_to_others(&path).map_err(unusable)?.is_some() {
             private_file::tighten(&path).map_err(unusable)?;
         }
-        let database = builder().open(&path).map_err(|error| match error {
+        let engine = DatabaseFile::open(&path).and_then(Engine::open);
+        let engine = engine.map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => OpenError::InUse { folder: folder.to_owned() },
             DatabaseError::Storage(StorageError::Io(source))
                 if source.kind() != io::ErrorKind::InvalidData =>
@@ -47,25 +52,32 @@ impl Store {
             other => damaged(other.into()),
         })?;
 
-        let store = Self::new(database, sealer);
-        match store.format().map_err(damaged)? {
-            Some(FORMAT) => {}
-            Some(found) if found > FORMAT => {
-                return Err(OpenError::NewerFormat { path, found, known: FORMAT });
-            }
-            _ => return Err(damaged("it does not say its format".into())),
+        let store = Self::new(engine, sealer, authenticator);
+        let stated = store.format().map_err(damaged)?;
+        let stated = stated.ok_or_else(|| damaged("it does not say its format".into()))?;
+        if stated > FORMAT {
+            return Err(OpenError::NewerFormat { path, found: stated, known: FORMAT });
         }
-        let canary = store.get(META, CANARY).map_err(damaged)?;
+        let canary = store.get_raw(META, CANARY).map_err(damaged)?;
         let canary = canary.ok_or_else(|| damaged("its canary is missing".into()))?;
-        if store.unseal(META, CANARY, &canary).is_err() {
+        let Ok(canary) = store.unseal(META, CANARY, &canary) else {
             return Err(OpenError::WrongKey { path, key });
+        };
+        // The stated format can be edited, and the canary cannot: otherwise records that are not authentic
+        // would pass as those of a time before they were authenticated.
+        if canary.as_slice() != canary_of(stated) {
+            let words = format!("it states format {stated}, and its canary is that of another");
+            return Err(damaged(words.into()));
         }
         store.make_tables().map_err(damaged)?;
+        if stated < FORMAT {
+            store.migrate().map_err(damaged)?;
+        }
         Ok(store)
     }
 
     fn format(&self) -> Result<Option<u32>, Failure> {
-        let text = self.get(META, FORMAT_KEY)?;
+        let text = self.get_raw(META, FORMAT_KEY)?;
         Ok(text.and_then(|text| str::from_utf8(&text).ok()?.parse().ok()))
     }
 }
@@ -181,24 +193,22 @@ fn write_new(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
     {
         let mut meta = transaction.open_table(META)?;
         meta.insert(FORMAT_KEY, FORMAT.to_string().as_bytes())?;
-        meta.insert(CANARY, sealer.seal(META.name(), CANARY, b"canary")?.as_slice())?;
+        meta.insert(CANARY, sealer.seal(META.name(), CANARY, canary_of(FORMAT))?.as_slice())?;
     }
     Ok(transaction.commit()?)
-}
-
-fn builder() -> redb::Builder {
-    let mut builder = Database::builder();
-    // The whole state of a large mesh is some tens of megabytes, read once at start.
-    builder.set_cache_size(8 * 1024 * 1024);
-    builder
 }
 
 /// The database's name in the state folder.
 pub(crate) const DATABASE: &str = "state.redb";
 /// What the names of our own files in the state folder begin with.
 const OURS: [&str; 3] = [DATABASE, "kek", "admin.sock"];
-/// The format that this version writes.
-pub(crate) const FORMAT: u32 = 1;
+/// The format that this version writes. Format 1 had records without authentication.
+pub(crate) const FORMAT: u32 = 2;
 pub(crate) const FORMAT_KEY: &str = "format";
-/// A sealed value without meaning, which tells a wrong key before anything is done with it.
-const CANARY: &str = "canary";
+/// A sealed value that tells a wrong key before anything is done with it, and authenticates the format.
+pub(crate) const CANARY: &str = "canary";
+
+/// What is sealed as the canary of a database of this format.
+pub(crate) fn canary_of(format: u32) -> &'static [u8] {
+    if format < FORMAT { b"canary" } else { b"canary of format 2" }
+}

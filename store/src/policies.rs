@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use ironmesh_catalog::{PolicyPin, PolicyRecord, PolicyRevision, StoreError};
-use redb::ReadableTable;
 use serde::{Deserialize, Serialize};
 
 use crate::database::{Failure, POLICY, Store};
+use crate::entries::Entries;
 
 /// How many policies are kept.
 pub(crate) const MOST_POLICIES: usize = 20;
@@ -68,7 +68,8 @@ impl Store {
         }
         entry.documents.sort();
         self.change(POLICY, |table| {
-            let mut kept = all(table)?;
+            let keys = table.keys()?;
+            let mut kept = all(table, &keys)?;
             let newest = kept.last().map(|(number, _)| *number);
             if kept.last().is_some_and(|(_, last)| {
                 last.record == entry.record && last.documents == entry.documents
@@ -89,25 +90,20 @@ impl Store {
                 [POLICIES, TEXTS, FORMER_DOCUMENTS].iter().any(|prefix| key.starts_with(prefix))
                     || key == FORMER_VALUE
             };
-            let mut gone = Vec::new();
-            for item in table.iter()? {
-                let key = item?.0.value().to_owned();
-                if is_ours(&key) && !wanted.contains(&key) {
-                    gone.push(key);
-                }
-            }
+            let gone: Vec<_> =
+                keys.iter().filter(|key| is_ours(key) && !wanted.contains(*key)).collect();
             let mut written = gone.len() + 1;
             for key in &gone {
-                table.remove(key.as_str())?;
+                table.remove(key)?;
             }
             for (hash, text) in &texts {
                 let key = format!("{TEXTS}{hash}");
-                if table.get(key.as_str())?.is_none() {
-                    table.insert(key.as_str(), text.as_bytes())?;
+                if table.get(&key)?.is_none() {
+                    table.insert(&key, text.as_bytes())?;
                     written += 1;
                 }
             }
-            table.insert(policy_key(number).as_str(), value.as_slice())?;
+            table.insert(&policy_key(number), &value)?;
             Ok(written)
         })
     }
@@ -192,15 +188,13 @@ impl Store {
     }
 }
 
-/// All policies in `table` with their numbers, the oldest first.
-fn all(
-    table: &impl ReadableTable<&'static str, &'static [u8]>,
-) -> Result<Vec<(u64, Kept)>, Failure> {
+/// All policies in `table`, whose keys these are, with their numbers, the oldest first.
+fn all(table: &Entries<'_, '_>, keys: &[String]) -> Result<Vec<(u64, Kept)>, Failure> {
     let mut kept = Vec::new();
-    for item in table.range(POLICIES..)? {
-        let (key, value) = item?;
-        let Some(number) = key.value().strip_prefix(POLICIES) else { break };
-        kept.push((number.parse()?, serde_json::from_slice(value.value())?));
+    for key in keys {
+        let Some(number) = key.strip_prefix(POLICIES) else { continue };
+        let Some(value) = table.get(key)? else { continue };
+        kept.push((number.parse()?, serde_json::from_slice(&value)?));
     }
     Ok(kept)
 }

@@ -1,8 +1,12 @@
-//! What is kept as it is, since it holds no key: join records, who may connect, the mesh.
+//! What is not sealed, since it holds no key: join records, who may connect, the mesh.
+
+use std::collections::BTreeSet;
 
 use ironmesh_catalog::{
     Domain, JoinRecord, ProxyId, ServicePort, StoreError, TcpAccess, TcpAccesses, TrustDomain,
 };
+
+use redb::TableHandle as _;
 
 use crate::database::{Failure, JOIN_RECORDS, META, POLICY, Store};
 
@@ -40,17 +44,27 @@ impl Store {
             .map_err(|e| StoreError::new(format!("remove the join records of {count} proxies"), e))
     }
 
-    /// All join records, by the proxies' ids.
+    /// All join records that are authentic and can be read, by the proxies' ids. The others are quarantined.
     pub fn join_records(&self) -> Result<Vec<JoinRecord>, StoreError> {
         let read = || -> Result<_, Failure> {
             let mut records = Vec::new();
             // The keys are UUIDs as text of one form, whose order is that of the ids.
-            for (_, json) in self.all(JOIN_RECORDS)? {
-                records.push(serde_json::from_slice(&json)?);
+            for (key, json) in self.all(JOIN_RECORDS)? {
+                match serde_json::from_slice(&json) {
+                    Ok(record) => records.push(record),
+                    Err(_) => self.quarantine.lock().add(JOIN_RECORDS.name(), &key),
+                }
             }
             Ok(records)
         };
         read().map_err(|e| StoreError::new("read the join records", e))
+    }
+
+    /// The proxies whose join records are quarantined.
+    pub fn quarantined_proxies(&self) -> BTreeSet<ProxyId> {
+        let quarantined = self.quarantine.lock().records().into_iter();
+        let of_proxies = quarantined.filter(|record| record.table == JOIN_RECORDS.name());
+        of_proxies.filter_map(|record| record.key.parse().ok()).collect()
     }
 
     /// Keeps who may connect to TCP service ports, for the next policy to be compared with.
@@ -72,7 +86,16 @@ impl Store {
     /// What the mesh is called, since its first start. The caller compares it with what is
     /// configured.
     pub fn mesh(&self) -> Result<Option<(Domain, TrustDomain)>, StoreError> {
-        self.get_json(META, MESH).map_err(|e| StoreError::new("read what the mesh is called", e))
+        let read = || {
+            match self.get_json(META, MESH)? {
+            // The names cannot be assumed: they are in all certificates, and in all bootstraps.
+            None if self.get_raw(META, MESH)?.is_some() => {
+                Err("the stored names were changed outside of `ironmesh serve`: restore the state folder from your backup".into())
+            }
+            mesh => Ok(mesh),
+        }
+        };
+        read().map_err(|e: Failure| StoreError::new("read what the mesh is called", e))
     }
 
     /// Keeps what the mesh is called. Once kept it cannot become something else: every certificate

@@ -1,3 +1,5 @@
+mod authentication;
+mod failures;
 mod policies;
 
 use std::os::unix::fs::PermissionsExt;
@@ -89,8 +91,8 @@ fn record(id: u128) -> JoinRecord {
 }
 
 fn copy(store: &Store, from: (database::Table, &str), to: (database::Table, &str)) {
-    let value = store.get(from.0, from.1).unwrap().unwrap();
-    store.put(to.0, to.1, &value).unwrap();
+    let value = store.get_raw(from.0, from.1).unwrap().unwrap();
+    store.put_raw(to.0, to.1, &value).unwrap();
 }
 
 #[test]
@@ -263,27 +265,26 @@ fn a_sealed_value_does_not_open_in_another_place() {
     let store = state.open().unwrap();
     store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
     copy(&store, (SERVICE_CERTIFICATES, "shop/a"), (SERVICE_CERTIFICATES, "shop/b"));
-    let error = store.service_certificates().unwrap_err();
-    assert!(error.source.to_string().contains("moved"), "{:?}", error.source);
+    assert_eq!(store.service_certificates().unwrap(), [certificate("shop/a", "1")]);
     copy(&store, (SERVICE_CERTIFICATES, "shop/a"), (AUTHORITY, "current"));
     assert!(store.authority().is_err());
-    store.put(AUTHORITY, "current", b"short").unwrap();
+    store.put_raw(AUTHORITY, "current", b"short").unwrap();
     assert!(store.authority().is_err());
     // The same plain text twice is not the same sealed.
     store.put_authority(b"m").unwrap();
-    let first = store.get(AUTHORITY, "current").unwrap();
+    let first = store.get_raw(AUTHORITY, "current").unwrap();
     store.put_authority(b"m").unwrap();
-    assert_ne!(store.get(AUTHORITY, "current").unwrap(), first);
+    assert_ne!(store.get_raw(AUTHORITY, "current").unwrap(), first);
 }
 
 #[test]
 fn a_newer_format_is_refused() {
     let state = State::new();
     let store = state.open().unwrap();
-    store.put(META, open::FORMAT_KEY, (open::FORMAT + 1).to_string().as_bytes()).unwrap();
+    store.put_raw(META, open::FORMAT_KEY, (open::FORMAT + 1).to_string().as_bytes()).unwrap();
     drop(store);
     let error = state.open().unwrap_err();
-    assert!(matches!(error, OpenError::NewerFormat { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, OpenError::NewerFormat { found: 3, known: 2, .. }), "{error}");
 }
 
 #[test]

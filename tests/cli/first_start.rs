@@ -139,7 +139,7 @@ async fn a_broken_policy_at_the_first_start_is_waited_for() {
 }
 
 /// Begins TLS as one who trusts nobody; returns what became of it.
-async fn greet(address: std::net::SocketAddr) -> String {
+pub(crate) async fn greet(address: std::net::SocketAddr) -> String {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])

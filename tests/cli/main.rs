@@ -34,6 +34,8 @@ mod proxies;
 mod rollback;
 mod serve;
 mod server;
+mod signals;
+mod state;
 mod status;
 mod storms;
 mod yaml;

@@ -27,6 +27,7 @@ mod http_routes;
 mod identity;
 mod identity_binding;
 mod ingress;
+mod lost_state;
 mod paths;
 mod permissive;
 mod proxies;

@@ -119,6 +119,7 @@ async fn join(
         known_as: arguments.known_as.clone(),
         machine: arguments.azure_vm_id,
         upstreams: declared(arguments).0,
+        new_authority: arguments.new_authority,
         proxies: newcomers,
     };
     let mut response = client.bootstrap(&request).await?;

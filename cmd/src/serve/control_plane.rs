@@ -9,23 +9,21 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    AcceptRemovalRequest, Accepted, AcceptedRemoval, AuditView, BootstrapRequest,
-    BootstrapResponse, ControlPlane, EndpointList, FindingView, Joined, MAX_KNOWN_AS,
-    MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView,
-    Readiness, Refusal, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
+    AcceptRemovalRequest, Accepted, AcceptedRemoval, AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, EndpointList, FindingView, HandshakesView, Joined, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RejectedHandshake, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON,
     RolledBack, Waits,
 };
 use ironmesh_catalog::verdict::{
     InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
 };
 use ironmesh_catalog::{
-    JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, ServiceName, Verdict,
+    Finding, JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, ServiceName,
+    Verdict,
 };
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;
 use ironmesh_store::Store;
-use ironmesh_xds_server::Hub;
-use jiff::Timestamp;
+use ironmesh_xds_server::{Hub, Turned};
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -35,6 +33,7 @@ use super::metrics;
 use super::policy_source::{PolicyState, Rollbacks};
 use super::reconciler::{Acceptances, Outlook};
 use super::register::Register;
+use super::state_watch::unknown_authority;
 use crate::exit::chain;
 pub(super) use foresight::Planning;
 
@@ -48,6 +47,8 @@ pub(crate) struct RunningControlPlane {
     pub(crate) acceptances: Acceptances,
     pub(crate) store: Arc<Store>,
     pub(crate) outlook: Outlook,
+    /// What is wrong with the control plane's own state.
+    pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) audit: Arc<Audit>,
     /// Where xDS is served.
@@ -72,10 +73,12 @@ impl ControlPlane for RunningControlPlane {
             waiting_for.splice(0..0, is_missing.then_some(of_policy));
             waiting_for
         };
+        let of_state = self.state_findings.borrow().clone();
         let findings = self.outlook.mesh_findings.borrow();
-        let of_mesh = findings.iter().map(FindingView::from);
+        let of_mesh = of_state.iter().chain(&*findings).map(FindingView::from);
         let findings = self.standing_findings.iter().cloned().chain(of_mesh).collect();
-        Readiness { ready, waiting_for, policy: state.view, findings }
+        let handshakes = self.handshakes();
+        Readiness { ready, waiting_for, policy: state.view, findings, handshakes }
     }
 
     fn proxies(&self) -> Vec<ProxyView> {
@@ -169,6 +172,7 @@ impl ControlPlane for RunningControlPlane {
 
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
         self.check(request)?;
+        self.check_authority(request)?;
         let now = Timestamp::now();
         let mut neighbours: BTreeMap<SocketAddr, Vec<Arc<JoinRecord>>> = BTreeMap::new();
         let (mut joined, mut records, mut notes) = (Vec::new(), Vec::new(), BTreeSet::new());
@@ -254,6 +258,31 @@ fn awaited(policy: &PolicyState) -> String {
 }
 
 impl RunningControlPlane {
+    /// The TLS handshakes with clients that failed.
+    fn handshakes(&self) -> HandshakesView {
+        let failed = [Turned::BadHandshake, Turned::SlowHandshake, Turned::Displaced];
+        let counters = self.hub.counters();
+        let last = self.hub.rejections().last().map(|last| {
+            let age = SignedDuration::try_from(last.at.elapsed()).unwrap_or(SignedDuration::MAX);
+            let at = Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN);
+            RejectedHandshake { address: last.address, reason: last.reason, at }
+        });
+        let rejected = failed.into_iter().map(|why| counters.connections_turned_away(why)).sum();
+        HandshakesView { rejected, last }
+    }
+
+    /// Where the state was lost, an enrollment would make the loss permanent, proxy by proxy.
+    fn check_authority(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
+        let finding = unknown_authority(&self.hub).filter(Finding::is_error);
+        match finding.filter(|_| !request.new_authority) {
+            None => Ok(()),
+            Some(finding) => {
+                let help = finding.help.unwrap_or_default();
+                Err(Refusal::Request(format!("{}: {}\n{help}", finding.code, finding.message)))
+            }
+        }
+    }
+
     /// A proxy that joins as what policy does not know would serve nothing, without a word.
     fn check(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
         let refuse = |reason: String| Err(Refusal::Request(reason));

@@ -1,46 +1,69 @@
-//! How fields are written to the log.
-//!
-//! Fields quote what other parties wrote: NACK messages, node ids, names in Consul. No such text commands a
-//! terminal or forges a line: control characters are escaped, and what follows the first line of a message
-//! is indented.
+//! The log of `serve`, on stderr. A log that cannot be written, on a full disk or into a closed pipe, never
+//! stops the control plane: its lines are counted, and the count is logged as soon as one can be written.
 
-use std::fmt;
+mod fields;
 
-use ironmesh_catalog::text::{escape_line, escape_output};
-use tracing::field::Field;
-use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::fmt::FormatFields;
-use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Formats fields with control characters escaped.
-pub(super) fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
-    debug_fn(write_field).delimited(" ")
+use tracing_subscriber::EnvFilter;
+
+/// Installs the subscriber, with the filter of `RUST_LOG`.
+pub(super) fn init() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let lost = Arc::<AtomicU64>::default();
+    let log = tracing_subscriber::fmt().with_env_filter(filter);
+    let log = log.fmt_fields(fields::escaped_fields());
+    // What it would report is that the log cannot be written, and on stderr.
+    let log = log.with_ansi(io::stderr().is_terminal()).log_internal_errors(false);
+    log.with_writer(move || Lossy { output: io::stderr(), lost: Arc::clone(&lost) }).init();
 }
 
-fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
-    let text = format!("{value:?}");
-    match field.name() {
-        "message" => writer.write_str(&escape_output(&text).replace('\n', "\n  ")),
-        name => write!(writer, "{name}={}", escape_line(&text)),
+/// Writes lines to `output`, and succeeds where that fails.
+struct Lossy<W> {
+    output: W,
+    lost: Arc<AtomicU64>,
+}
+
+impl<W: Write> Write for Lossy<W> {
+    /// The subscriber writes a line at once.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        let words = match lost {
+            0 => String::new(),
+            lost => format!("{lost} lines of the log were lost: stderr could not be written\n"),
+        };
+        let written = self.output.write_all(words.as_bytes());
+        if written.and_then(|()| self.output.write_all(line)).is_err() {
+            self.lost.fetch_add(lost + 1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::Arc;
-
-    use parking_lot::Mutex;
-
     use super::*;
 
-    #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    /// Fails until it is mended.
+    #[derive(Default)]
+    struct Output {
+        is_full: bool,
+        text: Vec<u8>,
+    }
 
-    impl io::Write for Written {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().extend_from_slice(bytes);
-            Ok(bytes.len())
+    impl Write for Output {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            if self.is_full && !text.is_empty() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.text.extend_from_slice(text);
+            Ok(text.len())
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -49,21 +72,16 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_in_a_log_neither_forges_a_line_nor_commands_a_terminal() {
-        let written = Written::default();
-        let writer = written.clone();
-        let log = tracing_subscriber::fmt().with_ansi(false).without_time().with_target(false);
-        let log = log.fmt_fields(escaped_fields()).with_writer(move || writer.clone());
-        let hostile = "a\u{1b}[2J\r\nERROR forged\u{202e}\u{9b}";
-        tracing::subscriber::with_default(log.finish(), || {
-            tracing::warn!(name = %hostile, reason = hostile, "drawn:\n{hostile}");
-        });
-        let text = String::from_utf8(written.0.lock().clone()).unwrap();
-        assert!(!text.contains(['\u{1b}', '\r', '\u{202e}', '\u{9b}']), "{text:?}");
-        let lines: Vec<_> = text.lines().collect();
-        assert!(lines[0].trim_start().starts_with("WARN drawn:"), "{text}");
-        assert!(lines[1..].iter().all(|line| line.starts_with("  ")), "{text}");
-        assert!(text.contains("name=a\\u001b[2J\\u000d\\u000aERROR forged\\u202e"), "{text}");
-        assert!(text.contains("reason="), "{text}");
+    fn lines_that_cannot_be_written_are_counted_and_the_count_is_logged() {
+        let (mut output, lost) = (Output::default(), Arc::default());
+        for (is_full, line) in
+            [(false, "1\n"), (true, "2\n"), (true, "3\n"), (false, "4\n"), (false, "5\n")]
+        {
+            output.is_full = is_full;
+            let mut lossy = Lossy { output: &mut output, lost: Arc::clone(&lost) };
+            lossy.write_all(line.as_bytes()).unwrap();
+        }
+        let expected = "1\n2 lines of the log were lost: stderr could not be written\n4\n5\n";
+        assert_eq!(String::from_utf8(output.text).unwrap(), expected);
     }
 }

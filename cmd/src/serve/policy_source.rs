@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::exit::chain;
 use commits::Commits;
 use held::{Held, Shrinking};
 use keeper::Keeper;
@@ -208,17 +209,24 @@ impl PolicySource {
 
     /// Puts the policy that was last kept into force, beside what is wrong with the source.
     fn fall_back(&mut self) -> anyhow::Result<()> {
-        if let Some(last) = self.last_good()? {
+        if let Some(last) = self.last_good() {
             self.serve_last_good(last);
         }
         Ok(())
     }
 
     /// The policy that was last kept, checked anew.
-    fn last_good(&self) -> anyhow::Result<Option<Loaded>> {
-        let Some(kept) = self.store.last_good_policy()? else { return Ok(None) };
+    fn last_good(&self) -> Option<Loaded> {
+        let kept = match self.store.last_good_policy() {
+            Ok(kept) => kept?,
+            Err(error) => {
+                // The source may hold a good policy later: that is no reason not to start.
+                tracing::error!(error = chain(&error), "the last good policy cannot be read");
+                return None;
+            }
+        };
         let documents = kept.into_iter().map(|(path, text)| Document::new(path, text));
-        Ok(Some(load_documents(documents)))
+        Some(load_documents(documents))
     }
 
     fn serve_last_good(&mut self, loaded: Loaded) {

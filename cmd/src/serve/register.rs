@@ -234,6 +234,15 @@ impl Register {
         self.keep(&mut records, claimed)
     }
 
+    /// Removes the stored record of a proxy that is quarantined. Returns whether there was one.
+    pub(crate) fn discard_quarantined(&self, id: ProxyId) -> Result<bool, StoreError> {
+        let is_quarantined = self.store.quarantined_proxies().contains(&id);
+        if is_quarantined {
+            self.store.remove_join_records(&[id])?;
+        }
+        Ok(is_quarantined)
+    }
+
     /// The proxy is let in no more. What was said first stays.
     pub(crate) fn revoke(&self, id: ProxyId, revocation: Revocation) -> Result<(), StoreError> {
         let mut records = self.records.lock();

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::counters::{Closed, Counters, Turned};
 use crate::peer::Peer;
 use crate::rarely::Rarely;
+use crate::rejections::Rejections;
 use crate::room::Room;
 use crate::seats::Seat;
 use crate::service::Streams;
@@ -86,6 +87,10 @@ impl Connections {
 
     pub(crate) fn counters(&self) -> &Counters {
         self.streams.hub.counters()
+    }
+
+    pub(crate) fn rejections(&self) -> &Rejections {
+        self.streams.hub.rejections()
     }
 
     /// Whose connections those are counted with that show this certificate.

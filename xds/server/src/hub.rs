@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::counters::Counters;
 use crate::overlay::Overlay;
+use crate::rejections::Rejections;
 use crate::report::Report;
 use crate::sotw::InForce;
 use crate::stream::{Refused, Taken};
@@ -35,6 +36,7 @@ pub struct Hub {
     /// Counts the calls of [`Hub::disconnect`].
     disconnections: watch::Sender<u64>,
     counters: Counters,
+    rejections: Rejections,
 }
 
 #[derive(Debug, Default)]
@@ -97,6 +99,7 @@ impl Default for Hub {
             changes: watch::Sender::new(0),
             disconnections: watch::Sender::new(0),
             counters: Counters::default(),
+            rejections: Rejections::default(),
         }
     }
 }
@@ -105,6 +108,11 @@ impl Hub {
     /// What the engine has done.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The TLS handshakes that failed.
+    pub fn rejections(&self) -> &Rejections {
+        &self.rejections
     }
 
     /// Sets what a connected client is to have. A client that is not connected is passed over.

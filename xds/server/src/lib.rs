@@ -94,6 +94,7 @@ mod pace;
 mod peer;
 mod rarely;
 mod references;
+mod rejections;
 mod report;
 mod room;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -127,5 +128,6 @@ pub use ironmesh_xds_wire as wire;
 pub use limits::Limits;
 pub use listener::{serve, serve_incoming};
 pub use peer::Peer;
+pub use rejections::{Rejection, Rejections};
 pub use report::{Report, ResourceStatus, Standing};
 pub use service::{Admission, Refusal};

@@ -139,8 +139,10 @@ impl RunningControlPlane {
         if let Some(reason) = reason {
             may_be_a_reason(reason)?;
         }
-        let before = self.register.get(id).ok_or_else(|| unknown(&id))?;
         let revocation = Revocation { at: Timestamp::now(), reason: reason.map(str::to_owned) };
+        let Some(before) = self.register.get(id) else {
+            return self.discard(id, revocation);
+        };
         self.register
             .revoke(id, revocation.clone())
             .map_err(|error| Refusal::Failure(chain(&error)))?;
@@ -152,6 +154,18 @@ impl RunningControlPlane {
             tracing::warn!(proxy = %id, reason = revocation.reason, "the proxy was revoked");
         }
         Ok(Revoked { id, revocation, is_old })
+    }
+}
+
+impl RunningControlPlane {
+    /// Removes a join record that is quarantined: its proxy is not served with it, and not without it.
+    fn discard(&self, id: ProxyId, revocation: Revocation) -> Result<Revoked, Refusal> {
+        let discarded = self.register.discard_quarantined(id);
+        if !discarded.map_err(|error| Refusal::Failure(chain(&error)))? {
+            return Err(unknown(&id));
+        }
+        tracing::warn!(proxy = %id, reason = revocation.reason, "quarantined join record removed");
+        Ok(Revoked { id, revocation, is_old: false })
     }
 }
 

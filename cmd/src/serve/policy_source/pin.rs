@@ -14,7 +14,10 @@ impl PolicySource {
     pub(super) fn resume_pin(&mut self) -> anyhow::Result<()> {
         let Some(PolicyPin { record, .. }) = self.pin.clone() else { return Ok(()) };
         let revision = &record.revision;
-        let kept = self.load_kept(revision)?;
+        let kept = self.load_kept(revision).unwrap_or_else(|error| {
+            tracing::error!(error = chain(&error), "what was rolled back to cannot be read");
+            None
+        });
         if let Some(Loaded { specification: Some(specification), documents, findings, .. }) = &kept
         {
             self.put_in_force(specification, &record, documents, findings);

@@ -16,7 +16,7 @@ use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
@@ -88,20 +88,23 @@ impl Handshakes {
         let displaced = self.crowd.enter(address, |id| {
             tasks.spawn(async move {
                 let present = Present { crowd, id };
-                let (turned, words) = match handshake(&present, tls, io, address, |displaced| {
-                    tell_displaced(&connections, &told, displaced);
-                })
-                .await
-                {
-                    Ok((stream, peer)) => match seat.claim(&connections.owner(&peer.certificate)) {
-                        Claim::Granted => return connections.open(stream, peer, seat),
-                        Claim::TooMany => return connections.refuse(stream, peer, seat),
-                        Claim::FarTooMany => {
-                            (Turned::Client, "the client has too many connections".to_owned())
-                        }
-                    },
-                    Err(failure) => failure,
-                };
+                let (turned, words) =
+                    match handshake(&present, tls, io, address, &connections, |displaced| {
+                        tell_displaced(&connections, &told, displaced);
+                    })
+                    .await
+                    {
+                        Ok((stream, peer)) => match seat
+                            .claim(&connections.owner(&peer.certificate))
+                        {
+                            Claim::Granted => return connections.open(stream, peer, seat),
+                            Claim::TooMany => return connections.refuse(stream, peer, seat),
+                            Claim::FarTooMany => {
+                                (Turned::Client, "the client has too many connections".to_owned())
+                            }
+                        },
+                        Err(failure) => failure,
+                    };
                 tell(&connections, &told, address, turned, &words);
             })
         });
@@ -147,10 +150,14 @@ async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
     tls: Arc<ServerConfig>,
     io: IO,
     address: SocketAddr,
+    connections: &Connections,
     displace: impl FnOnce(&Displaced),
 ) -> Result<(TlsStream<IO>, Peer), Failure> {
     let slow = |_| (Turned::SlowHandshake, "the handshake took too long".to_owned());
-    let bad = |error: io::Error| (Turned::BadHandshake, error.to_string());
+    let bad = |error: io::Error| {
+        connections.rejections().note(address, &error, Instant::now());
+        (Turned::BadHandshake, error.to_string())
+    };
     let hello = LazyConfigAcceptor::new(Acceptor::default(), io);
     let hello = timeout(DEADLINE, hello).await.map_err(slow)?.map_err(bad)?;
     let (place, displaced) = present.crowd.has_spoken(present.id);

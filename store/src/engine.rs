@@ -1,0 +1,164 @@
+//! The database, which is opened again after a failure of the disk.
+//!
+//! redb refuses everything after one failed write, until the database is opened anew. So a failure closes the
+//! database here; operations fail until [`Engine::reopen`] opens it again. How often that is tried is the
+//! caller's decision. The file and its lock stay open throughout ([`crate::file`]). Knows no table.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use redb::{CommitError, Database, DatabaseError, StorageError, TableError, TransactionError};
+
+use crate::database::Failure;
+use crate::file::{DatabaseFile, SharedFile};
+
+/// The database file and, unless a failure has closed it, the database on it.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    file: Arc<DatabaseFile>,
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// None after a failure.
+    database: Option<Database>,
+    /// The last failure; none as soon as a write succeeds.
+    fault: Option<String>,
+}
+
+/// The database is closed since a failure.
+#[derive(Debug, thiserror::Error)]
+#[error("the store is closed since the disk failed, and is opened again within seconds: {reason}")]
+struct Closed {
+    reason: String,
+}
+
+impl Engine {
+    /// Opens the database in `file`.
+    pub(crate) fn open(file: DatabaseFile) -> Result<Self, DatabaseError> {
+        let file = Arc::new(file);
+        let database = open_database(&file)?;
+        Ok(Self { file, state: RwLock::new(State { database: Some(database), fault: None }) })
+    }
+
+    pub(crate) fn file(&self) -> &DatabaseFile {
+        &self.file
+    }
+
+    /// Runs `read` on the database. A failure of the disk closes it.
+    pub(crate) fn read<T>(
+        &self,
+        read: impl FnOnce(&Database) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let state = self.state.read();
+        let database = state.database.as_ref().ok_or_else(|| state.closed())?;
+        let result = read(database);
+        drop(state);
+        result.inspect_err(|failure| self.note_failure(failure))
+    }
+
+    /// Runs `write` on the database, which must commit a durable transaction where it succeeds.
+    pub(crate) fn write<T>(
+        &self,
+        write: impl FnOnce(&Database) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let result = self.read(write)?;
+        self.note_success();
+        Ok(result)
+    }
+
+    /// Notes that a transaction was committed: the disk takes writes.
+    pub(crate) fn note_success(&self) {
+        if self.state.read().fault.is_some() {
+            let mut state = self.state.write();
+            // Since then another operation may have failed.
+            if state.database.is_some() {
+                state.fault = None;
+            }
+        }
+    }
+
+    /// Why operations fail: the last failure, until a write succeeds.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.state.read().fault.clone()
+    }
+
+    /// Closes the database where the disk has failed.
+    fn note_failure(&self, failure: &Failure) {
+        if is_of_disk(failure) {
+            let mut state = self.state.write();
+            // What fails after the first failure only says that there was one.
+            if state.database.take().is_some() {
+                state.fault = Some(chain(&**failure));
+            }
+        }
+    }
+
+    /// Opens the database again where a failure has closed it.
+    pub(crate) fn reopen(&self) -> Result<(), DatabaseError> {
+        let mut state = self.state.write();
+        if state.database.is_some() {
+            return Ok(());
+        }
+        match open_database(&self.file) {
+            Ok(database) => {
+                state.database = Some(database);
+                Ok(())
+            }
+            Err(error) => {
+                state.fault = Some(chain(&error));
+                Err(error)
+            }
+        }
+    }
+}
+
+impl State {
+    fn closed(&self) -> Failure {
+        Closed { reason: self.fault.clone().unwrap_or_default() }.into()
+    }
+}
+
+fn open_database(file: &Arc<DatabaseFile>) -> Result<Database, DatabaseError> {
+    builder().create_with_backend(SharedFile(Arc::clone(file)))
+}
+
+pub(crate) fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    // The whole state of a large mesh is some tens of megabytes, read once at start.
+    builder.set_cache_size(8 * 1024 * 1024);
+    builder
+}
+
+/// Whether the disk has failed, and not what was to be done on it.
+fn is_of_disk(failure: &Failure) -> bool {
+    let storage = failure.downcast_ref().or_else(|| {
+        if let Some(TransactionError::Storage(storage)) = failure.downcast_ref() {
+            return Some(storage);
+        }
+        if let Some(TableError::Storage(storage)) = failure.downcast_ref() {
+            return Some(storage);
+        }
+        match failure.downcast_ref() {
+            Some(CommitError::Storage(storage)) => Some(storage),
+            _ => None,
+        }
+    });
+    storage.is_some_and(|storage| !matches!(storage, StorageError::ValueTooLarge(_)))
+}
+
+/// An error with all its causes, in a line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // redb repeats its cause.
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,30 @@
+//! Writes that fail when a test commands it, as on a full disk.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    is_full: AtomicBool,
+    refused: AtomicUsize,
+}
+
+impl Faults {
+    /// From now on writes fail, or succeed again.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+
+    /// How many writes have failed.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if !self.is_full.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Err(io::ErrorKind::StorageFull.into())
+    }
+}

@@ -1,0 +1,109 @@
+//! `ironmesh serve` and what its surroundings do to it: signals, and a log that cannot be written.
+
+use std::io::pipe;
+use std::process::Stdio;
+
+use fs_err as fs;
+use ironmesh_tests::{eventually, get_once};
+use rustix::process::Signal;
+use tokio::process::Command;
+
+use crate::server::Server;
+
+const POLICY: &str =
+    "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
+
+fn log(server: &Server) -> String {
+    fs::read_to_string(server.place.path().join("serve.log")).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_without_writable_log_follows_policy_and_stops_cleanly() {
+    let (reader, closed_pipe) = pipe().unwrap();
+    drop(reader);
+    let full = fs::File::create("/dev/full").unwrap().into_parts().0;
+    for (what, stderr) in [("/dev/full", Stdio::from(full)), ("a pipe", Stdio::from(closed_pipe))] {
+        let Some(server) = Server::open("") else { return };
+        server.place.write("policy/a.toml", POLICY);
+        let command = server.place.command(&["serve", "--config", "ironmesh.toml"]);
+        let mut command = Command::from(command);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).kill_on_drop(true);
+        let mut serve = command.spawn().unwrap();
+        let address = server.loopback.socket(1, 15014);
+        let revision = async || {
+            let answer = get_once(address, "/readyz", &[]).await?;
+            anyhow::ensure!(answer.status == 200, "{what}: {}", answer.text());
+            anyhow::Ok(answer.json()["policy"]["revision"].clone())
+        };
+        let first = eventually("readiness", revision).await;
+        // It logs that, too.
+        server.place.write("policy/a.toml", &POLICY.replace("store", "till"));
+        eventually("the next revision", async || {
+            let next = revision().await?;
+            anyhow::ensure!(next != first, "{what}: {next}");
+            Ok(())
+        })
+        .await;
+        let pid = rustix::process::Pid::from_raw(serve.id().unwrap().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, Signal::TERM).unwrap();
+        let status =
+            eventually("the end", async || serve.try_wait().unwrap().ok_or("it runs")).await;
+        assert!(status.success(), "{what}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn signals_without_meaning_are_logged_and_serve_goes_on() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", POLICY);
+    let mut child = server.start().await;
+    server.ready().await;
+    for (signal, name) in
+        [(Signal::HUP, "SIGHUP"), (Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")]
+    {
+        child.signal(signal);
+        eventually("a line of the log", async || {
+            let log = log(&server);
+            let is_logged = |line: &str| line.contains("signal ignored") && line.contains(name);
+            if log.lines().any(is_logged) { Ok(()) } else { Err(log) }
+        })
+        .await;
+        child.assert_running();
+    }
+    assert_eq!(server.readyz().await.status, 200);
+    assert!(child.terminate().await.success());
+    assert!(log(&server).contains("SIGTERM"), "{}", log(&server));
+}
+
+#[tokio::test]
+async fn sigquit_stops_serve_in_good_order() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write("policy/a.toml", POLICY);
+    let mut child = server.start().await;
+    server.ready().await;
+    child.signal(Signal::QUIT);
+    assert!(child.wait().await.success());
+    let log = log(&server);
+    let is_stop =
+        |line: &str| line.contains("the control plane is stopping") && line.contains("SIGQUIT");
+    assert!(log.lines().any(is_stop), "{log}");
+}
+
+// The tasks end in any order: one run shows little.
+#[tokio::test]
+async fn clean_stop_logs_no_error_also_before_readiness() {
+    for policy in [POLICY, "[[service]]\nname = 1\n"] {
+        let Some(server) = Server::open("") else { return };
+        server.place.write("policy/a.toml", policy);
+        for _ in 0..6 {
+            let mut child = server.start().await;
+            if policy == POLICY {
+                server.ready().await;
+            }
+            let status = child.terminate().await;
+            let log = log(&server);
+            assert!(status.success(), "{status}: {log}");
+            assert!(!log.contains("channel closed") && !log.contains("ERROR"), "{log}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! A control plane that has lost its state folder: real Envoys do not trust its new authority.
+
+use ironmesh_tests::eventually;
+
+use crate::bookstore::{Bookstore, expect};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoys_of_lost_authority_raise_an_error_and_serve_on() {
+    let Some(mut store) = Bookstore::open().await else { return };
+    store.mesh.stop().await;
+    fs_err::remove_dir_all(store.mesh.folder().join("state")).unwrap();
+    store.mesh.restart_control_plane().await;
+    eventually("the finding", async || {
+        let readiness = store.mesh.readyz().await;
+        let findings = readiness["findings"].as_array().unwrap();
+        let is_it = |code: &str, severity: &str| {
+            findings.iter().any(|one| one["code"] == code && one["severity"] == severity)
+        };
+        anyhow::ensure!(is_it("IM0704", "error"), "{readiness:#}");
+        Ok(())
+    })
+    .await;
+    let status = store.mesh.run(&["status"]).await;
+    assert_eq!(status.status.code(), Some(1), "{status:?}");
+    expect(&store.buy("/books/1").await.unwrap(), 200).unwrap();
+}
