@@ -91,7 +91,7 @@ fn assert_at_most_one_percent_failed(report: &LoadReport) {
 async fn killed_peer_fails_at_most_one_percent_of_requests() {
     let Some(mut stores) = Stores::open().await else { return };
     let load = stores.load().await;
-    stores.servers.remove(0).kill_hard().await;
+    stores.servers.remove(0).kill().await;
     let report = stores.outcome(load).await;
     assert_at_most_one_percent_failed(&report);
 

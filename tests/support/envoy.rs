@@ -159,21 +159,6 @@ impl Envoy {
         self.child.terminate().await;
     }
 
-    /// SIGKILL: its peers get no warning. Returns when it is gone.
-    pub async fn kill_hard(mut self) {
-        self.child.kill_hard().await;
-    }
-
-    /// SIGSTOP: it keeps its sockets and does nothing, until [`Self::thaw`] or its end.
-    pub fn freeze(&self) {
-        self.child.signal(Signal::STOP);
-    }
-
-    /// SIGCONT.
-    pub fn thaw(&self) {
-        self.child.signal(Signal::CONT);
-    }
-
     fn admin(&self) -> SocketAddr {
         self.socket(15000)
     }

@@ -9,8 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    AcceptRemovalRequest, Accepted, AcceptedRemoval, AuditView, BootstrapRequest, BootstrapResponse, ControlPlane, EndpointList, FindingView, HandshakesView, Joined, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, Refusal, RejectedHandshake, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON,
-    RolledBack, Waits,
+    AcceptRemovalRequest, Accepted, AcceptedRemoval, AuditView, BootstrapRequest,
+    BootstrapResponse, ControlPlane, EndpointList, FindingView, HandshakesView, Joined,
+    MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig,
+    ProxyDetail, ProxyView, Readiness, Refusal, RejectedHandshake, RevisionList, RevisionView,
+    RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
 };
 use ironmesh_catalog::verdict::{
     InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,

@@ -108,7 +108,7 @@ impl PolicySource {
         }));
         let is_serving = source.state.borrow().specification.is_some();
         if !is_serving {
-            source.fall_back()?;
+            source.fall_back();
         }
         Ok((source, Rollbacks(asked), receiver))
     }
@@ -208,11 +208,10 @@ impl PolicySource {
     }
 
     /// Puts the policy that was last kept into force, beside what is wrong with the source.
-    fn fall_back(&mut self) -> anyhow::Result<()> {
+    fn fall_back(&mut self) {
         if let Some(last) = self.last_good() {
             self.serve_last_good(last);
         }
-        Ok(())
     }
 
     /// The policy that was last kept, checked anew.

@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{PolicySource, new_record, show};
-use crate::exit::chain;
 
 /// A change of the policy folder that is not yet active.
 #[derive(Debug)]
@@ -69,18 +68,14 @@ impl PolicySource {
                 is_too_much(self.shrinking.as_ref().map_or(active, |known| &known.before))
             }
             None => match self.last_good() {
-                Ok(Some(last)) if last.revision != loaded.revision => {
+                Some(last) if last.revision != loaded.revision => {
                     let removals = last.specification.as_ref().and_then(is_too_much);
                     if removals.is_some() {
                         self.serve_last_good(last);
                     }
                     removals
                 }
-                Ok(_) => None,
-                Err(error) => {
-                    tracing::error!(error = chain(&*error), "cannot read the last good policy");
-                    None
-                }
+                _ => None,
             },
         };
         let Some(removals) = removals else { return false };
