@@ -159,3 +159,18 @@ fn a_service_that_is_drained_keeps_all_else_and_so_do_its_parts() {
     assert!(told.starts_with("error[IM0105]: there is no state `draining`"), "{told}");
     assert!(told.ends_with("it is one of `active` and `drained`"), "{told}");
 }
+
+#[test]
+fn max_connection_duration_is_from_one_second_to_thirty_days() {
+    let text =
+        |value: &str| format!("[[service]]\nname = \"a\"\nmax_connection_duration = \"{value}\"\n");
+    for (value, seconds) in [("1s", 1), ("1h 30m", 5_400), ("30d", 30 * 24 * 3600)] {
+        let specification = specification(&text(value));
+        let service = &specification.services[&"a".parse::<ServiceName>().unwrap()];
+        assert_eq!(service.max_connection_duration, Some(std::time::Duration::from_secs(seconds)));
+    }
+    for value in ["999ms", "31d"] {
+        let told = finding(&text(value));
+        assert!(told.contains("`max_connection_duration` must be from 1s to 30d"), "{told}");
+    }
+}
