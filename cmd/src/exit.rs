@@ -84,7 +84,7 @@ mod tests {
     fn a_question_without_an_answer_never_ends_as_an_answer_does() {
         let failed = ClientError::Failed("there is no policy in force yet".to_owned());
         let slow = ClientError::Broken("deadline has elapsed".into());
-        let missing = anyhow::Error::from(std::io::Error::from(std::io::ErrorKind::NotFound));
+        let missing = anyhow::Error::from(io::Error::from(io::ErrorKind::NotFound));
         for (as_ever, unanswered, error) in [
             (1, 4, failed.into()),
             (1, 4, slow.into()),

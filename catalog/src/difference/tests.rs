@@ -189,6 +189,15 @@ fn what_becomes_of_escaped_slashes_is_told() {
 }
 
 #[test]
+fn another_max_connection_duration_is_shown() {
+    let before = mesh(None, &[("anna", &["/a"])]);
+    let hour = std::time::Duration::from_secs(3600);
+    let after = changed(&before, |store| store.max_connection_duration = Some(hour));
+    let difference = Difference::between(&before, &after);
+    assert_eq!(difference.services[0].details, ["max connection duration: none → 3600s"]);
+}
+
+#[test]
 fn a_service_that_is_drained_is_told() {
     let active = mesh(None, &[("anna", &["/a"])]);
     let drained = changed(&active, |store| store.drained = true);

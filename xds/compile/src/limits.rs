@@ -163,3 +163,51 @@ pub(crate) fn duration(time: std::time::Duration) -> Duration {
         nanos: i32::try_from(time.subsec_nanos()).unwrap_or(0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ironmesh_xds_wire::pb::google::protobuf::UInt32Value;
+
+    use super::*;
+
+    /// The limits of 5xx, of gateway errors and of local failures that are enforced.
+    fn enforced(outliers: Option<&Detection>) -> [Option<u32>; 3] {
+        let limits = Limits { outliers, ..Limits::default() };
+        let detection = limits.outlier_detection().unwrap();
+        assert!(detection.split_external_local_origin_errors);
+        let of = |count: Option<UInt32Value>, percent: Option<UInt32Value>| {
+            count.filter(|_| percent.is_none_or(|one| one.value > 0)).map(|one| one.value)
+        };
+        [
+            of(detection.consecutive_5xx, detection.enforcing_consecutive_5xx),
+            of(
+                detection.consecutive_gateway_failure,
+                detection.enforcing_consecutive_gateway_failure,
+            ),
+            of(
+                detection.consecutive_local_origin_failure,
+                detection.enforcing_consecutive_local_origin_failure,
+            ),
+        ]
+    }
+
+    fn policy(
+        consecutive_5xx: Option<u32>,
+        consecutive_gateway_errors: Option<u32>,
+    ) -> Option<Detection> {
+        Some(Detection {
+            consecutive_5xx,
+            consecutive_gateway_errors,
+            interval: Detection::INTERVAL,
+            base_ejection_time: Detection::BASE_EJECTION_TIME,
+            max_ejection_percent: Detection::MAX_EJECTION_PERCENT,
+        })
+    }
+
+    #[test]
+    fn local_failures_eject_by_default_and_policy_adds_answers() {
+        assert_eq!(enforced(None), [None, None, Some(3)]);
+        assert_eq!(enforced(policy(Some(10), None).as_ref()), [Some(10), None, Some(3)]);
+        assert_eq!(enforced(policy(Some(10), Some(2)).as_ref()), [Some(10), Some(2), Some(2)]);
+    }
+}

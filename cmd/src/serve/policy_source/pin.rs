@@ -26,7 +26,7 @@ impl PolicySource {
                 %revision,
                 "what was rolled back to is not kept any more, or is good no longer"
             );
-            self.fall_back()?;
+            self.fall_back();
         }
         self.tell_of_pin();
         Ok(())

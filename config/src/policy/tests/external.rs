@@ -82,6 +82,11 @@ fn what_an_external_service_cannot_be_is_told() {
         ),
         (
             "http",
+            "hostname = \"a.example\"\nmax_connection_duration = \"1h\"",
+            "error[IM0105]: `max_connection_duration` is for services of the mesh",
+        ),
+        (
+            "http",
             "hostname = \"a.example\"\nresolution = \"DNSLB\"",
             "error[IM0105]: there is no resolution `DNSLB`",
         ),

@@ -191,3 +191,18 @@ fn allowed_target_ports_are_ports_and_ranges_of_a_service_with_one_port() {
                    { name = \"b\", port = 82, protocol = \"http\" }]\n";
     assert!(finding(several).contains("a service with several ports cannot have"), "{several}");
 }
+
+#[test]
+fn max_connection_duration_is_from_one_second_to_thirty_days() {
+    let text =
+        |value: &str| format!("[[service]]\nname = \"a\"\nmax_connection_duration = \"{value}\"\n");
+    for (value, seconds) in [("1s", 1), ("1h 30m", 5_400), ("30d", 30 * 24 * 3600)] {
+        let specification = specification(&text(value));
+        let service = &specification.services[&"a".parse::<ServiceName>().unwrap()];
+        assert_eq!(service.max_connection_duration, Some(std::time::Duration::from_secs(seconds)));
+    }
+    for value in ["999ms", "31d"] {
+        let told = finding(&text(value));
+        assert!(told.contains("`max_connection_duration` must be from 1s to 30d"), "{told}");
+    }
+}
