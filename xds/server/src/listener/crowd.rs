@@ -135,7 +135,7 @@ impl Inside {
             let Some((source, place)) = self.waiting.remove(id) else { return };
             // (One whose task has just been ended does not take it, and gives it back by its guard.)
             self.placed.insert(id, source, Instant::now());
-            drop(place.send(()));
+            let _ = place.send(());
         }
     }
 }
