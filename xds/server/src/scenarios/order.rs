@@ -379,6 +379,6 @@ fn urgent_listener_in_doubt_waits_for_no_cluster<V: Dialect>() {
     let mut client = listener_in_doubt::<V>(true);
     client.refuse_in_part(Listener, |one| one == &*listener("bad", 1));
     client.take(Listener);
-    assert_eq!(client.has[&(Listener, "l".into())], listener_of("l", 1, &["a"]));
+    assert_eq!(client.has[&(Listener, "l".into())], urgent(&listener_of("l", 1, &["a"])));
     assert!(!client.has.contains_key(&(Cluster, "a".into())));
 }
