@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::endpoints::ShownHealth;
 use crate::removals::HeldRemoval;
 
 /// Whether the control plane serves, and what it serves.
@@ -213,8 +214,14 @@ pub struct ProxyView {
     #[serde(flatten)]
     pub record: JoinRecord,
     /// `connected`, or why it is not: `away`, `unclaimed` (it never came), `forfeit` (it never came, and may
-    /// no more), `expired` or `revoked`.
+    /// no more), `expired` or `revoked`; `reconnecting` in the first minute after a start of the control plane.
     pub state: String,
+    /// When its last xDS stream was lost, where it is away.
+    #[serde(default)]
+    pub away_since: Option<Timestamp>,
+    /// Whether callers dial it on any of its service ports.
+    #[serde(default)]
+    pub called: bool,
     /// How many xDS streams it has open.
     pub streams: usize,
     /// The addresses from which its streams come.
@@ -297,7 +304,25 @@ pub struct EndpointView {
     /// Where callers dial it; none as long as the proxy has not taken the port, or if it may not.
     pub dialled_at: Option<SocketAddr>,
     /// The applications behind it.
-    pub applications: Vec<Application>,
+    pub applications: Vec<ApplicationView>,
+}
+
+/// An application behind a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplicationView {
+    /// Where it listens.
+    pub port: u16,
+    /// Its share of what comes to the proxy, relative to the others.
+    pub weight: u32,
+    /// What is known of its health.
+    pub health: ShownHealth,
+}
+
+impl From<&Application> for ApplicationView {
+    fn from(Application { port, weight, health, probed }: &Application) -> Self {
+        let health = ShownHealth::of(*health, *probed);
+        Self { port: *port, weight: *weight, health }
+    }
 }
 
 /// All that a proxy is to have. Private keys are `[redacted]`.

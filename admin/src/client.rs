@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
@@ -25,7 +25,11 @@ use crate::endpoints::{Accepted, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
-/// How long an answer may take. Issuing takes milliseconds.
+/// How long the control plane may take to accept a connection and to answer `/healthz`. One that takes longer hangs
+/// or is stopped, whatever it was asked.
+const LIVENESS: Duration = Duration::from_secs(3);
+
+/// How long an answer of a live control plane may take. Issuing takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a plan may take, for which all proxies are compiled twice or three times.
@@ -58,6 +62,15 @@ pub enum ClientError {
         /// What the system says.
         #[source]
         source: io::Error,
+    },
+    /// The socket accepts connections, and its process answers nothing: it hangs, or is stopped.
+    #[error(
+        "the control plane at `{}` does not answer: its process accepts connections and has not answered /healthz for {} s; see its log and the load of its machine",
+        socket.display(), LIVENESS.as_secs()
+    )]
+    Silent {
+        /// The socket.
+        socket: PathBuf,
     },
     /// The connection broke.
     #[error("the control plane did not answer")]
@@ -203,13 +216,44 @@ impl Client {
         })
     }
 
-    /// Asks, and reads the answer to its end.
+    /// Asks, and reads the answer to its end. An answer may take `patience` as long as the control plane is alive:
+    /// it answers `/healthz` before it is asked anything, and again while it is waited for.
     async fn exchange<B: Serialize>(
         &self,
         method: Method,
         path: &str,
         body: Option<&B>,
         patience: Duration,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        self.probe().await?;
+        let death = async {
+            loop {
+                sleep(LIVENESS).await;
+                if let Err(error) = self.probe().await {
+                    return error;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            answered = timeout(patience, self.send(method, path, body)) => answered.map_err(broken)?,
+            error = death => Err(error),
+        }
+    }
+
+    /// Whether the control plane is alive.
+    async fn probe(&self) -> Result<(), ClientError> {
+        let answered = timeout(LIVENESS, self.send::<()>(Method::GET, "/healthz", None)).await;
+        let silent = |_| ClientError::Silent { socket: self.socket.clone() };
+        answered.map_err(silent)?.map(|_| ())
+    }
+
+    /// One exchange on a connection of its own.
+    async fn send<B: Serialize>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let stream = self
             .connect()
@@ -234,9 +278,8 @@ impl Client {
             let status = response.status();
             Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
         };
-        let both = async { tokio::join!(exchange, connection).0 };
-        let exchanged = timeout(patience, both).await.map_err(broken)?;
-        exchanged.map_err(broken)
+        // Either may end first: the answer is read to its end.
+        tokio::join!(exchange, connection).0.map_err(broken)
     }
 }
 
@@ -262,23 +305,66 @@ fn broken(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientE
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixListener;
+    use tokio::time::Instant;
 
     use super::*;
 
-    // Time is virtual, and moves on where everybody waits.
-    #[tokio::test(start_paused = true)]
-    async fn who_asks_for_a_plan_waits_longer_than_others() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("admin.sock");
-        let _silent = UnixListener::bind(&socket).unwrap();
-        let client = Client::new(&socket);
+    /// A socket whose process never answers, or `/healthz` only.
+    fn socket(folder: &Path, answers_healthz: bool) -> PathBuf {
+        let socket = folder.join("admin.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                if answers_healthz {
+                    let mut head = [0; 13];
+                    stream.read_exact(&mut head).await.unwrap();
+                    if head.starts_with(b"GET /healthz") {
+                        stream
+                            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                            .await
+                            .unwrap();
+                    }
+                }
+                open.push(stream);
+            }
+        });
+        socket
+    }
+
+    fn question() -> Question {
         let question = r#"{"caller":"a","service":"b","port":null,"request":null}"#;
-        let question = serde_json::from_str(question).unwrap();
-        let given_up = timeout(PATIENCE * 2, client.explain(&question)).await;
+        serde_json::from_str(question).unwrap()
+    }
+
+    fn plan_request() -> PlanRequest {
+        PlanRequest { documents: Vec::new(), resources: false }
+    }
+
+    // Time is virtual in these tests, and moves on where everybody waits.
+    #[tokio::test(start_paused = true)]
+    async fn hung_control_plane_fails_every_command_within_the_liveness_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let client = Client::new(&socket(folder.path(), false));
+        let begun = Instant::now();
+        let explained = client.explain(&question()).await.map(|_| ());
+        let planned = client.plan(&plan_request()).await.map(|_| ());
+        for result in [explained, planned] {
+            assert!(matches!(result, Err(ClientError::Silent { .. })), "{result:?}");
+        }
+        assert_eq!(begun.elapsed().as_secs(), 2 * LIVENESS.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn live_control_plane_has_longer_for_a_plan_than_for_other_answers() {
+        let folder = tempfile::tempdir().unwrap();
+        let client = Client::new(&socket(folder.path(), true));
+        let given_up = timeout(PATIENCE * 2, client.explain(&question())).await;
         assert!(matches!(given_up, Ok(Err(ClientError::Broken(_)))), "{given_up:?}");
-        let request = PlanRequest { documents: Vec::new(), resources: false };
-        let planning = timeout(PATIENCE * 10, client.plan(&request)).await;
+        let planning = timeout(PATIENCE * 10, client.plan(&plan_request())).await;
         assert!(planning.is_err(), "it has given up: {planning:?}");
     }
 }

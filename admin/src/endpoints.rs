@@ -1,6 +1,7 @@
 //! Endpoints on the wire: who finds them, how each stands, and what is doubted. Its form is told in
 //! docs/reference/json.md.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{Health, Labels, Locality, Provider, ProxyId, ServiceName};
@@ -105,8 +106,8 @@ pub struct EndpointRow {
     pub provider: Provider,
     /// What its provider calls it.
     pub instance: Option<String>,
-    /// What is believed of its health.
-    pub health: Health,
+    /// What is known of its health.
+    pub health: ShownHealth,
     /// Where it is.
     pub locality: Locality,
     /// Its share of the calls, relative to the others.
@@ -126,6 +127,43 @@ pub struct EndpointRow {
     pub since: Option<Timestamp>,
     /// Whether it gets no calls because its health changes all the time.
     pub flapping: bool,
+}
+
+/// The health of an endpoint as it is shown: what nobody probes is unknown, and never healthy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShownHealth {
+    /// A probe says that it takes calls.
+    Healthy,
+    /// It is about to leave: it gets no new calls.
+    Draining,
+    /// It gets no calls.
+    Unhealthy,
+    /// Nobody probes it; it is called.
+    Unknown,
+}
+
+impl ShownHealth {
+    /// What is shown of `health`, which somebody probes or not.
+    pub fn of(health: Health, is_probed: bool) -> Self {
+        match health {
+            Health::Healthy if is_probed => Self::Healthy,
+            Health::Healthy => Self::Unknown,
+            Health::Draining => Self::Draining,
+            Health::Unhealthy => Self::Unhealthy,
+        }
+    }
+}
+
+impl fmt::Display for ShownHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Healthy => "healthy",
+            Self::Draining => "draining",
+            Self::Unhealthy => "unhealthy",
+            Self::Unknown => "unknown",
+        })
+    }
 }
 
 /// What a provider says of an address and port of which another says something else.

@@ -13,16 +13,16 @@ mod removals;
 mod server;
 
 pub use api::{
-    AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView, EndpointView,
-    FindingView, HandshakesView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, NackView,
-    Newcomer, NodeView, OriginView, OthersView, PlaceView, PolicyView, ProxyConfig, ProxyDetail,
-    ProxyView, Readiness, RefusedView, RejectedHandshake, RelatedView, ResourceView, RevisionList,
-    RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+    ApplicationView, AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView,
+    EndpointView, FindingView, HandshakesView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON,
+    NackView, Newcomer, NodeView, OriginView, OthersView, PlaceView, PolicyView, ProxyConfig,
+    ProxyDetail, ProxyView, Readiness, RefusedView, RejectedHandshake, RelatedView, ResourceView,
+    RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 pub use client::{Client, ClientError};
 pub use endpoints::{
     Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
-    ProxyWithout, ServiceEndpoints, SourceView, StaleView,
+    ProxyWithout, ServiceEndpoints, ShownHealth, SourceView, StaleView,
 };
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,

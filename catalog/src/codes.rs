@@ -61,6 +61,17 @@ pub const RECORD_QUARANTINED: Code = Code(703);
 
 /// Clients reject the control plane's certificate as that of an unknown authority.
 pub const UNKNOWN_AUTHORITY: Code = Code(704);
+/// A connected proxy has no inbound listener, because it NACKed the only one that it was sent.
+pub const NO_INBOUND_LISTENER: Code = Code(731);
+
+/// A service port that may be called has no endpoint that takes calls.
+pub const NO_ENDPOINT_FOR_CALLERS: Code = Code(732);
+
+/// The certificate of a proxy ends soon.
+pub const PROXY_CERTIFICATE_EXPIRING: Code = Code(733);
+
+/// The certificate of a proxy has ended.
+pub const PROXY_CERTIFICATE_EXPIRED: Code = Code(734);
 
 /// Ways in from outside of the mesh that cannot be told apart.
 pub const INGRESS_COLLISION: Code = Code(633);

@@ -33,6 +33,10 @@ pub struct Endpoint {
     pub labels: Labels,
     /// What its provider says of its health.
     pub health: Health,
+    /// Whether somebody probes its application. Where nobody does, `health` is an assumption, and is shown as
+    /// unknown; callers go by it all the same (docs/decisions/0032).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub probed: bool,
     /// Where it is, as far as its provider knows.
     pub locality: Locality,
     /// Who has found it.
@@ -76,6 +80,7 @@ impl Endpoint {
             machine: None,
             labels: Labels::default(),
             health: Health::Healthy,
+            probed: false,
             locality: Locality::default(),
             provider,
             instance: None,
@@ -218,6 +223,8 @@ pub struct Application {
     pub weight: u32,
     /// What its provider says of its health.
     pub health: Health,
+    /// Whether somebody probes it: where nobody does, its health is an assumption.
+    pub probed: bool,
 }
 
 /// How an endpoint is spoken to.

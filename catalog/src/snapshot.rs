@@ -8,14 +8,15 @@ mod judge;
 mod labels;
 mod localities;
 mod misplaced;
+mod outages;
 mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
+use imbl::{OrdMap, OrdSet};
 
 use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
@@ -104,6 +105,8 @@ pub struct Snapshot {
     pub endpoints: OrdMap<ServicePort, Arc<Vec<MeshEndpoint>>>,
     /// The applications behind a proxy that serve one service port, by the ports on which they listen.
     pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Vec<Application>>>,
+    /// The service ports that no endpoint takes calls for, though they are not meant to be empty.
+    deserted: OrdSet<ServicePort>,
     /// Endpoints that get no traffic, and why.
     findings: OrdMap<ServiceName, Arc<[Finding]>>,
     /// The objects that say of one service whom callers call first by where both are.
@@ -136,6 +139,7 @@ impl Snapshot {
             ways_in: WaysIn::new(),
             endpoints: OrdMap::new(),
             local_endpoints: OrdMap::new(),
+            deserted: OrdSet::new(),
             findings: OrdMap::new(),
             localities: OrdMap::new(),
             discovered: Discovered::default(),
@@ -209,6 +213,7 @@ impl Snapshot {
             ways_in: self.ways_in.clone(),
             endpoints: self.endpoints.clone(),
             local_endpoints: self.local_endpoints.clone(),
+            deserted: self.deserted.clone(),
             findings: self.findings.clone(),
             localities,
             discovered: inputs.discovered,
@@ -315,6 +320,7 @@ impl Snapshot {
         let Some(service) = self.service(name) else { return };
         for (service_port, _) in service.service_ports() {
             next.endpoints.remove(&service_port);
+            next.deserted.remove(&service_port);
             for record in self.joined_as(name) {
                 next.local_endpoints.remove(&(record.id, service_port.clone()));
             }
@@ -422,6 +428,10 @@ impl Snapshot {
             }
         }
         let hosts = if judge.is_drained { Vec::new() } else { hosts.into_sorted() };
+        let is_meant = !judge.is_drained && outages::has_known_endpoints(judge.service);
+        if is_meant && !outages::take_calls(&hosts) {
+            self.deserted.insert(service_port.clone());
+        }
         self.endpoints.insert(service_port.clone(), Arc::new(hosts));
     }
 

@@ -55,7 +55,7 @@ fn number(error: &anyhow::Error) -> u8 {
     }
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(Answered(code)), _) => *code,
-        (_, Some(ClientError::Unreachable { .. })) => 4,
+        (_, Some(ClientError::Unreachable { .. } | ClientError::Silent { .. })) => 4,
         _ if error.is::<Found>() => 3,
         _ if error.is::<Usage>() => 2,
         _ => 1,
@@ -90,6 +90,7 @@ mod tests {
             (1, 4, slow.into()),
             (1, 2, missing.context("cannot read the settings")),
             (1, 2, anyhow!("anything else")),
+            (4, 4, ClientError::Silent { socket: "admin.sock".into() }.into()),
             (2, 2, Usage("no such service".to_owned()).into()),
             (3, 3, Found("two findings".to_owned()).into()),
         ] {

@@ -27,8 +27,11 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     let is_standing =
         |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
     let standing = readiness.findings.iter().filter(is_standing).map(in_words);
-    let notes: Vec<_> =
-        policy::rolled_back(&readiness.policy).into_iter().chain(standing).collect();
+    let notes: Vec<_> = policy::rolled_back(&readiness.policy)
+        .into_iter()
+        .chain(reconnecting(&proxies))
+        .chain(standing)
+        .collect();
     match output {
         Output::Json => {
             let proxies = by_state(&proxies);
@@ -61,13 +64,7 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     wrong.extend(of_mesh.filter(|finding| is_wrong(finding)).map(in_words));
     let away: Vec<_> = proxies.iter().filter(|proxy| proxy.state == "away").collect();
     if !away.is_empty() {
-        wrong.push(format!(
-            "{} away: {}\n\
-             see to its machine and its Envoy; \
-             `ironmesh proxy revoke` is for what is gone for good",
-            counted(length(&away), "proxy is", "proxies are"),
-            names(&away)
-        ));
+        wrong.push(proxies_away(&away));
     }
     for proxy in proxies.iter().filter(|proxy| !proxy.nacks.is_empty()) {
         wrong.push(format!(
@@ -102,6 +99,9 @@ fn is_wrong(finding: &FindingView) -> bool {
 
 fn in_words(finding: &FindingView) -> String {
     let mut text = format!("{}[{}]: {}", finding.severity, finding.code, finding.message);
+    if let (Some(file), Some(line)) = (&finding.place.file, finding.place.line) {
+        let _ = write!(text, "\nat {file}:{line}");
+    }
     if let Some(help) = &finding.help {
         let _ = write!(text, "\n{help}");
     }
@@ -132,17 +132,41 @@ fn would_be_denied(denied: &DeniedView) -> String {
     text
 }
 
-fn names(proxies: &[&ProxyView]) -> String {
-    let name = |proxy: &&ProxyView| {
-        let service = proxy.record.services.first();
-        let service = service.map(|service| format!(" ({service})")).unwrap_or_default();
-        format!("{}{service}", proxy.record.id)
-    };
-    let mut names: Vec<_> = proxies.iter().take(NAMED).map(name).collect();
-    if proxies.len() > NAMED {
-        names.push(format!("and {} more", proxies.len() - NAMED));
+/// Proxies without an xDS stream: each with its host, since when, and whether calls still go there.
+fn proxies_away(away: &[&ProxyView]) -> String {
+    let mut text = counted(length(away), "proxy is away", "proxies are away");
+    for proxy in away.iter().take(NAMED) {
+        let services: Vec<_> = proxy.record.services.iter().map(ToString::to_string).collect();
+        let (id, address) = (proxy.record.id, proxy.record.mesh_address);
+        let _ = write!(text, "\n{id} ({}) at {address}", services.join(", "));
+        if let Some(since) = proxy.away_since {
+            let _ = write!(text, " since {since:.0}");
+        }
+        text.push_str(if proxy.called {
+            ": callers still call it"
+        } else {
+            ": no caller calls it"
+        });
     }
-    names.join(", ")
+    if away.len() > NAMED {
+        let _ = write!(text, "\nand {} more", away.len() - NAMED);
+    }
+    text.push_str(
+        "\nsee to its machine and its Envoy; `ironmesh proxy revoke` is for what is gone for good",
+    );
+    text
+}
+
+/// Proxies that have had no time yet to reconnect after a start of the control plane.
+fn reconnecting(proxies: &[ProxyView]) -> Option<String> {
+    let count = proxies.iter().filter(|proxy| proxy.state == "reconnecting").count();
+    let all = u64::try_from(count).unwrap_or(u64::MAX);
+    let proxies = counted(all, "proxy", "proxies");
+    (count > 0).then(|| {
+        format!(
+            "waiting for {proxies} to reconnect: the control plane started less than a minute ago"
+        )
+    })
 }
 
 fn by_state(proxies: &[ProxyView]) -> BTreeMap<&str, usize> {

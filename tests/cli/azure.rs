@@ -66,9 +66,9 @@ async fn what_azure_would_tell_is_told_with_each_call() {
         "200 GET http",
         "\ndefault/ledger, virtual machines in Azure, tag `service` = `ledger`",
         "\ndefault/web, those of the scale set `web` in Azure, port 8080\n",
-        "  10.0.0.4 port 8080, healthy",
-        "  10.0.0.5 port 8080, healthy",
-        "  10.0.0.6, healthy",
+        "  10.0.0.4 port 8080, unknown",
+        "  10.0.0.5 port 8080, unknown",
+        "  10.0.0.6, unknown",
         "endpoints 3\n",
     ] {
         assert!(run.stdout.contains(expected), "{expected}\n{}", run.stdout);
@@ -104,7 +104,7 @@ async fn a_role_that_lacks_something_is_told_by_what_it_lacks() {
     assert!(run.stdout.contains("403 GET"), "{}", run.stdout);
     assert!(run.stdout.contains(&format!("\n  {lacks} at /subscriptions/")), "{}", run.stdout);
     // What may be read is found all the same.
-    assert!(run.stdout.contains("  10.0.0.6, healthy"), "{}", run.stdout);
+    assert!(run.stdout.contains("  10.0.0.6, unknown"), "{}", run.stdout);
     let run = test(&place, &["--output", "json"]);
     let told: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!((run.code, &told["good"]), (1, &Value::Bool(false)));

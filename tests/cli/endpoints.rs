@@ -93,7 +93,7 @@ async fn endpoints_are_told_with_how_they_stand_in_words_and_as_json() {
     let words = |line: &str| line.split_whitespace().take(5).collect::<Vec<_>>().join(" ");
     assert_eq!(lines[0], "shop/till");
     assert_eq!(words(lines[1]), "ADDRESS PROVIDER HEALTH LOCALITY WEIGHT");
-    assert_eq!(words(lines[3]), "10.0.0.6:81 static healthy - 3");
+    assert_eq!(words(lines[3]), "10.0.0.6:81 static unknown - 3");
     assert!(lines[3].contains("no proxy: no proxy joined as this service"), "{}", lines[3]);
     assert!(lines[4].contains("unclaimed: its proxy has never connected"), "{}", lines[4]);
     assert_eq!(lines.len(), 5, "{lines:#?}");
@@ -158,7 +158,7 @@ async fn who_watches_sees_what_changes_also_over_a_restart_and_no_more_once_nobo
         })
         .await;
     };
-    sees("Z shop/till 10.0.0.6:81 new: static, healthy, no locality, weight 3, no proxy: ").await;
+    sees("Z shop/till 10.0.0.6:81 new: static, unknown, no locality, weight 3, no proxy: ").await;
     server.place.write("policy/services.toml", &POLICY.replace("weight = 3", "weight = 4"));
     sees("Z shop/till 10.0.0.6:81 weight 3 → weight 4\n").await;
     assert!(child.terminate().await.success());

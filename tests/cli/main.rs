@@ -22,6 +22,7 @@ mod explain_outside;
 mod first_start;
 mod folder;
 mod hostile_text;
+mod hung;
 mod import;
 mod json;
 mod many;

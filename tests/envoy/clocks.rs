@@ -1,9 +1,9 @@
 //! The clock of the control plane is wrong and is corrected, under load.
 
-use ironmesh_tests::{Load, Mesh, ProxyOptions, eventually};
+use ironmesh_tests::{Load, Mesh, ProxyOptions, REQUESTS_PER_FAULT, eventually};
 
 use crate::bookstore::{Bookstore, HOST};
-use crate::restart::{connected, some_more};
+use crate::restart::connected;
 
 const HOUR: i64 = 3600;
 
@@ -33,22 +33,22 @@ async fn clock_behind_and_corrected_loses_no_request() {
     store.mesh.restart_with_own_clock().await;
     all_connected(&store).await;
     let load = Load::start(store.local(), HOST, "/books/1");
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
 
     store.mesh.set_clock(-HOUR);
     jump_reported(&store.mesh, "back by 1h").await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     // What the store keeps was issued in the future.
     store.mesh.restart_control_plane().await;
     all_connected(&store).await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
 
     store.mesh.set_clock(0);
     jump_reported(&store.mesh, "ahead by 1h").await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     store.mesh.restart_control_plane().await;
     all_connected(&store).await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
 
     let report = load.finish().await;
     report.assert_undisturbed();
@@ -62,7 +62,7 @@ async fn clock_days_ahead_and_corrected_loses_no_request() {
     store.mesh.restart_with_own_clock().await;
     all_connected(&store).await;
     let load = Load::start(store.local(), HOST, "/books/1");
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     let serials = store.v1.serials().await;
 
     store.mesh.set_clock(72 * HOUR);
@@ -73,20 +73,20 @@ async fn clock_days_ahead_and_corrected_loses_no_request() {
         now => Err(format!("{now:?}")),
     })
     .await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     store.mesh.restart_control_plane().await;
     all_connected(&store).await;
     // Its own clock is right: it accepts the control plane and what that issues all the same.
     let thief = store.mesh.envoy(&ProxyOptions::new("default/bookthief", 12)).await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
 
     store.mesh.set_clock(0);
     jump_reported(&store.mesh, "back by 72h").await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
     store.mesh.restart_control_plane().await;
     all_connected(&store).await;
     connected(&thief, 1).await;
-    some_more(&load).await;
+    load.pass(REQUESTS_PER_FAULT).await;
 
     let report = load.finish().await;
     report.assert_undisturbed();

@@ -154,7 +154,7 @@ async fn what_a_proxy_is_to_have_is_shown_and_no_key() {
     assert_eq!(by_port["endpoints"], json["endpoints"]);
     assert_eq!(
         json["endpoints"][0]["applications"],
-        serde_json::json!([{ "port": 8080, "weight": 1, "health": "healthy" }])
+        serde_json::json!([{ "port": 8080, "weight": 1, "health": "unknown" }])
     );
     assert_no_key("`proxy show`", json.to_string().as_bytes(), &key);
 }

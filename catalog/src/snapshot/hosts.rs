@@ -58,8 +58,13 @@ impl Distinct<'_, u16> {
     /// The applications behind a proxy, by the ports on which they listen.
     pub(super) fn applications(&self) -> Vec<Application> {
         let all = self.0.iter();
-        all.map(|(port, one)| Application { port: *port, weight: one.weight, health: one.health })
-            .collect()
+        let application = |(port, one): (&u16, &&Endpoint)| Application {
+            port: *port,
+            weight: one.weight,
+            health: one.health,
+            probed: one.probed,
+        };
+        all.map(application).collect()
     }
 }
 

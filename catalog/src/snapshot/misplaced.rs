@@ -169,7 +169,8 @@ impl Judge<'_> {
                 "it is called as long as the provider of its endpoint says that this lives"
             };
             let message = format!(
-                "proxy {id} of service `{name}` is suspected to be dead: it has had no xDS stream since {since:.0}; {what}"
+                "proxy {id} at {} of service `{name}` is suspected to be dead: it has had no xDS stream since {since:.0}; {what}",
+                record.mesh_address
             );
             let help = format!(
                 "start its machine and its Envoy, or mend the network between it and here; if it is gone for good: `ironmesh proxy revoke {id}`"

@@ -1,5 +1,6 @@
 mod health;
 mod mapping;
+mod outages;
 mod standings;
 mod ways_in;
 

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{Client, EndpointView, ProxyDetail};
+use ironmesh_admin::{ApplicationView, Client, EndpointView, ProxyDetail, ShownHealth};
 use ironmesh_catalog::text::escape_line;
-use ironmesh_catalog::{Application, Health};
 use jiff::Timestamp;
 
 use super::{write_problems, write_revocation};
@@ -111,10 +110,11 @@ fn endpoint_in_words(endpoint: &EndpointView) -> String {
     let behind: Vec<_> = applications
         .iter()
         .map(|one| {
-            let Application { port, weight, health } = one;
+            let ApplicationView { port, weight, health } = one;
             let health = match health {
-                Health::Healthy => String::new(),
-                Health::Draining | Health::Unhealthy => format!(", {health}"),
+                ShownHealth::Healthy => String::new(),
+                ShownHealth::Unknown => ", health unknown".to_owned(),
+                ShownHealth::Draining | ShownHealth::Unhealthy => format!(", {health}"),
             };
             format!("port {port} with weight {weight}{health}")
         })

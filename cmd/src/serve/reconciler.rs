@@ -9,7 +9,9 @@ mod clients;
 mod clock;
 mod duplicates;
 mod endpoints;
+mod expiry;
 mod finding_log;
+mod mesh_findings;
 mod moments;
 mod order;
 mod own_certificates;
@@ -17,6 +19,7 @@ mod pacing;
 mod progress;
 mod refusals;
 mod suspicion;
+mod without_listener;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -51,7 +54,7 @@ use own_certificates::OwnCertificate;
 use pacing::{Cause, Pacing};
 use refusals::Refusals;
 pub(crate) use refusals::{NotInForce, Refusal};
-use suspicion::Suspicion;
+use suspicion::{Away, Suspicion};
 
 /// How often the clock is looked at, for what is due by it. (After a jump of the wall clock, at once.)
 const TICK: Duration = Duration::from_secs(30);
@@ -73,6 +76,8 @@ pub(crate) struct Outlook {
     pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
     /// The identities that are live twice.
     pub(crate) duplicates: watch::Receiver<BTreeMap<ProxyId, Finding>>,
+    /// Who is away.
+    pub(crate) away: watch::Receiver<Away>,
     /// What each that is connected refuses, and what is withheld from it because others do.
     pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, NotInForce>>,
 }
@@ -105,6 +110,11 @@ pub(crate) struct Reconciler {
     acceptances: mpsc::Receiver<Acceptance>,
     suspicion: Suspicion,
     duplicates: Duplicates,
+    started: Timestamp,
+    away: watch::Sender<Away>,
+    /// What is wrong with certificates of proxies, and the count of the register's members when it was looked at.
+    expiry: (Vec<Finding>, u64),
+    is_expiry_news: bool,
     moments: Moments,
     clients: Clients,
     refusals: Refusals,
@@ -136,7 +146,8 @@ impl Reconciler {
         let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
         let (acceptances, asked) = mpsc::channel(1);
-        let endpoints_view = watch::Sender::default();
+        let (endpoints_view, started) = (watch::Sender::default(), Timestamp::now());
+        let away = watch::Sender::new(Away { grace: Some(started), ..Away::default() });
         let (not_in_force, snapshot) = (watch::Sender::default(), watch::Sender::default());
         let duplicates_told = watch::Sender::default();
         let outlook = Outlook {
@@ -147,6 +158,7 @@ impl Reconciler {
             endpoints: endpoints_view.subscribe(),
             mesh_findings: mesh_findings.subscribe(),
             findings: findings.subscribe(),
+            away: away.subscribe(),
             not_in_force: not_in_force.subscribe(),
         };
         let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
@@ -158,6 +170,10 @@ impl Reconciler {
             suspicion: Suspicion::default(),
             duplicates: Duplicates::default(),
             duplicates_told,
+            started,
+            away,
+            expiry: (Vec::new(), 0),
+            is_expiry_news: false,
             moments: Moments::new(mesh, settings, kept, issuer, certificates)?,
             store,
             authority,
@@ -273,7 +289,7 @@ impl Reconciler {
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
-        self.note_presence(&news);
+        self.note_presence(&news, now);
         self.judge_duplicates(&news, now);
         let mut unserved = Vec::new();
         for (client, news) in &news {
@@ -291,7 +307,7 @@ impl Reconciler {
                 self.undecided.remove(client);
             }
         }
-        self.suspect(now);
+        self.suspect();
         let (records, revoked) = (self.register.records(), self.register.revoked());
         let discovered = self.endpoints.discover(&specification, &records, moment(now));
         let sources = Sources { specification, records, revoked, discovered };
@@ -305,6 +321,7 @@ impl Reconciler {
         affected.extend(unserved);
         self.compile(&affected);
         concerned.extend(self.note_refusals(&news));
+        self.retry_refused();
         concerned.extend(affected);
         let mut touched = std::mem::take(&mut self.handed_over);
         touched.extend(news.into_iter().map(|(client, _)| client));
@@ -321,47 +338,17 @@ impl Reconciler {
             self.forget_strangers(now);
         }
         // Operators are told, and the disk, when proxies have been.
+        if let Some(away) = self.suspicion.take_away(Instant::now()) {
+            let grace = Some(self.started).filter(|_| self.suspicion.is_in_grace());
+            self.away.send_replace(Away { since: away, grace });
+        }
+        self.look_at_certificates(is_tick, now);
         self.tell_mesh(now);
         self.endpoints.keep(Instant::now());
         if is_ready && !*self.ready.borrow() {
-            self.suspicion.begin(&self.register.records(), Instant::now());
+            self.suspicion.begin(&self.register.records(), Instant::now(), now);
             self.ready.send_replace(true);
         }
-    }
-
-    /// Tells of each moment of the mesh once, and what is wrong with it.
-    fn tell_mesh(&mut self, now: Timestamp) {
-        let view = self.endpoints.take_news();
-        let is_news_of_endpoints = view.is_some();
-        if let Some(view) = view {
-            self.endpoints_findings = self.endpoints.findings();
-            self.endpoints_view.send_replace(view);
-        }
-        let clock_findings = self.clock_findings(now);
-        let is_news_of_clock = self.clock_findings != clock_findings;
-        self.clock_findings = clock_findings;
-        let Some(snapshot) = self.moments.snapshot() else { return };
-        let is_news = self.snapshot.send_if_modified(|told| {
-            let is_known = told.as_ref().is_some_and(|told| Arc::ptr_eq(told, snapshot));
-            *told = Some(Arc::clone(snapshot));
-            !is_known
-        });
-        if !is_news && !is_news_of_endpoints && !is_news_of_clock {
-            return;
-        }
-        let known = || self.endpoints_findings.iter().chain(&self.clock_findings);
-        let findings = || snapshot.findings().chain(known());
-        self.mesh_findings.send_if_modified(|told| {
-            if findings().eq(told.iter()) {
-                return false;
-            }
-            let known: HashSet<_> = told.iter().collect();
-            for finding in findings().filter(|finding| !known.contains(finding)) {
-                tracing::warn!("{finding}");
-            }
-            *told = findings().cloned().collect();
-            true
-        });
     }
 
     /// Compiles what these clients are to have.
@@ -415,8 +402,21 @@ impl Reconciler {
             let given = clients.given(client);
             given.is_some_and(|given| refusals.note(client, news, has, has_any, given, snapshot))
         };
-        let news = news.iter().filter(|(client, news)| is_news(client, news));
-        news.map(|(client, _)| Arc::clone(client)).collect()
+        let of_news = news.iter().filter(|(client, news)| is_news(client, news));
+        let concerned = of_news.map(|(client, _)| Arc::clone(client)).collect();
+        // A NACK may be of the inbound listener: then the proxy does not take part any more.
+        let nacking = news.iter().filter(|(_, news)| !news.nacks.is_empty());
+        self.undecided.extend(nacking.map(|(client, _)| Arc::clone(client)));
+        concerned
+    }
+
+    /// Sends again what clients NACKed for reasons of their own machines, where its pause is over.
+    fn retry_refused(&mut self) {
+        for (client, names) in self.refusals.retries.take_due(Instant::now()) {
+            let resources: Vec<_> = names.iter().map(|(_, name)| &**name).collect();
+            tracing::info!(%client, ?resources, "NACKed resources are sent again: the reason was local to the proxy's machine");
+            self.hub.retry(&client, names);
+        }
     }
 
     /// Tells what is not in force in a client.

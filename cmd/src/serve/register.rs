@@ -49,6 +49,8 @@ pub(crate) enum InForce<'a> {
     These(&'a Participation),
     /// These service ports at the most: what else it took part with it serves no longer.
     AtMost(&'a Participation),
+    /// No service port: it has no inbound listener.
+    Nothing,
 }
 
 #[cfg(test)]
@@ -70,6 +72,7 @@ impl Progress<'_> {
         let mut participation = record.participation.clone();
         match self.in_force {
             InForce::These(ports) => participation.clone_from(ports),
+            InForce::Nothing => participation = Participation::default(),
             InForce::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
         }
         // One whose application is another is called all the time: only who led nowhere has to hear of one.
@@ -256,17 +259,16 @@ impl Register {
         self.keep(&mut records, revoked.into_iter().collect())
     }
 
-    /// These are suspected to be dead from `since` on, or, without it, no more.
+    /// These are suspected to be dead since then, or, without a time, no more.
     pub(crate) fn suspect(
         &self,
-        proxies: &[ProxyId],
-        since: Option<Timestamp>,
+        proxies: &[(ProxyId, Option<Timestamp>)],
     ) -> Result<(), StoreError> {
         let mut records = self.records.lock();
-        let changed = proxies.iter().filter_map(|id| {
+        let changed = proxies.iter().filter_map(|(id, since)| {
             let record = records.all.get(id)?;
             let is_news = record.suspect_since.is_some() != since.is_some();
-            is_news.then(|| JoinRecord { suspect_since: since, ..(**record).clone() })
+            is_news.then(|| JoinRecord { suspect_since: *since, ..(**record).clone() })
         });
         let changed = changed.collect();
         self.keep(&mut records, changed)

@@ -67,6 +67,7 @@ pub(super) fn read(
         machine: machine.vm_id,
         labels: labels(of_set, &machine.tags),
         health,
+        probed: state.is_some_and(|state| state.health.is_some()),
         locality: locality(machine),
         ..Endpoint::new(Provider::Azure, address)
     })

@@ -105,6 +105,7 @@ fn endpoint(entry: &Entry, name: &str, reading: &Reading<'_>) -> Result<Endpoint
         proxy,
         labels: labels(&entry.service),
         health,
+        probed: is_probed(entry),
         locality: locality(&entry.service, &entry.node, reading.locality),
         instance: Some(name.into()),
         ..Endpoint::new(Provider::Consul, address)
@@ -166,6 +167,13 @@ fn health(entry: &Entry) -> (Health, u32) {
     } else {
         (Health::Healthy, passing)
     }
+}
+
+/// Whether a check looks at the instance itself. Consul's own check of the node says that its agent answers, and
+/// nothing of the application.
+fn is_probed(entry: &Entry) -> bool {
+    let is_own = |check: &wire::Check| check.id == "serfHealth" || check.id == "_node_maintenance";
+    entry.checks.iter().flatten().any(|check| !is_own(check))
 }
 
 /// Each entry of its meta is a label, and so is each tag. What meta says beats what a tag says.

@@ -154,7 +154,12 @@ impl Compiler {
                 chains.push(chain);
                 let applications =
                     snapshot.local_endpoints.get(&(proxy.record.id, service_port.clone()));
-                let here = [Application { port: port.target, weight: 1, health: Health::Healthy }];
+                let here = [Application {
+                    port: port.target,
+                    weight: 1,
+                    health: Health::Healthy,
+                    probed: false,
+                }];
                 let applications = applications.map_or(&here[..], |known| known.as_slice());
                 let cluster =
                     inbound::local_cluster(proxy, &service_port, port.protocol, applications);

@@ -131,6 +131,20 @@ impl DeltaStream {
         outputs
     }
 
+    /// Sends a resource again although the client NACKed its version.
+    pub(crate) fn on_retry(
+        &mut self,
+        resource_type: ResourceType,
+        name: &Arc<str>,
+        now: Instant,
+    ) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        if self.types.get_mut(&resource_type).is_some_and(|stream| stream.retry(name)) {
+            self.advance(now, &mut outputs);
+        }
+        outputs
+    }
+
     /// When [`DeltaStream::on_timeout`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.types.values().filter_map(TypeStream::deadline).chain(self.grace_ends).min()

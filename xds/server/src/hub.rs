@@ -19,9 +19,11 @@ use crate::sotw::InForce;
 use crate::stream::{Refused, Taken};
 
 mod live;
+mod retries;
 mod status;
 
 pub use live::LiveStream;
+use retries::Retries;
 pub use status::{ClientNews, ClientStatus, Nack};
 
 /// What a client is known by. One client may have several streams, as in a hot restart.
@@ -75,6 +77,8 @@ struct Client {
     live: BTreeMap<u64, LiveStream>,
     /// Why its streams that are there were cut last.
     cut: watch::Sender<Arc<str>>,
+    /// The NACKed resources that its streams are to send again.
+    retries: watch::Sender<Retries>,
 }
 
 /// What the first request of a stream says of the client behind it.
@@ -304,6 +308,7 @@ impl Hub {
             names: Arc::default(),
             live: BTreeMap::new(),
             cut: watch::Sender::new(Arc::default()),
+            retries: watch::Sender::default(),
         });
         let is_new_process = match coming {
             Coming::Anew => true,
@@ -331,7 +336,7 @@ impl Hub {
         if is_new_process {
             entry.unanswered.1.clear();
         }
-        let cut = entry.cut.subscribe();
+        let (cut, retries) = (entry.cut.subscribe(), entry.retries.subscribe());
         let names = Share { all: Arc::clone(&entry.names), own: 0 };
         drop(clients);
         self.tell(is_first);
@@ -346,6 +351,7 @@ impl Hub {
             in_force,
             names,
             cut,
+            retries,
         })
     }
 
@@ -385,6 +391,8 @@ pub(crate) struct Connection {
     pub(crate) names: Share,
     /// Changes when the stream is to be cut, to the reason.
     pub(crate) cut: watch::Receiver<Arc<str>>,
+    /// Changes when NACKed resources are to be sent again, to these.
+    pub(crate) retries: watch::Receiver<Retries>,
 }
 
 /// A share of a sum, for as long as it is there.
@@ -481,7 +489,8 @@ impl Connection {
                     let key = (refused.resource_type, Arc::clone(name));
                     let message = refused.error.message.clone();
                     let is_certain = refused.resources.len() == 1;
-                    let nack = Nack { version: *version, message, is_certain };
+                    let keeps_earlier = refused.keeps_earlier;
+                    let nack = Nack { version: *version, message, is_certain, keeps_earlier };
                     let before = client.status.nacks.insert(key, nack);
                     is_new |= before.is_none_or(|before| before.version != *version);
                 }

@@ -109,7 +109,7 @@ mod scenarios;
 mod seats;
 mod separate;
 mod service;
-#[cfg(feature = "simulated")]
+#[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 pub mod sotw;
 pub mod stream;

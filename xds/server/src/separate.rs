@@ -69,6 +69,15 @@ impl<V: Variant> Separate<V> {
         Vec::new()
     }
 
+    pub(crate) fn on_retry(
+        &mut self,
+        resource_type: ResourceType,
+        name: &Arc<str>,
+        now: Instant,
+    ) -> Vec<Output<V::Response>> {
+        self.variant.on_retry(resource_type, name, now)
+    }
+
     pub(crate) fn on_timeout(&mut self, now: Instant) -> Vec<Output<V::Response>> {
         let mut outputs = self.variant.on_timeout(now);
         let is_due = self.due.is_some_and(|due| now >= due);

@@ -79,6 +79,15 @@ impl SimulatedClient {
         self.connection.acked(&taken, Overlay::all_of(has));
     }
 
+    /// The NACKed resources that were sent to it again since the last call.
+    pub fn take_retried(&mut self) -> Vec<(ResourceType, Arc<str>)> {
+        let retries = &mut self.connection.retries;
+        if !retries.has_changed().unwrap_or_default() {
+            return Vec::new();
+        }
+        retries.borrow_and_update().to_vec()
+    }
+
     /// Refuses what it is to have of this type and name.
     ///
     /// # Panics
@@ -93,6 +102,7 @@ impl SimulatedClient {
             resources: vec![(Arc::clone(resource.name()), resource.version())],
             error: ErrorDetail { code: 13, message: words.to_owned() },
             is_final: true,
+            keeps_earlier: self.has.get(&resource_type).is_some_and(|has| has.contains_key(name)),
         });
     }
 }

@@ -169,6 +169,27 @@ impl SotwStream {
         outputs
     }
 
+    /// Sends a resource again although the client NACKed its version.
+    pub(crate) fn on_retry(
+        &mut self,
+        resource_type: ResourceType,
+        name: &Arc<str>,
+        now: Instant,
+    ) -> Vec<Output> {
+        let was_refused = match resource_type {
+            ResourceType::Secret => self.secrets.retry(name),
+            ResourceType::Cluster => self.clusters.retry(name),
+            ResourceType::Endpoint => self.endpoints.retry(name),
+            ResourceType::Listener => self.listeners.retry(name),
+            ResourceType::Route => self.routes.retry(name),
+        };
+        let mut outputs = Vec::new();
+        if was_refused {
+            self.advance(now, &mut outputs);
+        }
+        outputs
+    }
+
     /// When [`SotwStream::on_timeout`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines = self.exchanges().map(|(_, exchange)| exchange.deadline());

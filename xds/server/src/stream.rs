@@ -55,6 +55,8 @@ pub struct Refused {
     /// Whether it is known which resource is refused: there was only this one. Otherwise each is
     /// tried again by itself.
     pub is_final: bool,
+    /// Whether the client keeps an earlier version of all of them. Also `true` where that is not known.
+    pub keeps_earlier: bool,
 }
 
 impl Refused {

@@ -38,6 +38,13 @@ pub(crate) trait Variant: Send + Sync + 'static {
     fn on_request(&mut self, request: &Self::Request, now: Instant) -> Vec<Output<Self::Response>>;
     fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<Self::Response>>;
     fn on_timeout(&mut self, now: Instant) -> Vec<Output<Self::Response>>;
+    /// Sends a resource again although the client NACKed its version.
+    fn on_retry(
+        &mut self,
+        resource_type: ResourceType,
+        name: &Arc<str>,
+        now: Instant,
+    ) -> Vec<Output<Self::Response>>;
     fn deadline(&self) -> Option<Instant>;
     fn acked(&self, resource_type: ResourceType) -> Overlay<Version>;
 
@@ -94,6 +101,15 @@ impl Variant for DeltaStream {
 
     fn on_timeout(&mut self, now: Instant) -> Vec<Output<DeltaResponse>> {
         self.on_timeout(now)
+    }
+
+    fn on_retry(
+        &mut self,
+        resource_type: ResourceType,
+        name: &Arc<str>,
+        now: Instant,
+    ) -> Vec<Output<DeltaResponse>> {
+        self.on_retry(resource_type, name, now)
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -163,6 +179,15 @@ impl Variant for SotwStream {
 
     fn on_timeout(&mut self, now: Instant) -> Vec<Output<SotwResponse>> {
         self.on_timeout(now)
+    }
+
+    fn on_retry(
+        &mut self,
+        resource_type: ResourceType,
+        name: &Arc<str>,
+        now: Instant,
+    ) -> Vec<Output<SotwResponse>> {
+        self.on_retry(resource_type, name, now)
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ironmesh_admin::{
     Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
-    ProxyWithout, Refusal, ServiceEndpoints, SourceView, StaleView,
+    ProxyWithout, Refusal, ServiceEndpoints, ShownHealth, SourceView, StaleView,
 };
 use ironmesh_catalog::snapshot::{Absence, Standing, State};
 use ironmesh_catalog::{JoinRecord, Provider, Records, Service, ServiceName, Snapshot};
@@ -183,7 +183,7 @@ fn row(
         port: endpoint.port,
         provider: endpoint.provider,
         instance: endpoint.instance.map(|name| name.to_string()),
-        health: endpoint.health,
+        health: ShownHealth::of(endpoint.health, endpoint.probed),
         locality: endpoint.locality,
         weight: endpoint.weight,
         labels: endpoint.labels,

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    EndpointView, FindingView, MAX_REASON, NackView, NodeView, OriginView, ProxyConfig,
-    ProxyDetail, ProxyView, Refusal, RefusedView, ResourceView, RevokeRequest, Revoked,
+    ApplicationView, EndpointView, FindingView, MAX_REASON, NackView, NodeView, OriginView,
+    ProxyConfig, ProxyDetail, ProxyView, Refusal, RefusedView, ResourceView, RevokeRequest,
+    Revoked,
 };
 use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Revocation, ServicePort};
 use ironmesh_xds_compile::origin::Origin;
@@ -67,8 +68,15 @@ impl RunningControlPlane {
         let findings = duplicates.get(&record.id).into_iter().chain(findings);
         let live = self.hub.live_streams(&record.id.to_string());
         let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
+        let away = self.outlook.away.borrow();
+        let lost = record.suspect_since.or(away.since.get(&record.id).copied());
+        let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
+        let is_expected = lost.is_none() && away.grace.is_some_and(was_here);
+        let state = state(record, streams, is_expected, Timestamp::now());
         ProxyView {
-            state: state(record, streams, Timestamp::now()).to_owned(),
+            state: state.to_owned(),
+            away_since: lost.filter(|_| state == "away"),
+            called: self.is_called(record),
             streams,
             stream_addresses: addresses.into_iter().collect(),
             nacks: views(|one| &one.refused),
@@ -76,6 +84,20 @@ impl RunningControlPlane {
             findings: findings.map(FindingView::from).collect(),
             record: (**record).clone(),
         }
+    }
+
+    /// Whether callers dial a proxy on any of its service ports.
+    fn is_called(&self, record: &JoinRecord) -> bool {
+        let snapshot = self.outlook.snapshot.borrow();
+        let Some(snapshot) = snapshot.as_ref() else { return false };
+        let services = record.services.iter().filter_map(|name| snapshot.service(name));
+        let mut ports = services.flat_map(|service| service.service_ports());
+        ports.any(|(port, _)| {
+            let hosts = snapshot.endpoints.get(&port);
+            hosts.is_some_and(|hosts| {
+                hosts.binary_search_by_key(&record.mesh_address, |host| host.address).is_ok()
+            })
+        })
     }
 
     /// All that is known of a proxy.
@@ -105,7 +127,9 @@ impl RunningControlPlane {
             });
             EndpointView {
                 dialled_at: (applications.is_some() && is_dialled).then_some(record.mesh_address),
-                applications: applications.map(|all| (**all).clone()).unwrap_or_default(),
+                applications: applications
+                    .map(|all| all.iter().map(ApplicationView::from).collect())
+                    .unwrap_or_default(),
                 service: port.service,
                 port: port.port,
             }
@@ -187,13 +211,14 @@ fn unknown(id: &impl std::fmt::Display) -> Refusal {
     ))
 }
 
-fn state(record: &JoinRecord, streams: usize, now: Timestamp) -> &'static str {
+fn state(record: &JoinRecord, streams: usize, is_expected: bool, now: Timestamp) -> &'static str {
     match record.certificate_state(now) {
         CertificateState::Revoked => "revoked",
         _ if streams > 0 => "connected",
         CertificateState::Expired => "expired",
         CertificateState::Forfeit => "forfeit",
         CertificateState::Unclaimed => "unclaimed",
+        CertificateState::Claimed if is_expected => "reconnecting",
         CertificateState::Claimed => "away",
     }
 }

@@ -8,6 +8,8 @@ use ironmesh_xds_compile::{Changes, Compiled, Compiler};
 use ironmesh_xds_server::ClientKey;
 use ironmesh_xds_wire::{Node, ResourceType, Version};
 
+use super::without_listener::WithoutListener;
+
 /// The clients that are connected.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
@@ -16,6 +18,7 @@ pub(super) struct Clients {
     given: BTreeMap<ClientKey, Given>,
     by_account: BTreeMap<ServiceAccount, BTreeSet<ClientKey>>,
     by_service: BTreeMap<ServiceName, BTreeSet<ClientKey>>,
+    pub(super) without_listener: WithoutListener,
 }
 
 /// What a client was given, and what that follows from.
@@ -42,7 +45,16 @@ impl Clients {
     /// A client is connected no more.
     pub(super) fn left(&mut self, client: &ClientKey) {
         self.nodes.remove(client);
+        self.without_listener.set(client, None);
         self.take(client);
+    }
+
+    /// Whether a client has no inbound listener, and why, in its own words.
+    pub(super) fn set_without_listener(&mut self, client: &ClientKey, nacked: Option<String>) {
+        let given = self.given.get(client);
+        let without_listener =
+            nacked.zip(given).map(|(message, given)| (message, &given.proxy.record));
+        self.without_listener.set(client, without_listener);
     }
 
     pub(super) fn node(&self, client: &str) -> Option<&Arc<Node>> {
@@ -90,7 +102,9 @@ impl Clients {
     pub(super) fn are_to_serve(&self, port: &ServicePort, snapshot: &Snapshot) -> bool {
         let served = snapshot.served_port(port);
         let key = (served.service.clone(), served.port);
-        self.of_service(&served.service).any(|given| {
+        let clients = self.by_service.get(&served.service).into_iter().flatten();
+        let about_to = clients.filter(|client| !self.without_listener.contains(client));
+        about_to.filter_map(|client| self.given.get(client)).any(|given| {
             let record = snapshot.record(given.proxy.record.id);
             let behind = (given.proxy.record.id, served.clone());
             given.compiled.serves.0.contains(&key)

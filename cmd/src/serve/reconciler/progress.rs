@@ -29,11 +29,19 @@ impl Reconciler {
         let known = Known { snapshot, hub: &self.hub, order: &self.order };
         let clients = &self.clients;
         let (mut progress, mut decided) = (Vec::new(), Vec::new());
+        let mut without_listener = Vec::new();
         self.undecided.retain(|client| {
             let Some(given) = clients.given(client) else { return false };
             let serves_nothing = given.compiled.takes_part_with.is_empty();
             let is_in_force = !serves_nothing && known.is_in_force(client, given);
-            progress.push((given.proxy.record.id, known.progress(client, given, is_in_force)));
+            let nacked = (!is_in_force).then(|| known.nacked_listener(client, given)).flatten();
+            let in_force = match &nacked {
+                _ if is_in_force => InForce::These(&given.compiled.serves),
+                Some(_) => InForce::Nothing,
+                None => InForce::AtMost(&given.compiled.serves),
+            };
+            progress.push((given.proxy.record.id, known.progress(client, given, in_force)));
+            without_listener.push((Arc::clone(client), nacked));
             // Of one that serves nothing there is nothing to wait for.
             if is_in_force || serves_nothing {
                 decided.push(Arc::clone(client));
@@ -51,6 +59,9 @@ impl Reconciler {
                 tracing::error!(error = chain(&error), "cannot keep which proxies take part");
             }
         }
+        for (client, nacked) in without_listener {
+            self.clients.set_without_listener(&client, nacked);
+        }
     }
 }
 
@@ -64,9 +75,17 @@ impl<'a> Known<'a> {
         self.hub.has_all(client, needed)
     }
 
-    fn progress(self, client: &ClientKey, given: &'a Given, is_in_force: bool) -> Progress<'a> {
+    /// Why a client has no inbound listener, in its own words: it NACKed the only one that its present process was
+    /// sent. One that NACKs an update keeps the listener from before.
+    fn nacked_listener(self, client: &ClientKey, given: &Given) -> Option<String> {
+        let mut needed = given.compiled.takes_part_with.iter();
+        let (of, name, _) = needed.find(|(of, ..)| *of == ResourceType::Listener)?;
+        self.hub.lacks(client, *of, name)
+    }
+
+    fn progress(self, client: &ClientKey, given: &'a Given, in_force: InForce<'a>) -> Progress<'a> {
         let serves = &given.compiled.serves;
-        let in_force = if is_in_force { InForce::These(serves) } else { InForce::AtMost(serves) };
+        let is_in_force = matches!(in_force, InForce::These(_));
         let record = self.snapshot.record(given.proxy.record.id);
         let (mut without_application, mut without_way) =
             (Participation::default(), Participation::default());

@@ -9,6 +9,7 @@
 mod canaries;
 mod doubts;
 mod last_good;
+mod retries;
 mod stand_ins;
 mod told;
 
@@ -26,6 +27,7 @@ use super::clients::{Clients, Given};
 use canaries::Canaries;
 use doubts::Doubts;
 use last_good::LastGood;
+use retries::Retries;
 use stand_ins::StandIns;
 pub(crate) use told::{Instead, NotInForce, Refusal};
 
@@ -56,6 +58,8 @@ pub(super) struct Refusals {
     /// Those who are asked for such a version all the same.
     canaries: Canaries,
     doubts: Doubts,
+    /// When what was NACKed for reasons of a client's machine is sent again.
+    pub(super) retries: Retries,
     /// Whether what clients are given in place of what is refused may be another now.
     is_stirred: bool,
 }
@@ -102,11 +106,12 @@ impl Refusals {
     pub(super) fn left(&mut self, client: &str) {
         self.withheld.remove(client);
         self.canaries.left(client);
+        self.retries.forget(client);
     }
 
     /// When there is something to judge though nothing has happened.
     pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
-        self.canaries.deadline(now)
+        [self.canaries.deadline(now), self.retries.deadline()].into_iter().flatten().min()
     }
 
     /// A client will not come back.
@@ -191,6 +196,11 @@ impl Refusals {
             let wanted = ideal.of(name.0).get(&name.1).map(|resource| resource.version());
             if let Some(refused) = known.get_mut(name) {
                 is_news |= refused.versions.insert(nack.version);
+                // After a retry the reason may be another one.
+                if nack.version == refused.ideal && nack.message != refused.message {
+                    refused.message.clone_from(&nack.message);
+                    is_news = true;
+                }
             } else if wanted == Some(nack.version) {
                 let origins = origins(snapshot, &given.proxy, name.0, &name.1, &nack.message);
                 let refused = Refused {
@@ -207,6 +217,9 @@ impl Refusals {
             }
             // Any other version is one that policy asks for no longer.
         }
+        let local = known.iter().filter(|(_, refused)| is_local(&refused.message));
+        let local = local.map(|(name, refused)| (name.clone(), refused.ideal)).collect();
+        self.retries.follow(client, news.beginnings, local, Instant::now());
         if known.is_empty() {
             self.by_client.remove(client);
         }
@@ -293,7 +306,7 @@ impl Refusals {
                 continue;
             }
             for (name, refused) in &own.names {
-                let is_local = LOCAL_REASONS.iter().any(|reason| refused.message.contains(reason));
+                let is_local = is_local(&refused.message);
                 if refused.is_certain && !is_local && is_shared(name.0, &name.1) {
                     refusing.entry((name, refused.ideal)).or_default().push((client, refused));
                 }
@@ -323,6 +336,11 @@ impl Refusals {
         self.is_stirred |= is_someone_asked || condemned != self.condemned;
         (self.condemned, self.doubts, self.canaries) = (condemned, doubts, canaries);
     }
+}
+
+/// Whether the words of a NACK name a reason of the client's own machine.
+pub(super) fn is_local(message: &str) -> bool {
+    LOCAL_REASONS.iter().any(|reason| message.contains(reason))
 }
 
 /// What is refused of what policy asks for, and what is in force instead.

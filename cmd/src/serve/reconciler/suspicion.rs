@@ -19,37 +19,86 @@ pub(super) const LOST_FOR: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     connected: BTreeSet<ProxyId>,
-    lost: BTreeMap<ProxyId, Instant>,
+    lost: BTreeMap<ProxyId, Lost>,
     /// Whether more were lost than connected when it was looked last.
     is_mass: bool,
+    /// Whether proxies are served.
+    has_begun: bool,
+    /// Until when those that were connected before our restart have time to reconnect.
+    grace_ends: Option<Instant>,
+    /// Whether [`Suspicion::away`] may be another since it was published last.
+    is_news: bool,
+}
+
+/// Who is away, as far as there was time to connect.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Away {
+    /// When each lost its stream, but for those that are suspected to be dead.
+    pub(crate) since: BTreeMap<ProxyId, Timestamp>,
+    /// When the control plane started, as long as proxies that were connected before have time to reconnect.
+    pub(crate) grace: Option<Timestamp>,
+}
+
+/// A proxy without a stream.
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    /// Since when it could be back: its time begins anew where others than itself were in the way.
+    counted_from: Instant,
+    /// When its stream was lost; of one that was connected before our restart, when that was over.
+    since: Timestamp,
+    /// Whether it was connected before our restart, and has not been since.
+    is_expected: bool,
 }
 
 impl Suspicion {
     /// From now on proxies are served: those that were connected before our restart are expected back.
-    pub(super) fn begin(&mut self, records: &Records, now: Instant) {
+    pub(super) fn begin(&mut self, records: &Records, now: Instant, since: Timestamp) {
         let expected = records
             .values()
             .filter(|record| record.claimed_at.is_some() && record.suspect_since.is_none());
         let away = expected.filter(|record| !self.connected.contains(&record.id));
         let away: Vec<_> = away.map(|record| record.id).collect();
-        self.lost.extend(away.into_iter().map(|id| (id, now)));
+        let lost = Lost { counted_from: now, since, is_expected: true };
+        self.lost.extend(away.into_iter().map(|id| (id, lost)));
+        (self.has_begun, self.grace_ends) = (true, Some(now + LOST_FOR));
+    }
+
+    /// Whether those that were connected before our restart still have time to reconnect.
+    pub(super) fn is_in_grace(&self) -> bool {
+        !self.has_begun || self.grace_ends.is_some()
     }
 
     pub(super) fn connected(&mut self, proxy: ProxyId) {
-        self.lost.remove(&proxy);
+        self.is_news |= self.lost.remove(&proxy).is_some();
         self.connected.insert(proxy);
     }
 
-    pub(super) fn lost(&mut self, proxy: ProxyId, now: Instant) {
+    pub(super) fn lost(&mut self, proxy: ProxyId, now: Instant, since: Timestamp) {
         if self.connected.remove(&proxy) {
-            self.lost.insert(proxy, now);
+            self.lost.insert(proxy, Lost { counted_from: now, since, is_expected: false });
+            self.is_news = true;
         }
     }
 
-    /// Whom to suspect now. Not while more are lost than connected: then it is we who are cut off, or a
+    /// The proxies that are away and not suspected yet, each with when its stream was lost, if that is news. Those
+    /// that are still expected back from our restart are not among them.
+    pub(super) fn take_away(&mut self, now: Instant) -> Option<BTreeMap<ProxyId, Timestamp>> {
+        if self.grace_ends.is_some_and(|end| now >= end) {
+            self.grace_ends = None;
+            self.is_news = true;
+        }
+        if !std::mem::take(&mut self.is_news) {
+            return None;
+        }
+        let is_away = |lost: &Lost| !lost.is_expected || self.grace_ends.is_none();
+        let away = self.lost.iter().filter(|(_, lost)| is_away(lost));
+        Some(away.map(|(id, lost)| (*id, lost.since)).collect())
+    }
+
+    /// Whom to suspect now, and since when each is lost. Not while more are lost than connected: then it is we who are cut off, or a
     /// whole site, and nobody can tell who is dead; and when that ends, they have time to come back.
     /// `records` are of those who may be there.
-    pub(super) fn due(&mut self, records: &Records, now: Instant) -> Vec<ProxyId> {
+    pub(super) fn due(&mut self, records: &Records, now: Instant) -> Vec<(ProxyId, Timestamp)> {
         self.lost.retain(|id, _| records.contains_key(id));
         let was_mass = std::mem::replace(&mut self.is_mass, self.lost.len() > self.connected.len());
         if self.is_mass {
@@ -63,60 +112,65 @@ impl Suspicion {
             return Vec::new();
         }
         if was_mass {
-            self.lost.values_mut().for_each(|since| *since = now);
+            self.lost.values_mut().for_each(|lost| lost.counted_from = now);
         }
-        let is_due = |since: &Instant| now >= *since + LOST_FOR;
-        let due: Vec<_> =
-            self.lost.iter().filter(|(_, since)| is_due(since)).map(|(id, _)| *id).collect();
-        for id in &due {
+        let is_due = |lost: &Lost| now >= lost.counted_from + LOST_FOR;
+        let due = self.lost.iter().filter(|(_, lost)| is_due(lost));
+        let due: Vec<_> = due.map(|(id, lost)| (*id, lost.since)).collect();
+        for (id, _) in &due {
             self.lost.remove(id);
         }
+        self.is_news |= !due.is_empty();
         due
     }
 
     /// That these are suspected could not be kept: they are looked at again.
-    pub(super) fn put_back(&mut self, proxies: Vec<ProxyId>, now: Instant) {
-        self.lost.extend(proxies.into_iter().map(|id| (id, now)));
+    pub(super) fn put_back(&mut self, proxies: Vec<(ProxyId, Timestamp)>, now: Instant) {
+        let lost = |since| Lost { counted_from: now, since, is_expected: false };
+        self.lost.extend(proxies.into_iter().map(|(id, since)| (id, lost(since))));
+        self.is_news = true;
     }
 
     /// When somebody is to be suspected next, if all goes on as it is.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.lost.values().filter(|_| !self.is_mass).min().map(|since| *since + LOST_FOR)
+        let lost = self.lost.values().filter(|_| !self.is_mass).map(|lost| lost.counted_from);
+        lost.map(|from| from + LOST_FOR).chain(self.grace_ends).min()
     }
 }
 
 impl Reconciler {
     /// Takes note of who is connected and who is not.
-    pub(super) fn note_presence(&mut self, news: &[(ClientKey, ClientNews)]) {
+    pub(super) fn note_presence(&mut self, news: &[(ClientKey, ClientNews)], now: Timestamp) {
         let mut back = Vec::new();
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };
             if news.streams == 0 {
-                self.suspicion.lost(id, Instant::now());
+                self.suspicion.lost(id, Instant::now(), now);
                 continue;
             }
             self.suspicion.connected(id);
             let record = self.register.get(id);
             if record.is_some_and(|record| record.suspect_since.is_some()) {
                 tracing::info!(proxy = %id, "the proxy is back: it is suspected to be dead no more");
-                back.push(id);
+                back.push((id, None));
             }
         }
-        if let Err(error) = self.register.suspect(&back, None) {
+        if let Err(error) = self.register.suspect(&back) {
             tracing::error!(error = chain(&error), "cannot keep who is suspected no more");
         }
     }
 
     /// Suspects those who have been lost for long.
-    pub(super) fn suspect(&mut self, now: Timestamp) {
+    pub(super) fn suspect(&mut self) {
         let suspects = self.suspicion.due(&self.register.records(), Instant::now());
         if suspects.is_empty() {
             return;
         }
-        for proxy in &suspects {
-            tracing::warn!(%proxy, "the proxy has been away for a minute: it is suspected to be dead");
+        for (proxy, since) in &suspects {
+            tracing::warn!(%proxy, %since, "the proxy has been away for a minute: it is suspected to be dead");
         }
-        if let Err(error) = self.register.suspect(&suspects, Some(now)) {
+        let suspected: Vec<_> = suspects.iter().map(|(id, since)| (*id, Some(*since))).collect();
+        if let Err(error) = self.register.suspect(&suspected) {
             tracing::error!(error = chain(&error), "cannot keep who is suspected to be dead");
             self.suspicion.put_back(suspects, Instant::now());
         }
@@ -135,6 +189,10 @@ mod tests {
 
     fn id(number: u128) -> ProxyId {
         ProxyId(Uuid::from_u128(number))
+    }
+
+    fn then() -> Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
     }
 
     fn records(claimed: impl IntoIterator<Item = u128>) -> Records {
@@ -166,14 +224,14 @@ mod tests {
         for number in 1..=3 {
             suspicion.connected(id(number));
         }
-        suspicion.lost(id(1), now);
+        suspicion.lost(id(1), now, then());
         assert_eq!(suspicion.deadline(), Some(now + LOST_FOR));
         assert_eq!(suspicion.due(&all, now + LOST_FOR / 2), []);
-        assert_eq!(suspicion.due(&all, now + LOST_FOR), [id(1)]);
+        assert_eq!(suspicion.due(&all, now + LOST_FOR), [(id(1), then())]);
         assert_eq!(suspicion.due(&all, now + LOST_FOR * 2), []);
         assert_eq!(suspicion.deadline(), None);
         // One that comes back in time is not.
-        suspicion.lost(id(2), now);
+        suspicion.lost(id(2), now, then());
         suspicion.connected(id(2));
         assert_eq!(suspicion.due(&all, now + LOST_FOR), []);
     }
@@ -184,8 +242,8 @@ mod tests {
         for number in 1..=3 {
             suspicion.connected(id(number));
         }
-        suspicion.lost(id(1), now);
-        suspicion.lost(id(2), now);
+        suspicion.lost(id(1), now, then());
+        suspicion.lost(id(2), now, then());
         assert_eq!(suspicion.due(&all, now + LOST_FOR * 9), []);
         assert_eq!(suspicion.deadline(), None);
         // When others are back, who is away still has time to come back, and then is judged.
@@ -193,19 +251,34 @@ mod tests {
         let later = now + LOST_FOR * 9;
         assert_eq!(suspicion.due(&all, later), []);
         assert_eq!(suspicion.deadline(), Some(later + LOST_FOR));
-        assert_eq!(suspicion.due(&all, later + LOST_FOR), [id(1)]);
+        assert_eq!(suspicion.due(&all, later + LOST_FOR), [(id(1), then())]);
     }
 
     #[test]
     fn after_our_restart_those_who_were_there_have_time_to_come_back() {
         let (mut suspicion, now, all) = (Suspicion::default(), Instant::now(), records(1..=3));
         suspicion.connected(id(1));
-        suspicion.begin(&all, now);
+        suspicion.begin(&all, now, then());
         suspicion.connected(id(2));
         assert_eq!(suspicion.due(&all, now + LOST_FOR / 2), []);
-        assert_eq!(suspicion.due(&all, now + LOST_FOR), [id(3)]);
+        assert_eq!(suspicion.due(&all, now + LOST_FOR), [(id(3), then())]);
         // Who is let in no more is no suspect.
-        suspicion.lost(id(2), now);
+        suspicion.lost(id(2), now, then());
         assert_eq!(suspicion.due(&records([1, 3]), now + LOST_FOR), []);
+    }
+
+    #[test]
+    fn proxies_are_away_only_after_the_grace_of_a_restart() {
+        let (mut suspicion, now, all) = (Suspicion::default(), Instant::now(), records(1..=3));
+        suspicion.begin(&all, now, then());
+        suspicion.connected(id(1));
+        suspicion.connected(id(2));
+        assert_eq!(suspicion.take_away(now), Some(BTreeMap::new()), "3 is still expected");
+        assert_eq!(suspicion.take_away(now), None);
+        suspicion.lost(id(1), now, then());
+        assert_eq!(suspicion.take_away(now), Some(BTreeMap::from([(id(1), then())])));
+        assert!(suspicion.deadline() <= Some(now + LOST_FOR));
+        let away = BTreeMap::from([(id(1), then()), (id(3), then())]);
+        assert_eq!(suspicion.take_away(now + LOST_FOR), Some(away));
     }
 }

@@ -57,6 +57,7 @@ fn a_proxy_is_told_of_health_and_weight_only_where_it_can_choose() {
                 port: *port,
                 weight: *weight,
                 health: *health,
+                probed: true,
             })
             .collect();
         json(&inbound::local_cluster(&proxies[0], &port(), Protocol::Http, &applications))

@@ -10,13 +10,15 @@ use crate::overlay::Overlay;
 /// What a client has refused, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nack {
-    /// The refused version. It is not sent to this client again.
+    /// The refused version. It is not sent to this client again, but by [`Hub::retry`](super::Hub::retry).
     pub version: Version,
     /// Why it is refused.
     pub message: String,
     /// Whether it was refused alone. Otherwise it is known only that something is refused of all that
     /// came with it, as where it is not known what a client had before.
     pub is_certain: bool,
+    /// Whether the client keeps an earlier version of the resource. Also `true` where that is not known.
+    pub keeps_earlier: bool,
 }
 
 /// How far a client has come.

@@ -106,6 +106,7 @@ fn a_new_process_has_refused_nothing_though_streams_of_the_old_one_are_counted()
             resources: vec![(Arc::from("l"), bad.version())],
             error: ErrorDetail { code: 13, message: "no".to_owned() },
             is_final: true,
+            keeps_earlier: true,
         });
     };
     refused(&old);
@@ -171,6 +172,7 @@ fn a_refusal_is_news_once() {
             resources: names.iter().map(version).collect(),
             error: ErrorDetail { code: 13, message: "no".to_owned() },
             is_final,
+            keeps_earlier: true,
         })
     };
     // A push of two is refused, and each by itself is tried.
@@ -198,6 +200,7 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
         resources: vec![(Arc::clone(&key.1), one.version())],
         error: ErrorDetail { code: 13, message: "no".to_owned() },
         is_final: true,
+        keeps_earlier: true,
     });
     let refuses = || hub.status_of("client").unwrap().nacks.contains_key(&key);
     let taken = Taken { resource_type: key.0, names: vec![Arc::clone(&key.1)] };
@@ -262,6 +265,7 @@ fn who_is_refused_together_with_others_is_not_certain_to_be_guilty() {
             resources: names.iter().map(|name| (Arc::from(*name), version)).collect(),
             error: ErrorDetail { code: 13, message: "no".to_owned() },
             is_final: true,
+            keeps_earlier: true,
         });
     };
     refuse(&["a", "b"]);

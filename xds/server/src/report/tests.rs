@@ -35,6 +35,7 @@ fn refuse(connection: &Connection, resource: &Resource) {
         resources: vec![(Arc::clone(resource.name()), resource.version())],
         error: ErrorDetail { code: 13, message: "no such thing".to_owned() },
         is_final: true,
+        keeps_earlier: true,
     });
 }
 

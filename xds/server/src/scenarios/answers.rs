@@ -28,6 +28,7 @@ in_both_variants! {
     a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again,
     a_refusal_of_one_type_does_not_stall_the_others,
     a_refused_resource_can_still_be_removed,
+    nacked_resource_is_sent_again_only_on_retry,
     names_in_doubt_that_change_or_go_meanwhile_end_as_they_are_now,
 }
 
@@ -303,6 +304,34 @@ fn a_refused_resource_can_still_be_removed<V: Dialect>() {
     // What goes last is as it was before until then.
     assert_eq!(client.saw(), V::either(&["CDS -a"][..], &["CDS", "CDS -a"]));
     assert!(client.has.is_empty());
+}
+
+/// docs/decisions/0052: the exception to R19, for a cause on the client's machine that has gone.
+fn nacked_resource_is_sent_again_only_on_retry<V: Dialect>() {
+    for of in [Cluster, Endpoint, Listener, Route, Secret] {
+        let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
+        client.give(&set([resource(of, "x", 2)]));
+        client.refuse(of, "Address already in use");
+        client.saw();
+        client.give(&set([resource(of, "x", 2), resource(Cluster, "other", 1)]));
+        client.take_all();
+        assert!(
+            !client.saw().iter().any(|line| line.ends_with(" +x")),
+            "{of}: not without a retry"
+        );
+        for attempt in ["fails", "succeeds"] {
+            client.is_retried(of, "x");
+            assert!(client.saw().iter().any(|line| line.ends_with("DS +x")), "{of}: {attempt}");
+            if attempt == "fails" {
+                client.refuse(of, "Address already in use");
+            }
+            client.take_all();
+        }
+        let has = client.has.get(&(of, Arc::from("x")));
+        assert_eq!(has, Some(&resource(of, "x", 2)));
+        client.is_retried(of, "x");
+        assert!(client.saw().is_empty(), "it is not NACKed any more");
+    }
 }
 
 /// Rule 5, R63: whatever the client has taken of the push that it refused.

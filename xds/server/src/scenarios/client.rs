@@ -184,6 +184,13 @@ impl<V: Dialect> Client<V> {
         panic!("pushes without end: {:?}", self.open);
     }
 
+    /// The publisher has a NACKed resource sent again.
+    pub(crate) fn is_retried(&mut self, of: ResourceType, name: &str) {
+        self.refused.remove(&(of, Arc::from(name)));
+        let outputs = self.stream.on_retry(of, &Arc::from(name), self.now);
+        self.see(outputs);
+    }
+
     /// Refuses the oldest push of a type, as a whole.
     pub(crate) fn refuse(&mut self, of: ResourceType, why: &str) {
         let push = self.read_oldest(of);

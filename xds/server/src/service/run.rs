@@ -142,6 +142,10 @@ impl Streams {
                     is_supplied |= set.is_some();
                     set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()))
                 }
+                Ok(()) = connection.retries.changed() => {
+                    let retries = Arc::clone(&connection.retries.borrow_and_update());
+                    retries.iter().flat_map(|(of, name)| stream.on_retry(*of, name, Instant::now())).collect()
+                }
                 () = timer.as_mut(), if deadline.is_some() => stream.on_timeout(Instant::now()),
                 end = end.as_mut() => break Err(end),
             };
@@ -333,7 +337,7 @@ async fn deliver<V: Variant>(
 
 /// Logs a refusal: loudly where there is something to do about it, and no more than once.
 fn tell(client: &str, refused: &Refused, is_new: bool) {
-    let Refused { resource_type, resources, error, is_final } = refused;
+    let Refused { resource_type, resources, error, is_final, .. } = refused;
     let names: Vec<_> = resources.iter().map(|(name, _)| name).collect();
     let reason = &error.message;
     if names.is_empty() {

@@ -144,7 +144,18 @@ impl Partial {
             }
         }
         let resources = push.iter().map(|r| (Arc::clone(r.name()), r.version())).collect();
-        Refused { resource_type: self.resource_type, resources, error, is_final }
+        let resource_type = self.resource_type;
+        // What a client had when the stream began is not known of these types.
+        Refused { resource_type, resources, error, is_final, keeps_earlier: true }
+    }
+
+    /// Sends `name` again although the client NACKed it. Says whether the client had.
+    pub(super) fn retry(&mut self, name: &Arc<str>) -> bool {
+        let was_refused = self.refused.remove(name).is_some();
+        if was_refused {
+            self.dirty.insert(Arc::clone(name));
+        }
+        was_refused
     }
 
     /// Takes note of names that may be there in another version.

@@ -1,10 +1,13 @@
 //! What clients refuse, and what others are given.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use ironmesh_catalog::ServicePort;
 use ironmesh_xds_server::simulated::SimulatedClient;
-use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Route};
+use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
 use ironmesh_xds_wire::{Node, Version};
+use tokio::time::advance;
 
 use super::place::Place;
 use crate::serve::reconciler::refusals::Instead;
@@ -215,4 +218,81 @@ fn what_a_refused_table_still_leads_to_is_kept_until_policy_changes() {
     }
     place.set_policy(&policy(8082));
     assert!(!x.set().contains(Cluster, gone), "another table is tried");
+}
+
+const CANNOT_BIND: &str = "cannot bind '10.0.0.1:15003': Address already in use";
+
+impl Place {
+    /// How many hosts callers of the service `one` dial.
+    fn hosts_of_one(&self) -> usize {
+        let port: ServicePort = "default/one|80".parse().unwrap();
+        self.reconciler.moments.snapshot().unwrap().endpoints[&port].len()
+    }
+
+    /// The findings of that code, with their texts and advice.
+    fn findings_of(&self, code: u16) -> Vec<String> {
+        let findings = self.outlook.mesh_findings.borrow();
+        let of_code = findings.iter().filter(|finding| finding.code.0 == code);
+        of_code.map(|one| format!("{one} {}", one.help.clone().unwrap_or_default())).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarted_proxy_that_nacks_its_listener_is_withdrawn_until_a_retry() {
+    let mut place = Place::open(&policy(8080));
+    let mut one = place.proxy(1, &["one"]);
+    place.settle(&mut [&mut one]);
+    assert_eq!(place.hosts_of_one(), 1);
+    drop(one);
+    place.pass();
+    assert_eq!(place.hosts_of_one(), 1, "it may come back");
+
+    let record = place.register.records().values().next().unwrap().clone();
+    let mut one = place.connect(&record);
+    place.pass();
+    one.refuse(Listener, "inbound", CANNOT_BIND);
+    place.pass();
+    place.pass();
+    assert_eq!(place.hosts_of_one(), 0);
+    let found = place.findings_of(731);
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    for part in
+        ["error[IM0731]", "10.0.0.1:15003", "`default/one`", CANNOT_BIND, "p.toml:", "ss -ltnp"]
+    {
+        assert!(finding.contains(part), "{part} in {finding}");
+    }
+
+    // Each pause is twice as long as the one before.
+    for pause in [5, 10, 20] {
+        assert!(one.take_retried().is_empty());
+        advance(Duration::from_secs(pause)).await;
+        assert!(place.reconciler.deadline() <= tokio::time::Instant::now());
+        place.pass();
+        assert_eq!(one.take_retried(), [(Listener, Arc::from("inbound"))]);
+        one.refuse(Listener, "inbound", CANNOT_BIND);
+        place.pass();
+    }
+    place.settle(&mut [&mut one]);
+    assert_eq!((place.hosts_of_one(), place.findings_of(731)), (1, Vec::new()));
+    advance(Duration::from_secs(600)).await;
+    place.pass();
+    assert!(one.take_retried().is_empty(), "it has ACKed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_proxy_that_nacks_a_listener_update_stays_a_participant() {
+    let mut place = Place::open(&policy(8080));
+    let mut one = place.proxy(1, &["one"]);
+    place.settle(&mut [&mut one]);
+    place.set_policy(&policy(8081));
+    for words in [CANNOT_BIND, "no such filter"] {
+        one.refuse(Listener, "inbound", words);
+        place.pass();
+        place.pass();
+        assert_eq!((place.hosts_of_one(), place.findings_of(731)), (1, Vec::new()), "{words}");
+    }
+    // Only a reason of its own machine may be gone by itself.
+    advance(Duration::from_secs(600)).await;
+    place.pass();
+    assert!(one.take_retried().is_empty());
 }

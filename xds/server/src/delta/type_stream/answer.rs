@@ -71,6 +71,7 @@ impl TypeStream {
             self.asked.extend(push.removed.into_iter().filter(is_not_told));
         }
         let is_final = push.resources.len() == 1;
+        let keeps_earlier = push.resources.iter().all(|(name, _)| self.unsure.contains(name));
         if is_final {
             self.refused.extend(push.resources.iter().cloned());
         } else {
@@ -78,7 +79,16 @@ impl TypeStream {
             self.trials.split(names.filter(|name| !later.contains(*name)).cloned().collect());
         }
         let (resource_type, resources) = (self.resource_type, push.resources);
-        Some(Answer::Nacked(Refused { resource_type, resources, error, is_final }))
+        Some(Answer::Nacked(Refused { resource_type, resources, error, is_final, keeps_earlier }))
+    }
+
+    /// Sends `name` again although the client NACKed it. Says whether the client had.
+    pub(crate) fn retry(&mut self, name: &Arc<str>) -> bool {
+        let was_refused = self.refused.remove(name).is_some();
+        if was_refused {
+            self.dirty.insert(Arc::clone(name));
+        }
+        was_refused
     }
 
     /// If the client has a resource, it is not known in which version.

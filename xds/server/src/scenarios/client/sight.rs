@@ -30,7 +30,7 @@ impl<V: Dialect> Client<V> {
     }
 
     fn hear_of_refusal(&mut self, refused: Refused) -> String {
-        let Refused { resource_type: of, resources, error, is_final } = refused;
+        let Refused { resource_type: of, resources, error, is_final, .. } = refused;
         let names: Vec<_> = resources.iter().map(|(name, _)| &**name).collect();
         let verdict = if is_final { "refused" } else { "in doubt" };
         let line = format!("{} {verdict}: {} ({})", short(of), names.join(" "), error.message);

@@ -79,6 +79,7 @@ mod tests {
             version: of.version(),
             message: "no".to_owned(),
             is_certain: true,
+            keeps_earlier: true,
         };
         let status = |wanted: Option<&Arc<Resource>>, taken: Option<&Arc<Resource>>, refused| {
             let status = ResourceStatus {

@@ -37,6 +37,13 @@ impl Whole {
         Taken { resource_type: self.resource_type, names }
     }
 
+    /// Sends `name` again although the client NACKed it. Says whether the client had.
+    pub(in crate::sotw) fn retry(&mut self, name: &Arc<str>) -> bool {
+        // Of a state that was NACKed as a whole, any resource may be the reason.
+        let was_blocked = self.refused_state.take().is_some();
+        self.refused.remove(name).is_some() || was_blocked
+    }
+
     /// The client has the state of before, and perhaps what was good in the last push (rule 5).
     pub(super) fn on_nack(&mut self, error: ErrorDetail) -> Refused {
         let state = std::mem::take(&mut self.push);
@@ -47,6 +54,8 @@ impl Whole {
         self.doubts.add(&self.in_force, &state);
         let changed = differing.iter().filter_map(|name| state.get(name));
         let resources: Vec<_> = changed.map(|r| (Arc::clone(r.name()), r.version())).collect();
+        let keeps_earlier =
+            !self.knows_base || resources.iter().all(|(name, _)| self.in_force.contains_key(name));
         let mut is_final = false;
         match &resources[..] {
             // What stood in the place of what the client has cannot be told apart from what it has:
@@ -72,6 +81,7 @@ impl Whole {
                 self.sent = Some(self.in_force.clone());
             }
         }
-        Refused { resource_type: self.resource_type, resources, error, is_final }
+        let resource_type = self.resource_type;
+        Refused { resource_type, resources, error, is_final, keeps_earlier }
     }
 }

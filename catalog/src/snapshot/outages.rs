@@ -1,0 +1,179 @@
+//! Service ports that policy lets somebody call and that no endpoint takes calls for: their callers get errors.
+//! Says so in findings, from where callers are led; decides nothing about that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Snapshot;
+use super::standing::{Standing, State};
+use crate::codes::NO_ENDPOINT_FOR_CALLERS;
+use crate::endpoint::{Health, MeshEndpoint};
+use crate::finding::{Finding, Spot};
+use crate::name::{ServiceAccount, ServiceName, ServicePort};
+use crate::policy::TrafficSplit;
+use crate::proxy::JoinRecord;
+use crate::service::{EndpointSource, Mode, Port, Service};
+use crate::way::allowances;
+
+/// So many endpoints and callers are named one by one.
+const NAMED: usize = 3;
+
+/// Whether one of the hosts gets new calls: callers leave out all that are not healthy, even if that is all.
+pub(super) fn take_calls(hosts: &[MeshEndpoint]) -> bool {
+    hosts.iter().any(|host| host.health == Health::Healthy)
+}
+
+/// How calls come to a service.
+struct Reached {
+    /// Where policy leads them there.
+    spot: Spot,
+    /// What its callers see.
+    effect: String,
+}
+
+/// The proxies that have connected before and are not suspected to be dead, by the account as which they call.
+type Callers<'a> = BTreeMap<&'a ServiceAccount, Vec<&'a JoinRecord>>;
+
+impl Snapshot {
+    /// One for each service port that may be called and has no endpoint that takes calls: an error if a proxy that
+    /// may call it has connected before, so that its calls fail; a warning as long as none has. A mesh in which no
+    /// proxy has connected is not in use, and has none.
+    ///
+    /// It costs as much as there are ports without endpoints, and a look at all proxies if there are.
+    pub fn outages(&self) -> Vec<Finding> {
+        let callers = if self.deserted.is_empty() { Callers::new() } else { self.callers() };
+        if callers.is_empty() {
+            return Vec::new();
+        }
+        let of_port = |at: &ServicePort| {
+            let service = self.service(&at.service)?;
+            self.outage(at, service, service.port(at.port)?, &callers)
+        };
+        self.deserted.iter().filter_map(of_port).collect()
+    }
+
+    fn outage(
+        &self,
+        at: &ServicePort,
+        service: &Service,
+        port: &Port,
+        callers: &Callers<'_>,
+    ) -> Option<Finding> {
+        let Reached { spot, effect } = self.reached(at, service, port)?;
+        let granted = self.granted(service, port);
+        let is_open = self.mode_of(service) != Mode::Strict;
+        let may_call = |account: &ServiceAccount| {
+            service.is_visible_in(&account.namespace)
+                && (granted.contains(account) || (is_open && *account != service.account))
+        };
+        let failing = callers.iter().filter(|(account, _)| may_call(account));
+        let failing: Vec<_> = failing.flat_map(|(_, records)| records).collect();
+        if failing.is_empty() && granted.is_empty() {
+            return None;
+        }
+        let (name, number) = (&service.name, at.port);
+        let message = format!(
+            "no endpoint of service `{name}` takes calls on port {number} ({}): {effect}",
+            self.endpoints_in_words(name)
+        );
+        let finding = if failing.is_empty() {
+            let text = format!("{message}, once a proxy that may call it connects");
+            Finding::warning(NO_ENDPOINT_FOR_CALLERS, Some(spot), text)
+        } else {
+            let words = |record: &&&JoinRecord| {
+                let service = record.services.first().map(ToString::to_string).unwrap_or_default();
+                format!("`{service}` at {}", record.mesh_address.ip())
+            };
+            let some: Vec<_> = failing.iter().take(NAMED).map(words).collect();
+            // (Not how many: each that connects would make it another finding, which is logged.)
+            let more = if failing.len() > NAMED { " and others" } else { "" };
+            let text = format!("{message}; callers: {}{more}", some.join(", "));
+            Finding::error(NO_ENDPOINT_FOR_CALLERS, Some(spot), text)
+        };
+        Some(finding.help(format!(
+            "`ironmesh endpoints {name}` shows each endpoint and why it takes no calls; for a service that is empty on purpose set `state = \"drained\"`"
+        )))
+    }
+
+    fn callers(&self) -> Callers<'_> {
+        let mut callers = Callers::new();
+        let alive = self.records.values().filter(|record| record.suspect_since.is_none());
+        for record in alive.filter(|record| record.claimed_at.is_some()) {
+            let first = record.services.first().and_then(|name| self.service(name));
+            if let Some(service) = first {
+                callers.entry(&service.account).or_default().push(&**record);
+            }
+        }
+        callers
+    }
+
+    /// How calls come to a service port: through the splits that name it, or by its own name. `None` where none do.
+    fn reached(&self, at: &ServicePort, service: &Service, port: &Port) -> Option<Reached> {
+        let failure = if port.protocol.is_http() { "get 503" } else { "fail to connect" };
+        let splits = || self.specification.traffic_splits.values();
+        let is_backend = |split: &TrafficSplit| {
+            split.backends.iter().any(|backend| backend.service == service.name)
+        };
+        let mut is_behind_a_split = false;
+        for split in splits().filter(|split| is_backend(split)) {
+            is_behind_a_split = true;
+            let apex = self.service(&split.service);
+            if apex.is_none_or(|apex| apex.port(at.port).is_none() || apex.drained) {
+                continue;
+            }
+            let sum: u64 = split.backends.iter().map(|backend| u64::from(backend.weight)).sum();
+            let mut ours = split.backends.iter().filter(|one| one.service == service.name);
+            let Some(backend) = ours.find(|backend| backend.weight > 0) else { continue };
+            let share = (u64::from(backend.weight) * 100).div_ceil(sum.max(1));
+            let which = if split.is_conditional() { "matching calls" } else { "calls" };
+            return Some(Reached {
+                spot: backend.spot.clone(),
+                effect: format!("{share} % of the {which} of `{}` {failure}", split.service),
+            });
+        }
+        // A backend without weight gets no calls yet, and an apex leads all of its calls on.
+        let leads_on = splits().any(|one| one.service == service.name && !one.is_conditional());
+        if is_behind_a_split || leads_on {
+            return None;
+        }
+        let spot = service.spot.clone();
+        Some(Reached { spot, effect: format!("all calls of it {failure}") })
+    }
+
+    /// The accounts that traffic targets let call a service port.
+    fn granted(&self, service: &Service, port: &Port) -> BTreeSet<&ServiceAccount> {
+        let grants = self.grants.on(&service.account).iter();
+        let about =
+            grants.filter(|grant| !allowances(&self.specification, &grant.target, port).is_empty());
+        about.flat_map(|grant| &grant.sources).collect()
+    }
+
+    /// What is known of the endpoints of a service, each with its address and why it takes no calls.
+    fn endpoints_in_words(&self, name: &ServiceName) -> String {
+        let standings = self.standings(name, &super::Records::new());
+        let known: Vec<_> = standings.iter().filter_map(in_words).collect();
+        match known.len() {
+            0 => "none is known".to_owned(),
+            few @ ..=NAMED => format!("{few} known: {}", known.join("; ")),
+            many => {
+                let some: Vec<_> = known.into_iter().take(NAMED).collect();
+                format!("{many} known: {}; and {} more", some.join("; "), many - NAMED)
+            }
+        }
+    }
+}
+
+fn in_words(standing: &Standing) -> Option<String> {
+    let endpoint = standing.endpoint.as_ref()?;
+    let why = match &standing.state {
+        State::Out(why) => why.to_string(),
+        State::Participant | State::Plaintext(_) | State::Outside => {
+            format!("{} says that it is {}", endpoint.provider, endpoint.health)
+        }
+    };
+    Some(format!("{}, {why}", endpoint.address))
+}
+
+/// Whether a service's endpoints are addresses that the control plane knows: callers look up hostnames themselves.
+pub(super) fn has_known_endpoints(service: &Service) -> bool {
+    !matches!(service.endpoints, EndpointSource::Hostname)
+}

@@ -1,0 +1,151 @@
+//! Proxies whose certificates end soon or have ended: said in findings while there is time, and for as long as the
+//! outage lasts. Renews and revokes nothing.
+
+use std::collections::BTreeSet;
+
+use ironmesh_catalog::codes::{PROXY_CERTIFICATE_EXPIRED, PROXY_CERTIFICATE_EXPIRING};
+use ironmesh_catalog::{CertificateState, Finding, JoinRecord, Records};
+use jiff::{SignedDuration, Timestamp};
+
+/// The earliest warning before the end of a long-lived certificate. One of a shorter life has a third of it.
+const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
+
+/// So many proxies are named one by one.
+const NAMED: usize = 5;
+
+/// What is wrong with the certificates of proxies that have connected and were not revoked. A proxy in whose place
+/// another one joined has none. `all` are all join records.
+pub(super) fn findings(all: &Records, now: Timestamp) -> Vec<Finding> {
+    let live =
+        all.values().filter(|record| record.revoked.is_none() && record.claimed_at.is_some());
+    let (mut ended, mut ending) = (Vec::new(), Vec::new());
+    for record in live {
+        match record.certificate_state(now) {
+            CertificateState::Expired => ended.push(&**record),
+            CertificateState::Claimed if is_due(record, now) => ending.push(&**record),
+            _ => {}
+        }
+    }
+    if ended.is_empty() && ending.is_empty() {
+        return Vec::new();
+    }
+    let is_newer = |record: &&JoinRecord| record.is_in_use(now) && !is_due(record, now);
+    let renewed: BTreeSet<_> =
+        all.values().map(|record| &**record).filter(is_newer).map(|one| one.mesh_address).collect();
+    let is_left = |record: &&JoinRecord| !renewed.contains(&record.mesh_address);
+    let ended: Vec<_> = ended.into_iter().filter(is_left).collect();
+    let ending: Vec<_> = ending.into_iter().filter(is_left).collect();
+    let ended = about(&ended, |names| {
+        let text = format!(
+            "expired proxy certificate: {names}: the control plane lets it connect no more, and callers do not call it"
+        );
+        Finding::error(PROXY_CERTIFICATE_EXPIRED, None, text)
+    });
+    let ending = about(&ending, |names| {
+        Finding::warning(
+            PROXY_CERTIFICATE_EXPIRING,
+            None,
+            format!(
+                "proxy certificate expires soon: {names}; after that its xDS connection ends and callers do not call it"
+            ),
+        )
+    });
+    ended.into_iter().chain(ending).collect()
+}
+
+/// Whether a certificate ends soon.
+fn is_due(record: &JoinRecord, now: Timestamp) -> bool {
+    let life = record.certificate_expires_at.duration_since(record.joined_at);
+    record.certificate_expires_at.duration_since(now) < (life / 3).min(SOON)
+}
+
+/// A finding for each record, or one for all where there are many.
+fn about(records: &[&JoinRecord], finding: impl Fn(String) -> Finding) -> Vec<Finding> {
+    let name = |record: &&JoinRecord| {
+        let services: Vec<_> = record.services.iter().map(|name| format!("`{name}`")).collect();
+        let (id, address, end) = (record.id, record.mesh_address, record.certificate_expires_at);
+        format!("proxy {id} at {address} of {}, ends {end:.0}", services.join(", "))
+    };
+    let [first, ..] = records else { return Vec::new() };
+    let service = first.services.first().map(ToString::to_string).unwrap_or_default();
+    let help = format!(
+        "enroll it again: `ironmesh proxy bootstrap --service {service} --address {} --out DIR`, start its Envoy with that, then `ironmesh proxy revoke {}`",
+        first.mesh_address.ip(),
+        first.id
+    );
+    if records.len() <= NAMED {
+        return records.iter().map(|record| finding(name(record)).help(help.clone())).collect();
+    }
+    let some: Vec<_> = records.iter().take(NAMED).map(name).collect();
+    let words = format!("{} proxies: {}; and others", records.len(), some.join("; "));
+    vec![finding(words).help(help)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ironmesh_catalog::{Labels, Locality, Participation, ProxyId, Revocation};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn then(hours: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_hours(hours)
+    }
+
+    /// A proxy that joined at hour 0, and whose certificate ends at this hour.
+    fn record(number: u8, end: i64) -> JoinRecord {
+        JoinRecord {
+            id: ProxyId(Uuid::from_u128(number.into())),
+            services: vec!["store".parse().unwrap()],
+            mesh_address: ([10, 0, 0, number], 15003).into(),
+            addresses: Vec::new(),
+            machine: None,
+            joined_at: then(0),
+            certificate_expires_at: then(end),
+            claimed_at: Some(then(0)),
+            labels: Labels::default(),
+            locality: Locality::default(),
+            participation: Participation::default(),
+            revoked: None,
+            vacant: Participation::default(),
+            suspect_since: None,
+        }
+    }
+
+    fn found(records: &[JoinRecord], hour: i64) -> Vec<String> {
+        let records = records.iter().map(|one| (one.id, Arc::new(one.clone()))).collect();
+        findings(&records, then(hour)).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn certificate_is_a_warning_before_its_end_and_an_error_after() {
+        let short = [record(1, 30)];
+        assert!(found(&short, 19).is_empty());
+        let [warning] = &found(&short, 21)[..] else { panic!("{:?}", found(&short, 21)) };
+        assert!(warning.starts_with("warning[IM0733]") && warning.contains("10.0.0.1:15003"));
+        let [error] = &found(&short, 30)[..] else { panic!("{:?}", found(&short, 30)) };
+        assert!(error.starts_with("error[IM0734]") && error.contains("`default/store`"), "{error}");
+        let year = [record(1, 24 * 365)];
+        assert!(found(&year, 24 * 350).is_empty());
+        assert_eq!(found(&year, 24 * 352).len(), 1);
+    }
+
+    #[test]
+    fn certificate_of_a_proxy_that_is_replaced_revoked_or_never_came_is_no_finding() {
+        let replaced =
+            [record(1, 30), JoinRecord { id: ProxyId(Uuid::from_u128(9)), ..record(1, 900) }];
+        assert!(found(&replaced, 31).is_empty());
+        let revocation = Revocation { at: then(1), reason: None };
+        assert!(found(&[JoinRecord { revoked: Some(revocation), ..record(1, 30) }], 31).is_empty());
+        assert!(found(&[JoinRecord { claimed_at: None, ..record(1, 30) }], 31).is_empty());
+    }
+
+    #[test]
+    fn many_expired_certificates_are_one_finding() {
+        let all: Vec<_> = (1..=9).map(|number| record(number, 30)).collect();
+        let [one] = &found(&all, 31)[..] else { panic!("{:?}", found(&all, 31)) };
+        assert!(one.contains("9 proxies") && one.contains("10.0.0.5") && !one.contains("10.0.0.6"));
+    }
+}

@@ -1,0 +1,64 @@
+//! What is wrong with the mesh as a whole: puts the findings of all parts together, publishes them and logs what is
+//! new of them, once per change. Finds nothing itself.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{Reconciler, expiry};
+
+impl Reconciler {
+    /// Looks at which certificates of proxies end: by the clock, and when a proxy has joined or was revoked.
+    pub(super) fn look_at_certificates(&mut self, is_tick: bool, now: Timestamp) {
+        let members = self.register.generation().borrow().members;
+        if !is_tick && self.expiry.1 == members {
+            return;
+        }
+        let findings = expiry::findings(&self.register.all_records(), now);
+        self.is_expiry_news |= findings != self.expiry.0;
+        self.expiry = (findings, members);
+    }
+
+    /// Tells of each moment of the mesh once, and what is wrong with it.
+    pub(super) fn tell_mesh(&mut self, now: Timestamp) {
+        let view = self.endpoints.take_news();
+        let is_news_of_endpoints = view.is_some();
+        if let Some(view) = view {
+            self.endpoints_findings = self.endpoints.findings();
+            self.endpoints_view.send_replace(view);
+        }
+        let clock_findings = self.clock_findings(now);
+        let is_news_of_clock = self.clock_findings != clock_findings;
+        self.clock_findings = clock_findings;
+        let Some(snapshot) = self.moments.snapshot() else { return };
+        let is_news_of_certificates = std::mem::take(&mut self.is_expiry_news);
+        let is_news_of_listeners = self.clients.without_listener.take_news();
+        let is_news = self.snapshot.send_if_modified(|told| {
+            let is_known = told.as_ref().is_some_and(|told| Arc::ptr_eq(told, snapshot));
+            *told = Some(Arc::clone(snapshot));
+            !is_known
+        });
+        let is_news_of_others = is_news_of_clock || is_news_of_listeners || is_news_of_certificates;
+        if !is_news && !is_news_of_endpoints && !is_news_of_others {
+            return;
+        }
+        let of_listeners = self.clients.without_listener.findings(snapshot);
+        let outages = snapshot.outages();
+        let of_mesh = || outages.iter().chain(snapshot.findings());
+        let of_proxies = || of_listeners.iter().chain(&self.expiry.0);
+        let known = || self.endpoints_findings.iter().chain(&self.clock_findings);
+        let findings = || of_mesh().chain(known()).chain(of_proxies());
+        self.mesh_findings.send_if_modified(|told| {
+            if findings().eq(told.iter()) {
+                return false;
+            }
+            let known: HashSet<_> = told.iter().collect();
+            for finding in findings().filter(|finding| !known.contains(finding)) {
+                tracing::warn!("{finding}");
+            }
+            *told = findings().cloned().collect();
+            true
+        });
+    }
+}
