@@ -104,6 +104,7 @@ mod tests {
             external: None,
             subsets: Vec::new(),
             spot: Spot::new(&"p.toml".into(), "", 0..0),
+            max_connection_duration: None,
         }
     }
 

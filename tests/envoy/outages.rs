@@ -40,7 +40,7 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
     .await;
     let text = eventually("the error", async || match status().await {
         (Some(1), text) if text.contains("error[IM0732]") => Ok(text),
-        other => Err(other),
+        other => Err(format!("{other:?}")),
     })
     .await;
     let caller = format!("`default/buyer` at {}", buyer.address());
@@ -56,7 +56,7 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
     .await;
     eventually("status to be clean", async || match status().await {
         (Some(0), text) if !text.contains("IM0732") => Ok(()),
-        other => Err(other),
+        other => Err(format!("{other:?}")),
     })
     .await;
     // Nobody probes the application.
@@ -68,7 +68,7 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
     server.stop().await;
     let text = eventually("the lost proxy", async || match status().await {
         (Some(1), text) if text.contains("1 proxy is away") => Ok(text),
-        other => Err(other),
+        other => Err(format!("{other:?}")),
     })
     .await;
     let host = format!("(default/store) at {address}:15003 since ");

@@ -171,7 +171,7 @@ fn an_expired_proxy_is_refused() {
 #[test]
 fn a_proxy_whose_time_has_not_come_is_refused() {
     let future = now() + jiff::SignedDuration::from_hours(2);
-    let store = super::authority::with_intermediate_from(future);
+    let store = authority::with_intermediate_from(future);
     let mut authority = Authority::open(&store, &trust_domain(), future).unwrap();
     let (key, csr) = generate_proxy_key_and_csr().unwrap();
     let certificate =

@@ -21,7 +21,7 @@ mod refusals;
 mod suspicion;
 mod without_listener;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 

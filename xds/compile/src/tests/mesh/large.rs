@@ -124,7 +124,6 @@ impl Shape {
             is_drained: false,
             is_private: account == SECOND_VERSION,
             escaped_slashes: EscapedSlashes::Reject,
-            max_connection_duration: None,
             has_part: false,
             outside: None,
         };
