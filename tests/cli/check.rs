@@ -117,7 +117,7 @@ fn machines_get_findings_as_json() {
             {
                 "code": "IM0106",
                 "severity": "error",
-                "message": "`name` may only have `a-z`, `0-9` and `-`: `a\nb`",
+                "message": "`name` may only have `a-z`, `0-9` and `-`: `a\\u000ab`",
                 "file": "split.toml", "line": 2, "column": 8, "end_line": 3, "end_column": 5,
                 "label": "not a name",
                 "related": [],

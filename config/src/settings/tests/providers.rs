@@ -299,7 +299,7 @@ fn plaintext_to_another_machine_is_accepted_with_insecure_and_stays_a_finding() 
         let settings = settings(text);
         let policy = settings.policy.clone().unwrap_or_else(|| PolicyPlace::Folder("p".into()));
         let findings = settings.standing_findings(&policy);
-        findings.iter().map(|finding| finding.to_string()).collect::<Vec<_>>()
+        findings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let insecure = "[consul]\nagents = [\"http://10.0.0.1:1\"]\ninsecure = true\n\
                     [policy.etcd]\nendpoints = [\"http://[2001:db8::1]:1\"]\ninsecure = true";

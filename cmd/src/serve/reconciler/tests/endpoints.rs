@@ -22,7 +22,7 @@ const POLICY: &str = r#"
 [[service]]
 name = "store"
 mode = "permissive"
-ports = [{ port = 80, protocol = "http" }]
+ports = [{ port = 80, protocol = "http", allowed_target_ports = ["9000-9009"] }]
 [service.endpoints.consul]
 "#;
 
