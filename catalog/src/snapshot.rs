@@ -282,7 +282,6 @@ impl Snapshot {
         let judge = self.judge(service);
         let known = self.discovered.0.get(service.served_as());
         let endpoints = known.map_or(&[][..], |known| known.as_slice()).iter();
-<<<<<<< ours
         let is_listed = |endpoint: &&Endpoint| {
             endpoint.provider == Provider::Static && endpoint.exclusion.is_none()
         };
@@ -290,12 +289,6 @@ impl Snapshot {
         let claimed = judge.in_front.all().filter(|record| record.claimed_at.is_some());
         let joined = claimed.map(|record| record.mesh_address.ip());
         listed.map(|endpoint| endpoint.address).chain(joined).collect()
-=======
-        let endpoints = endpoints.filter(|endpoint| endpoint.exclusion.is_none());
-        let asked = endpoints.filter(|endpoint| judge.is_asked(endpoint.provider));
-        let joined = judge.in_front.all().map(|record| record.mesh_address.ip());
-        asked.map(|endpoint| endpoint.address).chain(joined).collect()
->>>>>>> theirs
     }
 
     /// The service of that name, if policy defines it.
