@@ -206,7 +206,7 @@ async fn a_refusal_never_restores_access() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn version_that_two_envoys_refuse_is_tried_by_a_newcomer() {
+async fn what_nobody_can_take_is_kept_from_newcomers() {
     let Some(shop) = Shop::open().await else { return };
     let store = &shop.store;
     // A second one that takes as little as the first.
@@ -218,13 +218,9 @@ async fn version_that_two_envoys_refuse_is_tried_by_a_newcomer() {
     for envoy in [&shop.small, &second] {
         store.refuses(envoy, "narrowed").await;
     }
-    // The two cannot withhold it from one that can take it.
+    // One that could take it, and is spared all the same: who comes new gets what is known to be good.
     let newcomer = store.mesh.envoy(&ProxyOptions::new("default/small", 25)).await;
-    everything_is_granted(&newcomer).await;
-    refuses_nothing(store, &newcomer).await;
-    for envoy in [&shop.small, &second] {
-        assert_eq!(granted(envoy).await, (true, false));
-    }
+    assert_eq!(granted(&newcomer).await, (true, false));
     // With other words of policy everybody gets all of it.
     store.mesh.write_policy("auditors.toml", &auditors(SMALL));
     for envoy in [&newcomer, &shop.small, &second] {
@@ -234,15 +230,25 @@ async fn version_that_two_envoys_refuse_is_tried_by_a_newcomer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn version_that_the_only_envoy_refuses_is_tried_by_a_newcomer() {
+async fn what_the_only_one_refuses_is_kept_from_newcomers_for_as_long_as_it_is_there() {
     let Some(shop) = Shop::open().await else { return };
     let Shop { store, small, .. } = shop;
     store.mesh.write_policy("auditors.toml", &auditors(LARGE));
     store.refuses(&small, "narrowed").await;
     let newcomer = store.mesh.envoy(&ProxyOptions::new("default/small", 25)).await;
+    assert_eq!(granted(&newcomer).await, (true, false));
+    let proxy = store.proxy(&newcomer).await;
+    assert_eq!(proxy["nacks"], serde_json::json!([]), "it was not asked");
+    assert_eq!(proxy["withheld"][0]["name"], "inbound|default/small|14001", "{proxy:#}");
+    assert_eq!(proxy["withheld"][0]["instead"], "narrowed", "{proxy:#}");
+    assert_eq!(proxy["withheld"][0]["policy"][0]["file"], "auditors.toml", "{proxy:#}");
+    let listed = store.mesh.run(&["proxy", "list"]).await.stdout;
+    let listed = String::from_utf8_lossy(&listed);
+    assert!(listed.contains("was not asked to take"), "{listed}");
+    // With it goes what it says of the version: the newcomer is asked, and takes it.
+    small.stop().await;
     everything_is_granted(&newcomer).await;
     refuses_nothing(&store, &newcomer).await;
-    assert_eq!(granted(&small).await, (true, false));
     newcomer.assert_calm().await;
 }
 

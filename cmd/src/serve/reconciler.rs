@@ -269,7 +269,7 @@ impl Reconciler {
             self.endpoints.deadline(),
             self.suspicion.deadline(),
             self.duplicates.deadline(),
-            self.refusals.deadline(Instant::now()),
+            self.refusals.retries.deadline(),
         ];
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
     }
@@ -325,7 +325,7 @@ impl Reconciler {
         concerned.extend(affected);
         let mut touched = std::mem::take(&mut self.handed_over);
         touched.extend(news.into_iter().map(|(client, _)| client));
-        self.refusals.judge(&self.hub, &self.clients, &touched, Instant::now());
+        self.refusals.judge(&self.hub, &touched);
         concerned.extend(self.refusals.take_concerned());
         if let Some(snapshot) = self.moments.snapshot() {
             let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
@@ -398,9 +398,8 @@ impl Reconciler {
         let (clients, refusals, hub) = (&self.clients, &mut self.refusals, &self.hub);
         let mut is_news = |client: &ClientKey, news: &ClientNews| {
             let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
-            let has_any = |t, name: &str| hub.has_any(client, t, name);
             let given = clients.given(client);
-            given.is_some_and(|given| refusals.note(client, news, has, has_any, given, snapshot))
+            given.is_some_and(|given| refusals.note(client, news, has, given, snapshot))
         };
         let of_news = news.iter().filter(|(client, news)| is_news(client, news));
         let concerned = of_news.map(|(client, _)| Arc::clone(client)).collect();

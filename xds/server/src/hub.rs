@@ -226,14 +226,6 @@ impl Hub {
         })
     }
 
-    /// Whether a client is connected, and has taken some version of this resource.
-    pub fn has_any(&self, client: &str, resource_type: ResourceType, name: &str) -> bool {
-        let clients = self.clients.lock();
-        clients.by_key.get(client).is_some_and(|client| {
-            client.status.streams > 0 && client.status.taken(resource_type, name).is_some()
-        })
-    }
-
     /// The clients that have connected, disconnected or answered since the last call, as they are
     /// now. For whoever keeps them supplied: there is one such, so each change is taken once.
     pub fn take_changed(&self) -> Vec<(ClientKey, ClientNews)> {

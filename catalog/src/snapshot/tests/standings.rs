@@ -211,7 +211,7 @@ fn excluded_endpoint_is_visible_and_has_no_effect() {
         exclusion,
         ..endpoint("10.0.0.1", None, 1)
     };
-    let ready = record(1, "10.0.0.1", "store", true);
+    let ready = JoinRecord { claimed_at: Some(AT), ..record(1, "10.0.0.1", "store", true) };
     for (why, says) in [
         (Exclusion::Port, "reports port 8500, and policy allows target port 8080"),
         (Exclusion::MeshPort, "reports port 8500, which belongs to Ironmesh"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ironmesh_catalog::{Proxy, ServiceAccount, ServiceName, ServicePort, Snapshot};
 use ironmesh_xds_compile::{Changes, Compiled, Compiler};
 use ironmesh_xds_server::ClientKey;
-use ironmesh_xds_wire::{Node, ResourceType, Version};
+use ironmesh_xds_wire::{Node, ResourceType};
 
 use super::without_listener::WithoutListener;
 
@@ -68,21 +68,6 @@ impl Clients {
 
     pub(super) fn given(&self, client: &str) -> Option<&Given> {
         self.given.get(client)
-    }
-
-    /// The clients that are to have this version of a resource by policy, each with its account.
-    pub(super) fn to_have(
-        &self,
-        name: &str,
-        of: ResourceType,
-        version: Version,
-    ) -> Vec<(&ClientKey, Option<&ServiceAccount>)> {
-        let is_to_have = |given: &Given| {
-            let resource = given.compiled.resources.of(of).get(name);
-            resource.is_some_and(|resource| resource.version() == version)
-        };
-        let given = self.given.iter().filter(|(_, given)| is_to_have(given));
-        given.map(|(client, given)| (client, given.account.as_ref())).collect()
     }
 
     /// What the clients were given whose calls go out as `account`.

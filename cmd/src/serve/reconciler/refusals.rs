@@ -3,10 +3,8 @@
 //! A client that refuses a version goes on with the one before; it is not sent that version again, and
 //! nobody else is concerned. There are two exceptions. Where the resource says who may call, the one
 //! before must not stay in force: a stand-in takes its place that allows no more than is allowed now. And
-//! a version that several refuse and none has taken is withheld from the others, except from a few
-//! canaries that the control plane chooses: those who refuse first cannot decide for the fleet.
+//! a version that nobody can take is withheld from those who come new.
 
-mod canaries;
 mod doubts;
 mod last_good;
 mod retries;
@@ -24,7 +22,6 @@ use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use super::clients::{Clients, Given};
-use canaries::Canaries;
 use doubts::Doubts;
 use last_good::LastGood;
 use retries::Retries;
@@ -55,8 +52,6 @@ pub(super) struct Refusals {
     /// Those from whom something is withheld.
     withheld: BTreeSet<ClientKey>,
     condemned: Condemned,
-    /// Those who are asked for such a version all the same.
-    canaries: Canaries,
     doubts: Doubts,
     /// When what was NACKed for reasons of a client's machine is sent again.
     pub(super) retries: Retries,
@@ -64,7 +59,7 @@ pub(super) struct Refusals {
     is_stirred: bool,
 }
 
-/// Versions that several refuse and none has taken, each with the words of one who refuses it.
+/// Versions that nobody can take, each with the words of one who refuses it.
 type Condemned = BTreeMap<(Name, Version), Refused>;
 
 /// What a client refuses.
@@ -88,8 +83,6 @@ struct Refused {
     origins: Vec<Origin>,
     /// All versions that it refuses: that one, and stand-ins.
     versions: BTreeSet<Version>,
-    /// Whether the client had no version of the resource to go on with.
-    had_none: bool,
 }
 
 impl Refusals {
@@ -105,13 +98,7 @@ impl Refusals {
     /// A client has gone. It is remembered what it refuses, for when it is back.
     pub(super) fn left(&mut self, client: &str) {
         self.withheld.remove(client);
-        self.canaries.left(client);
         self.retries.forget(client);
-    }
-
-    /// When there is something to judge though nothing has happened.
-    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
-        [self.canaries.deadline(now), self.retries.deadline()].into_iter().flatten().min()
     }
 
     /// A client will not come back.
@@ -163,15 +150,13 @@ impl Refusals {
         }
     }
 
-    /// Takes note of what a client refuses, given what it is to have; `has` says what of it it has taken,
-    /// and `has_any` of what it has taken some version.
+    /// Takes note of what a client refuses, given what it is to have; `has` says what of it it has taken.
     /// Says whether there is news. Each refusal is logged once.
     pub(super) fn note(
         &mut self,
         client: &ClientKey,
         news: &ClientNews,
         has: impl Fn(ResourceType, &str, Version) -> bool,
-        has_any: impl Fn(ResourceType, &str) -> bool,
         given: &Given,
         snapshot: &Snapshot,
     ) -> bool {
@@ -209,7 +194,6 @@ impl Refusals {
                     is_certain: nack.is_certain,
                     origins,
                     versions: BTreeSet::from([nack.version]),
-                    had_none: !has_any(name.0, &name.1),
                 };
                 log(client, name, &refused);
                 known.insert(name.clone(), refused);
@@ -254,9 +238,6 @@ impl Refusals {
                     });
                     let known = given.chain(self.last_good.clusters(account));
                     keep_what_it_names(stays, &mut set, known);
-                    if refused.had_none {
-                        set.insert(Arc::clone(stays));
-                    }
                 }
                 (None, None) => {}
             }
@@ -264,8 +245,7 @@ impl Refusals {
         for ((name, version), by_others) in &self.condemned {
             let is_own = own.is_some_and(|own| own.contains_key(name));
             let Some(resource) = ideal.of(name.0).get(&name.1) else { continue };
-            let is_canary = || self.canaries.are_asked(&(name.clone(), *version), client);
-            if is_own || is_canary() || resource.version() != *version {
+            if is_own || resource.version() != *version {
                 continue;
             }
             let last_good = self.last_good.of(account, resource);
@@ -288,17 +268,10 @@ impl Refusals {
         (set, not_in_force)
     }
 
-    /// Judges which versions are withheld: nobody has taken them, and two who are connected refuse them, or
-    /// the only one who was asked, for certain and for a reason that is not their machine's own. For each of
-    /// them it chooses canaries, who are asked all the same; when all of these refuse it too, nobody else
-    /// is asked. An ACK lifts that. `touched` are those to whom something has happened since the last time.
-    pub(super) fn judge(
-        &mut self,
-        hub: &Hub,
-        clients: &Clients,
-        touched: &BTreeSet<ClientKey>,
-        now: Instant,
-    ) {
+    /// Judges which versions nobody can take: nobody has taken them, and two who are connected refuse
+    /// them, or the only one who was asked, for certain and for a reason that is not their machine's own.
+    /// An ACK lifts that. `touched` are those to whom something has happened since the last time.
+    pub(super) fn judge(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
         let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &Refused)>> = BTreeMap::new();
         for (client, own) in &self.by_client {
             // Who has left says nothing to those who come after it.
@@ -312,29 +285,20 @@ impl Refusals {
                 }
             }
         }
-        let (mut condemned, mut doubts) = (Condemned::new(), Doubts::default());
-        let (mut canaries, mut is_someone_asked) = (std::mem::take(&mut self.canaries), false);
+        let mut condemned = Condemned::new();
+        let mut doubts = Doubts::default();
         for ((name, version), refusing) in refusing {
             let [(only, refused), others @ ..] = refusing.as_slice() else { continue };
             let version_of = (name.clone(), version);
             let known = (&self.doubts, touched, hub);
-            // (A canary that is to have it changes nothing.)
-            let is_enough = self.condemned.contains_key(&version_of)
-                || others.len() + 1 >= ENOUGH
+            let is_enough = others.len() + 1 >= ENOUGH
                 || !doubts.is_anyone_else_to_have(&version_of, only, known);
             if is_enough && !doubts.has_anyone(&version_of, known) {
-                let account =
-                    |client: &ClientKey| clients.given(client).and_then(|one| one.account.as_ref());
-                let refusing = refusing.iter().map(|(client, _)| (*client, account(client)));
-                let candidates = || clients.to_have(&name.1, name.0, version);
-                is_someone_asked |=
-                    canaries.choose(&version_of, &refusing.collect(), candidates, now);
                 condemned.insert(version_of, (*refused).clone());
             }
         }
-        canaries.retain(|version| condemned.contains_key(version));
-        self.is_stirred |= is_someone_asked || condemned != self.condemned;
-        (self.condemned, self.doubts, self.canaries) = (condemned, doubts, canaries);
+        self.is_stirred |= condemned != self.condemned;
+        (self.condemned, self.doubts) = (condemned, doubts);
     }
 }
 
