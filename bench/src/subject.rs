@@ -53,7 +53,7 @@ impl Subject {
     fn settings(&self) -> String {
         let host = self.host;
         format!(
-            "state = \"state\"\npolicy = \"policy\"\nadvertise = [\"{host}:{XDS}\"]\n\
+            "state = \"state\"\npolicy = {{ folder = \"policy\", removal_hold = \"0s\" }}\nadvertise = [\"{host}:{XDS}\"]\n\
              [listen]\nxds = \"{host}:{XDS}\"\nadmin = \"{host}:{ADMIN}\"\n"
         )
     }

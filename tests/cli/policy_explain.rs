@@ -355,9 +355,11 @@ fn a_control_plane_that_does_not_answer_is_one_that_was_not_reached() {
     let state = place.path().join("home/ironmesh");
     fs_err::create_dir_all(&state).unwrap();
     let listener = std::os::unix::net::UnixListener::bind(state.join("admin.sock")).unwrap();
-    let answers: [&[u8]; 2] = [
+    let answers: [&[u8]; 3] = [
         // It breaks off.
         b"",
+        // It is alive.
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n",
         // It has no policy yet, say.
         b"HTTP/1.1 503 x\r\nContent-Length: 29\r\n\r\n{\"error\": \"no policy, as yet\"}",
     ];

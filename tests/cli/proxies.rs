@@ -65,7 +65,7 @@ async fn a_proxy_that_never_came_is_shown_with_what_is_known() {
         "services      default/store\n".to_owned(),
         "mesh address  127.1.0.1:15003\n".to_owned(),
         "certificate   not claimed by a connection; ends ".to_owned(),
-        "endpoint      default/store|80 not called: the proxy has not taken it yet; applications: port 80 with weight 1\n".to_owned(),
+        "endpoint      default/store|80 not called: the proxy has not taken it yet; applications: port 80 with weight 1, health unknown\n".to_owned(),
     ] {
         assert!(run.stdout.contains(&part), "no {part:?} in\n{}", run.stdout);
     }

@@ -58,7 +58,7 @@ async fn a_rollback_holds_over_a_restart_until_the_folder_is_something_else() {
     assert_eq!(run.code, 0, "{run:?}");
     let expected = format!(
         "revision {first} is in force; what the policy folder holds ({second}) is not, until it is \
-         something else that passes\n"
+         something else that passes\nit removes 1 of 1 objects: 1 service\n"
     );
     assert_eq!(run.stdout, expected);
     let is_pinned = |policy: &Value| {

@@ -143,8 +143,10 @@ async fn a_cold_start_with_all_down_serves_what_was_known_last() {
     consul.register("web", "a", &mesh.loopback().host(21).to_string()).await;
     let line = format!("{}:15003::health_flags::healthy", mesh.loopback().host(21));
     eventually("Consul to be believed", async || {
-        let findings = mesh.readyz().await["findings"].to_string();
-        if findings == "[]" { Ok(()) } else { Err(findings) }
+        // (That no endpoint of `own` takes calls is another finding.)
+        let findings = mesh.readyz().await["findings"].clone();
+        let mut others = findings.as_array().unwrap().iter().filter(|one| one["code"] != "IM0732");
+        if others.next().is_none() { Ok(()) } else { Err(findings.to_string()) }
     })
     .await;
     assert!(buyer.admin_get("/clusters").await.text().contains(&line));
