@@ -267,7 +267,8 @@ async fn a_running_control_plane_explains_what_its_envoys_do() {
     assert_eq!(verdict["answer"], "denied", "{verdict:#}");
     // What costs as much as a plan is for the owner of the socket.
     let mut reader = Http1Connection::connect(shop.mesh.admin()).await.unwrap();
-    let refused = reader.request("POST".parse().unwrap(), "/v1/plan", &[("host", "x")]).await;
+    let host = shop.mesh.admin().to_string();
+    let refused = reader.request("POST".parse().unwrap(), "/v1/plan", &[("host", &host)]).await;
     assert_eq!(refused.unwrap().status, 404);
     let output = shop.mesh.run(&["policy", "explain", "--from", "bem", "--to", "store"]).await;
     assert_eq!(output.status.code(), Some(2), "a name that nobody has is no denial");

@@ -71,7 +71,7 @@ async fn mesh_port_is_taken_for_a_while(adapt: fn(ProxyOptions) -> ProxyOptions)
     let status = mesh.run(&["status"]).await;
     let text = String::from_utf8_lossy(&status.stdout).into_owned();
     assert_eq!(status.status.code(), Some(1), "{text}");
-    for part in ["error[IM0731]", &mesh_port.to_string(), "Address already in use", "policy.toml:2"]
+    for part in ["error[IM0731]", &mesh_port.to_string(), "Address already in use", "policy.toml:3"]
     {
         assert!(text.contains(part), "{part} in {text}");
     }

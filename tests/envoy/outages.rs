@@ -44,7 +44,7 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
     })
     .await;
     let caller = format!("`default/buyer` at {}", buyer.address());
-    for part in ["`default/store`", "at policy.toml:2", "all calls of it get 503", &caller] {
+    for part in ["`default/store`", "at policy.toml:3", "all calls of it get 503", &caller] {
         assert!(text.contains(part), "{part} in {text}");
     }
 

@@ -322,7 +322,7 @@ fn config(folder: &Path, xds: SocketAddr, admin: SocketAddr) -> String {
     format!(
         r#"
 state = "{folder}/state"
-policy = "{folder}/policy"
+policy = {{ folder = "{folder}/policy", removal_hold = "0s" }}
 advertise = ["{xds}"]
 
 [listen]

@@ -84,7 +84,9 @@ async fn who_comes_from_where_a_service_runs_is_let_in_for_as_long_as_it_runs_th
     store.write(&balancer(""));
     // It runs nowhere yet.
     store.wait_for(Caller::Plain, 31, 403).await;
-    let _balancer = join(&store.mesh, "default/balancer", 31).await;
+    let balancer_proxy = join(&store.mesh, "default/balancer", 31).await;
+    // Its first xDS stream claims the certificate; before that, its address counts for nothing.
+    balancer_proxy.service_certificate("default/balancer").await.unwrap();
     store.wait_for(Caller::Plain, 31, 200).await;
     assert_eq!(store.get(Caller::Plain, 32, "/").await.unwrap().status, 403);
 

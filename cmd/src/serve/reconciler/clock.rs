@@ -37,7 +37,9 @@ pub(super) struct Jump {
 impl fmt::Display for Jump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = if self.by.is_negative() { "back" } else { "ahead" };
-        let by = SignedDuration::from_secs(self.by.abs().as_secs());
+        // To the nearest second: the comparison itself takes some milliseconds.
+        let by = self.by.abs().saturating_add(SignedDuration::from_millis(500));
+        let by = SignedDuration::from_secs(by.as_secs());
         write!(f, "jumped {direction} by {by:#}, to {:.0}", self.at)
     }
 }
