@@ -2,6 +2,19 @@
 
 use crate::shop::{POLICY, Shop};
 
+/// A backend that no proxy has joined as, and all calls to it: file `split.toml`.
+const SPLIT: &str = r#"
+[[service]]
+name = "stall"
+service_account = "store"
+ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
+
+[[traffic_split]]
+name = "canary"
+service = "store"
+backends = [{ service = "stall", weight = 100 }]
+"#;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn emptied_policy_folder_costs_no_request_and_is_reported() {
     let Some(shop) = Shop::open().await else { return };
@@ -27,9 +40,7 @@ async fn broken_policy_file_costs_no_request_and_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn split_to_backend_without_endpoints_is_an_error() {
     let Some(shop) = Shop::open().await else { return };
-    let split = "[[traffic_split]]\nname = \"canary\"\nservice = \"store\"\n\
-                 backends = [{ service = \"stall\", weight = 100 }]\n";
-    shop.mesh.write_policy("split.toml", split);
+    shop.mesh.write_policy("split.toml", SPLIT);
     shop.reports(1, &["stall"]).await;
     assert!(shop.row("a split leads to a backend without endpoints").await > 0);
     shop.mesh.remove_policy("split.toml");

@@ -16,11 +16,6 @@ name = "buyer"
 name = "store"
 ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
 
-[[service]]
-name = "stall"
-service_account = "store"
-ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
-
 [[http_route_group]]
 name = "all"
 matches = [{ name = "all" }]
