@@ -1,6 +1,7 @@
 //! The clock of the control plane is wrong and is corrected, under load.
 
 use ironmesh_tests::{Load, Mesh, ProxyOptions, REQUESTS_PER_FAULT, eventually};
+use serde_json::Value;
 
 use crate::bookstore::{Bookstore, HOST};
 use crate::restart::connected;
@@ -11,12 +12,11 @@ const HOUR: i64 = 3600;
 async fn jump_reported(mesh: &Mesh, direction: &str) {
     eventually("the jump to be reported", async || {
         let readiness = mesh.readyz().await;
-        let findings = readiness["findings"].as_array().cloned().unwrap_or_default();
+        let findings = readiness.get("findings").and_then(Value::as_array);
+        let findings = findings.cloned().unwrap_or_default();
         let mut words = findings.iter().filter(|one| one["code"] == "IM0711");
-        match words.any(|one| one["message"].as_str().unwrap().contains(direction)) {
-            true => Ok(()),
-            false => Err(readiness),
-        }
+        let is_reported = words.any(|one| one["message"].as_str().unwrap().contains(direction));
+        if is_reported { Ok(()) } else { Err(readiness) }
     })
     .await;
 }

@@ -49,13 +49,10 @@ pub(super) async fn serve(listener: TcpListener, router: Router, bounds: Bounds)
     // The connections end with this task.
     let mut connections = JoinSet::new();
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(_) => {
-                // One connection, or the system for a while. Neither is the listener's end.
-                sleep(NO_FILE).await;
-                continue;
-            }
+        let Ok((stream, _)) = listener.accept().await else {
+            // One connection, or the system for a while. Neither is the listener's end.
+            sleep(NO_FILE).await;
+            continue;
         };
         while connections.try_join_next().is_some() {}
         // Whoever finds no place is closed at once, instead of waiting for a place unseen.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -25,7 +25,7 @@ const SHOWN: usize = 64;
 pub(super) async fn check(State(names): State<Names>, request: Request, next: Next) -> Response {
     // A target in absolute form takes the place of the header (RFC 9112, section 3.2.2).
     let of_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-    let of_headers = request.headers().get_all(header::HOST).iter().map(|value| value.as_bytes());
+    let of_headers = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
     let foreign = of_target.into_iter().chain(of_headers).find(|host| !is_own(host, &names));
     let Some(foreign) = foreign else { return next.run(request).await };
     let shown: String = String::from_utf8_lossy(foreign).chars().take(SHOWN).collect();

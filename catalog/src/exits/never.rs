@@ -28,7 +28,7 @@ const LOOPBACK: RangeV4 = (Ipv4Addr::new(127, 0, 0, 0), 8, "a machine's own loop
 
 fn v4() -> [RangeV4; 5] {
     [
-        (Ipv4Addr::new(0, 0, 0, 0), 8, "no address of another machine"),
+        (Ipv4Addr::UNSPECIFIED, 8, "no address of another machine"),
         (Ipv4Addr::new(169, 254, 0, 0), 16, "link-local, where clouds have their metadata"),
         (Ipv4Addr::new(168, 63, 129, 16), 32, "Azure's own"),
         (Ipv4Addr::new(100, 100, 100, 200), 32, "where Alibaba Cloud has its metadata"),

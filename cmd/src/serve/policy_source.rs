@@ -101,7 +101,7 @@ impl PolicySource {
             documents: Vec::new().into(),
             state,
         };
-        source.resume_pin()?;
+        source.resume_pin();
         let first = timeout(FIRST_LOOK, source.source.next()).await;
         source.take(first.unwrap_or_else(|_| {
             Err(format!("no answer within {} s; it is asked on", FIRST_LOOK.as_secs()))

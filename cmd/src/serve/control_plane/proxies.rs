@@ -69,7 +69,7 @@ impl RunningControlPlane {
         let live = self.hub.live_streams(&record.id.to_string());
         let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
         let away = self.outlook.away.borrow();
-        let lost = record.suspect_since.or(away.since.get(&record.id).copied());
+        let lost = record.suspect_since.or_else(|| away.since.get(&record.id).copied());
         let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
         let is_expected = lost.is_none() && away.grace.is_some_and(was_here);
         let state = state(record, streams, is_expected, Timestamp::now());

@@ -85,13 +85,12 @@ impl PolicySource {
 
     /// Publishes that a change is held back. A change of what is held back does not prolong it.
     fn hold(&mut self, loaded: Loaded, specification: Arc<MeshSpecification>, removals: Removals) {
-        let (since, until, due) = match self.held.take() {
-            Some(Held { since, until, due, .. }) => (since, until, due),
-            None => {
-                let since = Timestamp::now();
-                let until = since.checked_add(self.removal_hold).unwrap_or(Timestamp::MAX);
-                (since, until, Instant::now() + self.removal_hold)
-            }
+        let (since, until, due) = if let Some(Held { since, until, due, .. }) = self.held.take() {
+            (since, until, due)
+        } else {
+            let since = Timestamp::now();
+            let until = since.checked_add(self.removal_hold).unwrap_or(Timestamp::MAX);
+            (since, until, Instant::now() + self.removal_hold)
         };
         let source = self.source.name();
         let message = format!("the removal of {removals} is held back until {until:.0}");

@@ -11,8 +11,8 @@ use crate::exit::chain;
 impl PolicySource {
     /// At a start: puts what was rolled back to into force again, whatever was kept last. It may be another,
     /// where the control plane was killed in the midst of a rollback, or could not keep it.
-    pub(super) fn resume_pin(&mut self) -> anyhow::Result<()> {
-        let Some(PolicyPin { record, .. }) = self.pin.clone() else { return Ok(()) };
+    pub(super) fn resume_pin(&mut self) {
+        let Some(PolicyPin { record, .. }) = self.pin.clone() else { return };
         let revision = &record.revision;
         let kept = self.load_kept(revision).unwrap_or_else(|error| {
             tracing::error!(error = chain(&error), "what was rolled back to cannot be read");
@@ -29,7 +29,6 @@ impl PolicySource {
             self.fall_back();
         }
         self.tell_of_pin();
-        Ok(())
     }
 
     /// Whether what the folder holds is what was rolled back from. Where that is not known, since the folder

@@ -49,7 +49,7 @@ async fn silent_connections_of_the_greatest_source_are_closed_first() {
     assert_eq!(place.enter(2, 4).1, Some(Displaced(address(2, 1))));
     assert_eq!(place.enter(4, 1).1, Some(Displaced(address(2, 2))));
     tokio::task::yield_now().await;
-    let ended: Vec<_> = place.tasks.iter().map(|task| task.is_finished()).collect();
+    let ended: Vec<_> = place.tasks.iter().map(tokio::task::JoinHandle::is_finished).collect();
     assert_eq!(ended, [false, true, true, false, false, false]);
 }
 
