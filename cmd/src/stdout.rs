@@ -22,7 +22,7 @@ pub(crate) fn write_styled(text: &str) -> Result<(), Unwritten> {
     offer_styled(text).map(|_| ())
 }
 
-/// The same as [`write`], and tells whether anybody reads it.
+/// The same as [`write()`], and tells whether anybody reads it.
 ///
 /// Results quote what other parties wrote, so control characters are escaped here. JSON keeps its meaning.
 pub(crate) fn offer(words: Arguments<'_>) -> Result<bool, Unwritten> {

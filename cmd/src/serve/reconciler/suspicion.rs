@@ -26,7 +26,7 @@ pub(super) struct Suspicion {
     has_begun: bool,
     /// Until when those that were connected before our restart have time to reconnect.
     grace_ends: Option<Instant>,
-    /// Whether [`Suspicion::away`] may be another since it was published last.
+    /// Whether what [`Suspicion::take_away`] gives may be another since it was published last.
     is_news: bool,
 }
 
