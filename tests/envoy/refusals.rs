@@ -206,50 +206,52 @@ async fn a_refusal_never_restores_access() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_can_take_is_kept_from_newcomers() {
+async fn version_that_two_envoys_nack_reaches_a_newcomer_and_three_withhold_it() {
     let Some(shop) = Shop::open().await else { return };
     let store = &shop.store;
-    // A second one that takes as little as the first.
-    let folder = store.mesh.bootstrap(&ProxyOptions::new("default/small", 24)).await;
-    with_small_expressions(&folder);
-    let address = store.mesh.loopback().host(24);
-    let second = Envoy::start(&shop.program, "small", &folder, address, 30).await;
+    let another_small = async |host: u8| {
+        let folder = store.mesh.bootstrap(&ProxyOptions::new("default/small", host)).await;
+        with_small_expressions(&folder);
+        Envoy::start(&shop.program, "small", &folder, store.mesh.loopback().host(host), 30).await
+    };
+    let second = another_small(24).await;
     store.mesh.write_policy("auditors.toml", &auditors(LARGE));
     for envoy in [&shop.small, &second] {
         store.refuses(envoy, "narrowed").await;
     }
-    // One that could take it, and is spared all the same: who comes new gets what is known to be good.
+    // Two alone cannot withhold it from an Envoy that takes it.
     let newcomer = store.mesh.envoy(&ProxyOptions::new("default/small", 25)).await;
-    assert_eq!(granted(&newcomer).await, (true, false));
-    // With other words of policy everybody gets all of it.
-    store.mesh.write_policy("auditors.toml", &auditors(SMALL));
-    for envoy in [&newcomer, &shop.small, &second] {
-        everything_is_granted(envoy).await;
-    }
-    newcomer.assert_calm().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_the_only_one_refuses_is_kept_from_newcomers_for_as_long_as_it_is_there() {
-    let Some(shop) = Shop::open().await else { return };
-    let Shop { store, small, .. } = shop;
-    store.mesh.write_policy("auditors.toml", &auditors(LARGE));
-    store.refuses(&small, "narrowed").await;
-    let newcomer = store.mesh.envoy(&ProxyOptions::new("default/small", 25)).await;
-    assert_eq!(granted(&newcomer).await, (true, false));
-    let proxy = store.proxy(&newcomer).await;
-    assert_eq!(proxy["nacks"], serde_json::json!([]), "it was not asked");
+    everything_is_granted(&newcomer).await;
+    refuses_nothing(store, &newcomer).await;
+    newcomer.stop().await;
+    // A third one NACKs it, and no other is there: one more is not sent it.
+    let third = another_small(26).await;
+    store.refuses(&third, "narrowed").await;
+    let spared = store.mesh.envoy(&ProxyOptions::new("default/small", 27)).await;
+    assert_eq!(granted(&spared).await, (true, false));
+    let proxy = store.proxy(&spared).await;
+    assert_eq!(proxy["nacks"], serde_json::json!([]), "it was not sent it");
     assert_eq!(proxy["withheld"][0]["name"], "inbound|default/small|14001", "{proxy:#}");
     assert_eq!(proxy["withheld"][0]["instead"], "narrowed", "{proxy:#}");
     assert_eq!(proxy["withheld"][0]["policy"][0]["file"], "auditors.toml", "{proxy:#}");
     let listed = store.mesh.run(&["proxy", "list"]).await.stdout;
     let listed = String::from_utf8_lossy(&listed);
     assert!(listed.contains("was not asked to take"), "{listed}");
-    // With it goes what it says of the version: the newcomer is asked, and takes it.
-    small.stop().await;
-    everything_is_granted(&newcomer).await;
-    refuses_nothing(&store, &newcomer).await;
-    newcomer.assert_calm().await;
+    // One more, and the three are no majority: both are sent it.
+    let fifth = store.mesh.envoy(&ProxyOptions::new("default/small", 28)).await;
+    let sixth = store.mesh.envoy(&ProxyOptions::new("default/small", 29)).await;
+    for envoy in [&spared, &fifth, &sixth] {
+        everything_is_granted(envoy).await;
+        refuses_nothing(store, envoy).await;
+    }
+    // With another regular expression every Envoy gets all of it.
+    store.mesh.write_policy("auditors.toml", &auditors(SMALL));
+    for envoy in [&shop.small, &second, &third] {
+        everything_is_granted(envoy).await;
+    }
+    for envoy in [spared, fifth, sixth] {
+        envoy.assert_calm().await;
+    }
 }
 
 /// Whether the old grant and the new one are in force in an Envoy.

@@ -81,6 +81,16 @@ struct Client {
     retries: watch::Sender<Retries>,
 }
 
+impl Client {
+    /// Whether it is connected and was last published this version of this resource.
+    fn is_published(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
+        let set = self.set.borrow();
+        let resource = set.as_ref().and_then(|set| set.of(resource_type).get(name));
+        self.status.streams > 0
+            && resource.is_some_and(|resource| resource.version() == version)
+    }
+}
+
 /// What the first request of a stream says of the client behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coming {
@@ -196,21 +206,32 @@ impl Hub {
         others.any(|(_, client)| client.status.names(resource_type, name))
     }
 
-    /// Whether any connected client but one was last published this version of this resource.
-    pub fn anyone_else_is_to_have(
+    /// Whether a client is connected and was last published this version of this resource.
+    pub fn is_published(
+        &self,
+        client: &str,
+        resource_type: ResourceType,
+        name: &str,
+        version: Version,
+    ) -> bool {
+        let clients = self.clients.lock();
+        let client = clients.by_key.get(client);
+        client.is_some_and(|client| client.is_published(resource_type, name, version))
+    }
+
+    /// A connected client that was last published this version of this resource, among those that
+    /// `is_wanted` selects.
+    pub fn find_published(
         &self,
         resource_type: ResourceType,
         name: &str,
         version: Version,
-        except: &str,
-    ) -> bool {
+        is_wanted: impl Fn(&ClientKey) -> bool,
+    ) -> Option<ClientKey> {
         let clients = self.clients.lock();
-        let mut others = clients.by_key.iter().filter(|(key, _)| ***key != *except);
-        others.any(|(_, client)| {
-            let set = client.set.borrow();
-            let resource = set.as_ref().and_then(|set| set.of(resource_type).get(name));
-            resource.is_some_and(|resource| resource.version() == version)
-        })
+        let mut wanted = clients.by_key.iter().filter(|(key, _)| is_wanted(key));
+        let found = wanted.find(|(_, one)| one.is_published(resource_type, name, version));
+        found.map(|(key, _)| Arc::clone(key))
     }
 
     /// Whether a client is connected, and has taken all of these.

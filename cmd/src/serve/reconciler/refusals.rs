@@ -3,7 +3,8 @@
 //! A client that refuses a version goes on with the one before; it is not sent that version again, and
 //! nobody else is concerned. There are two exceptions. Where the resource says who may call, the one
 //! before must not stay in force: a stand-in takes its place that allows no more than is allowed now. And
-//! a version that nobody can take is withheld from those who come new.
+//! a version that every proxy NACKs which was sent it is withheld from a few that come later: a minority
+//! never decides for the fleet (docs/decisions/0050).
 
 mod doubts;
 mod last_good;
@@ -39,9 +40,8 @@ const LOCAL_REASONS: [&str; 4] = [
     "cannot bind",
 ];
 
-/// How many clients must refuse a version before it is withheld from others, where more than one was
-/// asked.
-const ENOUGH: usize = 2;
+/// How many clients must NACK a version before it is withheld from others: two alone must not be able to.
+const ENOUGH: usize = 3;
 
 /// What clients refuse.
 #[derive(Debug, Default)]
@@ -49,8 +49,8 @@ pub(super) struct Refusals {
     by_client: BTreeMap<ClientKey, OfClient>,
     last_good: LastGood,
     stand_ins: StandIns,
-    /// Those from whom something is withheld.
-    withheld: BTreeSet<ClientKey>,
+    /// From which clients each version is withheld.
+    withheld: BTreeMap<(Name, Version), BTreeSet<ClientKey>>,
     condemned: Condemned,
     doubts: Doubts,
     /// When what was NACKed for reasons of a client's machine is sent again.
@@ -59,8 +59,17 @@ pub(super) struct Refusals {
     is_stirred: bool,
 }
 
-/// Versions that nobody can take, each with the words of one who refuses it.
-type Condemned = BTreeMap<(Name, Version), Refused>;
+/// The withheld versions.
+type Condemned = BTreeMap<(Name, Version), NackedByAll>;
+
+/// A version that every client NACKs which was sent it.
+#[derive(Debug)]
+struct NackedByAll {
+    /// The words of one client.
+    first: Refused,
+    /// How many clients NACK it.
+    clients: usize,
+}
 
 /// What a client refuses.
 #[derive(Debug, Default)]
@@ -83,6 +92,8 @@ struct Refused {
     origins: Vec<Origin>,
     /// All versions that it refuses: that one, and stand-ins.
     versions: BTreeSet<Version>,
+    /// Whether the client had an earlier version to go on with.
+    keeps_earlier: bool,
 }
 
 impl Refusals {
@@ -92,12 +103,12 @@ impl Refusals {
         if !std::mem::take(&mut self.is_stirred) {
             return BTreeSet::new();
         }
-        self.by_client.keys().chain(&self.withheld).cloned().collect()
+        self.by_client.keys().chain(self.withheld.values().flatten()).cloned().collect()
     }
 
     /// A client has gone. It is remembered what it refuses, for when it is back.
     pub(super) fn left(&mut self, client: &str) {
-        self.withheld.remove(client);
+        self.send_all(client);
         self.retries.forget(client);
     }
 
@@ -194,6 +205,7 @@ impl Refusals {
                     is_certain: nack.is_certain,
                     origins,
                     versions: BTreeSet::from([nack.version]),
+                    keeps_earlier: nack.keeps_earlier,
                 };
                 log(client, name, &refused);
                 known.insert(name.clone(), refused);
@@ -217,6 +229,7 @@ impl Refusals {
         given: &Given,
         before: Option<&ResourceSet>,
     ) -> (ResourceSet, NotInForce) {
+        self.send_all(client);
         let (ideal, account) = (&given.compiled.resources, given.account.as_ref());
         let (mut set, mut not_in_force) = (ideal.clone(), NotInForce::default());
         let own = self.by_client.get(client).map(|own| &own.names);
@@ -238,6 +251,10 @@ impl Refusals {
                     });
                     let known = given.chain(self.last_good.clusters(account));
                     keep_what_it_names(stays, &mut set, known);
+                    // (A new process has no earlier version.)
+                    if !refused.keeps_earlier {
+                        set.insert(Arc::clone(stays));
+                    }
                 }
                 (None, None) => {}
             }
@@ -248,9 +265,16 @@ impl Refusals {
             if is_own || resource.version() != *version {
                 continue;
             }
+            // Those that NACK it stay the majority: one more client is sent it, and may ACK it.
+            let version_of = (name.clone(), *version);
+            let others = self.withheld.get(&version_of).map_or(0, BTreeSet::len);
+            if others + 1 >= by_others.clients {
+                continue;
+            }
+            self.withheld.entry(version_of).or_default().insert(Arc::clone(client));
             let last_good = self.last_good.of(account, resource);
             let stand_in = self.stand_ins.of(resource, last_good, &BTreeSet::from([*version]));
-            not_in_force.withheld.push(view(name, by_others, stand_in.as_ref()));
+            not_in_force.withheld.push(view(name, &by_others.first, stand_in.as_ref()));
             match (stand_in, last_good) {
                 (Some((stand_in, _)), _) => set.insert(stand_in),
                 (None, Some(last_good)) => {
@@ -260,21 +284,25 @@ impl Refusals {
                 (None, None) => set.remove(name.0, &name.1),
             }
         }
-        if not_in_force.withheld.is_empty() {
-            self.withheld.remove(client);
-        } else {
-            self.withheld.insert(Arc::clone(client));
-        }
         (set, not_in_force)
     }
 
-    /// Judges which versions nobody can take: nobody has taken them, and two who are connected refuse
-    /// them, or the only one who was asked, for certain and for a reason that is not their machine's own.
-    /// An ACK lifts that. `touched` are those to whom something has happened since the last time.
+    /// Withholds nothing from a client.
+    fn send_all(&mut self, client: &str) {
+        for clients in self.withheld.values_mut() {
+            clients.remove(client);
+        }
+        self.withheld.retain(|_, clients| !clients.is_empty());
+    }
+
+    /// Finds the versions that every client NACKs which was sent them: no client has ACKed them, none has
+    /// still to answer, and at least [`ENOUGH`] connected clients NACK them, for certain and for a reason
+    /// that is not their machine's own. `touched` are the clients to which something has happened since
+    /// the last call.
     pub(super) fn judge(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
         let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &Refused)>> = BTreeMap::new();
         for (client, own) in &self.by_client {
-            // Who has left says nothing to those who come after it.
+            // What a client NACKed before it left says nothing of those that come after it.
             if hub.published(client).is_none() {
                 continue;
             }
@@ -288,16 +316,24 @@ impl Refusals {
         let mut condemned = Condemned::new();
         let mut doubts = Doubts::default();
         for ((name, version), refusing) in refusing {
-            let [(only, refused), others @ ..] = refusing.as_slice() else { continue };
+            let Some((_, first)) = refusing.first().filter(|_| refusing.len() >= ENOUGH) else {
+                continue;
+            };
             let version_of = (name.clone(), version);
             let known = (&self.doubts, touched, hub);
-            let is_enough = others.len() + 1 >= ENOUGH
-                || !doubts.is_anyone_else_to_have(&version_of, only, known);
-            if is_enough && !doubts.has_anyone(&version_of, known) {
-                condemned.insert(version_of, (*refused).clone());
+            let clients: BTreeSet<_> = refusing.iter().map(|(client, _)| *client).collect();
+            if !doubts.is_undecided(&version_of, &clients, known)
+                && !doubts.is_acked(&version_of, known)
+            {
+                let (first, clients) = (Refused::clone(first), clients.len());
+                condemned.insert(version_of, NackedByAll { first, clients });
             }
         }
-        self.is_stirred |= condemned != self.condemned;
+        let words = |all: &Condemned| {
+            all.iter().map(|(version, by_all)| (version.clone(), by_all.first.clone())).collect()
+        };
+        let (before, after): (Vec<_>, Vec<_>) = (words(&self.condemned), words(&condemned));
+        self.is_stirred |= before != after;
         (self.condemned, self.doubts) = (condemned, doubts);
     }
 }

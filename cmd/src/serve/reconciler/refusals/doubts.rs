@@ -1,66 +1,74 @@
-//! Versions of which nobody is known who has them. To look at all clients for each of them at every
-//! pass would cost as much as there are clients: what was so is so until something happens to one of them.
+//! Versions that no client is known to have ACKed, and the clients that have not answered them yet.
+//!
+//! Looking at all clients for each version at every pass would cost O(clients): a result holds until
+//! something happens to a client.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::Version;
 
 use super::Name;
 
-/// What was looked for among all clients, and not found.
+/// The results of the last pass.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
-    /// Nobody has taken these.
-    untaken: BTreeSet<(Name, Version)>,
-    /// Nobody else than this client is to have these.
-    asked_alone: BTreeSet<(Name, Version, ClientKey)>,
+    /// No client has ACKed these.
+    not_acked: BTreeSet<(Name, Version)>,
+    /// Every client that was sent these NACKs them.
+    answered_by_all: BTreeSet<(Name, Version)>,
+    /// One client that was sent the version, and does not NACK it.
+    undecided: BTreeMap<(Name, Version), ClientKey>,
 }
 
-/// What was not found the last time, to whom something has happened since, and all clients.
+/// The results of the last pass, the clients to which something has happened since, and all clients.
 type Known<'a> = (&'a Doubts, &'a BTreeSet<ClientKey>, &'a Hub);
 
 impl Doubts {
-    /// Whether any client has taken this version.
-    pub(super) fn has_anyone(
+    /// Whether any client has ACKed this version.
+    pub(super) fn is_acked(
         &mut self,
         wanted: &(Name, Version),
         (before, touched, hub): Known<'_>,
     ) -> bool {
         let ((of, name), version) = wanted;
-        let is_found = if before.untaken.contains(wanted) {
+        let is_found = if before.not_acked.contains(wanted) {
             touched.iter().any(|client| hub.has_all(client, [(*of, &**name, *version)]))
         } else {
             hub.anyone_has(*of, name, *version)
         };
         if !is_found {
-            self.untaken.insert(wanted.clone());
+            self.not_acked.insert(wanted.clone());
         }
         is_found
     }
 
-    /// Whether any client but `only` is to have this version.
-    pub(super) fn is_anyone_else_to_have(
+    /// Whether any client was sent this version and is not one of `nacking`.
+    pub(super) fn is_undecided(
         &mut self,
         wanted: &(Name, Version),
-        only: &ClientKey,
+        nacking: &BTreeSet<&ClientKey>,
         (before, touched, hub): Known<'_>,
     ) -> bool {
         let ((of, name), version) = wanted;
-        let key = ((*of, name.clone()), *version, ClientKey::clone(only));
-        let is_to_have = |client: &ClientKey| {
-            let set = hub.published(client);
-            let resource = set.as_ref().and_then(|set| set.of(*of).get(name));
-            resource.is_some_and(|resource| resource.version() == *version)
+        let is_undecided = |client: &&ClientKey| {
+            !nacking.contains(client) && hub.is_published(client, *of, name, *version)
         };
-        let is_found = if before.asked_alone.contains(&key) {
-            touched.iter().any(|client| client != only && is_to_have(client))
+        let found = if before.answered_by_all.contains(wanted) {
+            touched.iter().find(is_undecided).cloned()
         } else {
-            hub.anyone_else_is_to_have(*of, name, *version, only)
+            let still = before.undecided.get(wanted).filter(is_undecided).cloned();
+            let is_other = |client: &ClientKey| !nacking.contains(client);
+            still.or_else(|| hub.find_published(*of, name, *version, is_other))
         };
-        if !is_found {
-            self.asked_alone.insert(key);
+        match &found {
+            Some(client) => {
+                self.undecided.insert(wanted.clone(), ClientKey::clone(client));
+            }
+            None => {
+                self.answered_by_all.insert(wanted.clone());
+            }
         }
-        is_found
+        found.is_some()
     }
 }

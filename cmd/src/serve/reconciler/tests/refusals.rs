@@ -36,6 +36,85 @@ rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
     [groups, &pair("x", "one"), &pair("y", "two")].concat()
 }
 
+/// Proxies of one account, by number, that NACK the table by host of this policy before any other answers.
+fn nacking(place: &mut Place, policy: &str, numbers: std::ops::Range<u8>) -> Vec<SimulatedClient> {
+    place.set_policy(policy);
+    let clients: Vec<_> = numbers.map(|number| place.proxy(number, &["x"])).collect();
+    place.pass();
+    for client in &clients {
+        client.refuse(Route, "outbound-http", "no such thing");
+    }
+    place.pass();
+    clients
+}
+
+/// From how many proxies something is withheld.
+fn withheld(place: &Place) -> usize {
+    let not_in_force = place.outlook.not_in_force.borrow();
+    not_in_force.values().filter(|one| !one.withheld.is_empty()).count()
+}
+
+// Invariant 7.
+#[test]
+fn version_that_two_proxies_nack_is_sent_to_a_newcomer() {
+    let mut place = Place::open(&policy(8080));
+    let _two = nacking(&mut place, &policy(8080), 1..3);
+    let newcomer = place.proxy(9, &["x"]);
+    place.pass();
+    assert_eq!(withheld(&place), 0);
+    assert!(newcomer.set().contains(Route, "outbound-http"));
+}
+
+// Invariant 7: the fleet of the policy before.
+#[test]
+fn proxies_that_nack_first_withhold_nothing_while_one_has_still_to_answer() {
+    let mut place = Place::open(&policy(8080));
+    let mut clients: Vec<_> = (1..=8).map(|number| place.proxy(number, &["x"])).collect();
+    place.settle(&mut clients.iter_mut().collect::<Vec<_>>());
+    place.set_policy(&policy(8081));
+    for at in 0..7 {
+        clients[at].refuse(Route, "outbound-http", "no such thing");
+        place.pass();
+        let newcomer = place.proxy(20, &["x"]);
+        place.pass();
+        assert_eq!(withheld(&place), 0, "{at} NACK it");
+        drop(newcomer);
+        place.pass();
+    }
+    clients[7].refuse(Route, "outbound-http", "no such thing");
+    place.pass();
+    let newcomer = place.proxy(21, &["x"]);
+    place.pass();
+    assert_eq!(withheld(&place), 1, "every proxy NACKs it that was sent it");
+    clients[7].take_all();
+    place.pass();
+    assert_eq!(withheld(&place), 0, "an ACK lifts it");
+    assert!(newcomer.set().contains(Route, "outbound-http"));
+}
+
+// Invariant 7: whoever NACKs it first never decides for a larger number.
+#[test]
+fn version_is_withheld_from_fewer_proxies_than_nack_it() {
+    let mut place = Place::open(&policy(8080));
+    let mut clients = nacking(&mut place, &policy(8080), 1..5);
+    for number in 10..13 {
+        clients.push(place.proxy(number, &["x"]));
+        place.pass();
+    }
+    assert_eq!(withheld(&place), 3);
+    let mut one_more = place.proxy(13, &["x"]);
+    place.pass();
+    assert!(one_more.set().contains(Route, "outbound-http"), "it is sent the version");
+    place.pass();
+    assert_eq!(withheld(&place), 0, "and so are the others, while it has still to answer");
+    one_more.take_all();
+    for number in 14..20 {
+        clients.push(place.proxy(number, &["x"]));
+        place.pass();
+        assert_eq!(withheld(&place), 0);
+    }
+}
+
 // The table by host goes by one name for everybody, and is another for each account.
 #[test]
 fn a_newcomer_is_never_given_what_another_account_had() {
@@ -45,13 +124,15 @@ fn a_newcomer_is_never_given_what_another_account_had() {
     // Of this account the last good table is known, and none of the other, which comes now.
     place.set_policy(&policy(8081));
     x.take_all();
-    let y = place.proxy(2, &["y"]);
+    let ys: Vec<_> = (2..5).map(|number| place.proxy(number, &["y"])).collect();
     place.pass();
-    y.refuse(Route, "outbound-http", "no such thing");
-    let newcomer = place.proxy(3, &["y"]);
+    for y in &ys {
+        y.refuse(Route, "outbound-http", "no such thing");
+    }
+    let newcomer = place.proxy(9, &["y"]);
     place.pass();
     let set = newcomer.set();
-    assert_eq!(place.outlook.not_in_force.borrow().len(), 2, "one refuses, one was not asked");
+    assert_eq!(place.outlook.not_in_force.borrow().len(), 4, "three refuse, one was not asked");
     assert!(set.contains(Cluster, "default/two|80"), "it has come and is served");
     let table = set.of(Route).get("outbound-http");
     assert!(table.is_none(), "{:#}", table.unwrap().to_json());
@@ -60,23 +141,23 @@ fn a_newcomer_is_never_given_what_another_account_had() {
 #[test]
 fn a_stand_in_is_made_once_for_all_who_are_given_it() {
     let mut place = Place::open(&policy(8080));
-    let clients = [place.proxy(1, &["one"]), place.proxy(2, &["one"])];
+    let clients = [1, 2, 3].map(|number| place.proxy(number, &["one"]));
     place.pass();
     let name = "inbound|default/one|80";
     for client in &clients {
         client.refuse(Route, name, "no such thing");
     }
-    let newcomer = place.proxy(3, &["one"]);
+    let newcomer = place.proxy(9, &["one"]);
     place.pass();
     let given = |client: &SimulatedClient| Arc::clone(&client.set().of(Route)[name]);
     let stand_in = given(&clients[0]);
-    for other in [&clients[1], &newcomer] {
+    for other in [&clients[1], &clients[2], &newcomer] {
         assert!(Arc::ptr_eq(&given(other), &stand_in));
     }
     let not_in_force = place.outlook.not_in_force.borrow();
     let all = not_in_force.values().flat_map(|one| one.refused.iter().chain(&one.withheld));
     let all: Vec<_> = all.map(|refusal| (&*refusal.name, refusal.instead)).collect();
-    assert_eq!(all, [(name, Instead::Closed); 3]);
+    assert_eq!(all, [(name, Instead::Closed); 4]);
 }
 
 #[test]
@@ -124,6 +205,7 @@ fn what_a_refused_table_still_leads_to_is_kept_until_policy_changes() {
     let mut place = Place::open(&policy(8080));
     let mut x = place.proxy(1, &["x"]);
     place.settle(&mut [&mut x]);
+    let before = Arc::clone(&x.set().of(Route)["outbound-http"]);
     place.set_policy(&policy(8081));
     let gone = "default/one|8080";
     assert!(!x.set().contains(Cluster, gone));
@@ -136,10 +218,22 @@ fn what_a_refused_table_still_leads_to_is_kept_until_policy_changes() {
         assert!(set.contains(Cluster, "default/one|8081"), "the rest goes on");
         place.tick(place.now);
     }
-    // Who comes new and is not asked gets the table of before, and what it leads to.
-    let newcomer = place.proxy(2, &["x"]);
+    // A newcomer NACKs it, too. It has no table to go on with: it is given the one of before, and what
+    // that leads to.
+    let newcomers = [2, 3].map(|number| place.proxy(number, &["x"]));
     place.pass();
-    assert!(newcomer.set().contains(Cluster, gone));
+    for newcomer in &newcomers {
+        newcomer.refuse(Route, "outbound-http", "no such thing");
+    }
+    place.pass();
+    // So is one that is not sent what all the others NACK.
+    let spared = place.proxy(9, &["x"]);
+    place.pass();
+    assert_eq!(withheld(&place), 1);
+    for given in newcomers.iter().chain([&spared]) {
+        assert!(given.set().contains(Cluster, gone));
+        assert_eq!(given.set().of(Route)["outbound-http"], before);
+    }
     place.set_policy(&policy(8082));
     assert!(!x.set().contains(Cluster, gone), "another table is tried");
 }
