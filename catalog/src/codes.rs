@@ -64,6 +64,9 @@ pub const UNKNOWN_AUTHORITY: Code = Code(704);
 /// A connected proxy has no inbound listener, because it NACKed the only one that it was sent.
 pub const NO_INBOUND_LISTENER: Code = Code(731);
 
+/// A target port at which no known endpoint of the service listens.
+pub const PORT_WITHOUT_LISTENER: Code = Code(512);
+
 /// A service port that may be called has no endpoint that takes calls.
 pub const NO_ENDPOINT_FOR_CALLERS: Code = Code(732);
 

@@ -21,6 +21,7 @@ pub mod http_routes;
 pub mod identity;
 pub mod ingress;
 pub mod ip_range;
+mod listeners;
 pub mod locality;
 pub mod name;
 pub mod policy;

@@ -67,6 +67,8 @@ pub const NOTHING_TO_CALL: Code = Code(309);
 pub const REFUSED_BY_ENVOY: Code = Code(310);
 /// A namespace of which policy says something, and that no service is in.
 pub const EMPTY_NAMESPACE: Code = Code(313);
+/// A backend of a traffic split that has no endpoints.
+pub const BACKEND_WITHOUT_ENDPOINTS: Code = Code(314);
 /// Two objects that say the same of the same calls.
 pub const TREATED_TWICE: Code = Code(601);
 /// What is said of calls and has no effect on any.
@@ -104,7 +106,7 @@ pub const UNDERSCORED_HEADER: Code = Code(665);
 pub const LOG_LINES: Code = Code(663);
 
 /// All of them, in order.
-pub const ALL: [Code; 49] = [
+pub const ALL: [Code; 50] = [
     SYNTAX,
     UNKNOWN_KEY,
     MISSING_KEY,
@@ -136,6 +138,7 @@ pub const ALL: [Code; 49] = [
     NOTHING_TO_CALL,
     REFUSED_BY_ENVOY,
     EMPTY_NAMESPACE,
+    BACKEND_WITHOUT_ENDPOINTS,
     TREATED_TWICE,
     IDLE_ROUTE,
     CONTRADICTION,

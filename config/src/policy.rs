@@ -42,6 +42,7 @@ mod treatments;
 mod unreachable;
 mod upstream_settings;
 mod upstream_traffic_setting;
+mod without_endpoints;
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
 mod health;
+mod listeners;
 mod mapping;
 mod outages;
 mod standings;

@@ -71,9 +71,12 @@ pub(crate) fn forecast(
     let after = compiler.snapshot();
 
     let findings = |snapshot: &Snapshot, compiled: &[Compiled]| -> Vec<FindingView> {
+        if sight == Sight::PolicyAlone {
+            return Vec::new();
+        }
         let of_proxies = compiled.iter().flat_map(|one| &one.findings);
-        let all = snapshot.findings().chain(of_proxies);
-        all.filter(|_| sight == Sight::Mesh).map(Into::into).collect()
+        let of_calls = [snapshot.outages(), snapshot.ports_without_listener()].concat();
+        snapshot.findings().chain(of_proxies).chain(&of_calls).map(Into::into).collect()
     };
     let found = findings::differing(&findings(before, &old), &findings(after, &new));
     let groups = groups(proxies, &old, &new, sight, with_fields);

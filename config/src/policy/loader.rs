@@ -10,6 +10,7 @@ use super::part::Part;
 use super::{
     Loaded, coverage, exits, ingress, namespace, nothing_to_call, outside, reading, references,
     revision, shadowed, splits, telemetry, treatments, unreachable, upstream_settings,
+    without_endpoints,
 };
 use crate::document::Document;
 use crate::limits;
@@ -105,6 +106,7 @@ impl Loader {
         shadowed::check(&mut draft);
         unreachable::check(&mut draft);
         nothing_to_call::check(&mut draft);
+        without_endpoints::check(&mut draft);
         namespace::check(&mut draft);
         upstream_settings::check(&mut draft);
         ingress::check(&mut draft);

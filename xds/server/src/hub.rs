@@ -86,8 +86,7 @@ impl Client {
     fn is_published(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
         let set = self.set.borrow();
         let resource = set.as_ref().and_then(|set| set.of(resource_type).get(name));
-        self.status.streams > 0
-            && resource.is_some_and(|resource| resource.version() == version)
+        self.status.streams > 0 && resource.is_some_and(|resource| resource.version() == version)
     }
 }
 

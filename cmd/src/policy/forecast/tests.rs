@@ -81,3 +81,44 @@ fn a_plan_that_nobody_wants_is_given_up_before_the_next_proxy() {
     assert!(plan.is_err());
     assert_eq!(asked.get(), 2, "of four times");
 }
+
+#[test]
+fn plan_reports_a_backend_without_endpoints() {
+    let policy = format!(
+        "{POLICY}
+[[http_route_group]]
+name = \"all\"
+matches = [{{ name = \"all\" }}]
+[[traffic_target]]
+name = \"buyers\"
+destination = {{ name = \"store\" }}
+sources = [{{ name = \"buyer\" }}]
+rules = [{{ kind = \"HTTPRouteGroup\", name = \"all\" }}]
+[[service]]
+name = \"store-v2\"
+service_account = \"store\"
+ports = [{{ name = \"web\", port = 80, protocol = \"http\", target_port = 8080 }}]
+"
+    );
+    let split = |weight: u32| {
+        let backend = format!("{{ service = \"store-v2\", weight = {weight} }}");
+        let backends = format!("[{{ service = \"store\", weight = 1 }}, {backend}]");
+        format!(
+            "{policy}[[traffic_split]]\nname = \"store\"\nservice = \"store\"\nbackends = {backends}\n"
+        )
+    };
+    let (before, after) = (specification(&split(0)), specification(&split(1)));
+    let mut proxies = offline::one_proxy_each(&before, &after);
+    proxies.retain(|known| known.proxy.record.services != ["store-v2".parse().unwrap()]);
+    for known in &mut proxies {
+        known.proxy.record.claimed_at = Some(Timestamp::UNIX_EPOCH);
+    }
+    let settings = load_settings("", "ironmesh.toml").unwrap();
+    let snapshot = offline::snapshot(&settings, &before, offline::records(&proxies));
+    let plan = forecast(&Arc::new(snapshot), &after, &proxies, Sight::Mesh, false, &|| true);
+    let plan = plan.unwrap();
+    let found: Vec<_> = plan.findings_new.iter().map(|one| (&*one.code, &*one.message)).collect();
+    let [("IM0732", message)] = found[..] else { panic!("{found:?}") };
+    assert!(message.contains("`default/store-v2`") && message.contains("50 %"), "{message}");
+    assert!(plan.findings_gone.is_empty());
+}

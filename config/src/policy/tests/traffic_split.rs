@@ -302,3 +302,29 @@ fn a_split_has_as_many_backends_as_a_route_may_name() {
     // The rest is nothing but warnings: none of them is there.
     assert!(findings(&many(1000)).iter().all(|told| told.starts_with("warning")));
 }
+
+#[test]
+fn backend_without_endpoints_is_reported() {
+    let drained = split("{ service = \"a\", weight = 3 }, { service = \"b\", weight = 1 }")
+        .replace("name = \"b\"\n", "name = \"b\"\nstate = \"drained\"\n");
+    assert!(drained.contains("drained"), "{drained}");
+    let told = finding(&drained);
+    assert!(
+        told.starts_with("warning[IM0314]: backend `b` has no endpoints, it is drained: 25 %"),
+        "{told}"
+    );
+    let without_share =
+        drained.replace("{ service = \"b\", weight = 1 }", "{ service = \"b\", weight = 0 }");
+    specification(&without_share);
+
+    let subset = "subsets = [{ name = \"east\", labels = { zone = \"east\" } }]\n\
+                  endpoints = { static = [{ address = \"10.0.0.1\", labels = { zone = \"ZONE\" } }] }\n";
+    let split = split("{ service = \"east\", weight = 1 }")
+        .replace("name = \"a\"\n", &format!("name = \"a\"\n{subset}"));
+    let told = finding(&split);
+    assert!(
+        told.starts_with("warning[IM0314]: backend `east` has no endpoints, none of"),
+        "{told}"
+    );
+    specification(&split.replace("ZONE", "east"));
+}
