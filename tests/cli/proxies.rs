@@ -207,3 +207,22 @@ fn without_a_control_plane_show_and_revoke_exit_with_4() {
         assert!(run.stderr.contains("is `ironmesh serve` running"), "{}", run.stderr);
     }
 }
+
+#[tokio::test]
+async fn revoked_proxy_that_retries_writes_one_log_line() {
+    let Some((server, _child, ids)) = open(1).await else { return };
+    let run = server.run(&["proxy", "revoke", &ids[0]]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let folder = server.place.path().join("proxies/0001");
+    let node = Node { id: ids[0].clone(), ..Node::default() };
+    for _ in 0..50 {
+        // (The control plane closes the connection of a rejected stream.)
+        let proxy = Imposter::connect(&folder, server.loopback.socket(1, 15128)).await.unwrap();
+        let rejected = proxy.ask(node.clone(), "roots").await.unwrap_err();
+        assert_eq!(rejected.code(), Code::PermissionDenied);
+    }
+    let log = fs_err::read_to_string(server.place.path().join("serve.log")).unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("revoked")).collect();
+    let of_streams = lines.iter().filter(|line| line.contains("stream"));
+    assert_eq!(of_streams.count(), 1, "{lines:#?}");
+}

@@ -1,8 +1,22 @@
 //! The fault table: each row breaks one part of a mesh of real Envoys under load, counts what callers lose, and
 //! compares that with what `ironmesh status` reports (design, invariant 12).
 //!
-//! The rule of every row: no state in which requests fail is reported as healthy. Faults of the clock, of the
-//! disk and of the endpoints providers are in the suites `envoy`, `cli`, `consul` and `azure`.
+//! The rule of every row: no state in which requests fail is reported as healthy. Rows that need more than a mesh
+//! on one machine, or no traffic, are tests of other suites:
+//!
+//! | fault | test |
+//! |---|---|
+//! | clock behind or ahead, then corrected | `envoy`: `clocks` |
+//! | state removed and a new authority | `envoy`: `lost_state`; `cli`: `state` |
+//! | full disk, edited record | `cli`: `state` |
+//! | log that cannot be written, signals | `cli`: `signals` |
+//! | hung control plane, as commands see it | `cli`: `hung` |
+//! | removal held back, emptied folder over a restart | `cli`: `status` |
+//! | Consul: token, wrong answers, partition, servers that die | `consul`: `faults` |
+//! | Azure: outage, throttling, deleted scale set | `azure` |
+//! | NACKed listener after a restart | `envoy`: `listener_nack` |
+//! | all endpoints of a service lost | `envoy`: `outages` |
+//! | flood of silent connections | `it`: `crowds` |
 
 #![expect(
     clippy::unwrap_used,

@@ -22,11 +22,14 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tonic::Status;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::{StreamExt, once, pending};
 use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Status, Streaming};
 use tower_service::Service;
 
 use crate::eventually::patience;
@@ -90,13 +93,50 @@ impl Imposter {
             resource_names_subscribe: vec![secret.to_owned()],
             ..DeltaDiscoveryRequest::default()
         };
-        let requests =
-            tokio_stream::StreamExt::chain(tokio_stream::once(request), tokio_stream::pending());
+        let requests = StreamExt::chain(once(request), pending());
         let mut client = AggregatedDiscoveryServiceClient::new(self.channel.clone());
         let answer = async {
             let mut responses = client.delta_aggregated_resources(requests).await?.into_inner();
             let first = responses.message().await?;
             first.ok_or_else(|| Status::unknown("the stream ended without an answer"))
+        };
+        timeout(patience(), answer).await.expect("an answer in time")
+    }
+
+    /// Subscribes to all clusters as `node` on a stream of its own, NACKs the first response with `words`, and
+    /// returns the stream, which stays open.
+    pub async fn nack(
+        &self,
+        node: Node,
+        words: &str,
+    ) -> Result<Streaming<DeltaDiscoveryResponse>, Status> {
+        let (sender, requests) = mpsc::unbounded_channel();
+        let subscribe = DeltaDiscoveryRequest {
+            node: Some(node),
+            type_url: ResourceType::Cluster.url().to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        sender.send(subscribe).map_err(|_| Status::unknown("the stream ended"))?;
+        // (The stream ends with its requests.)
+        let requests = StreamExt::chain(UnboundedReceiverStream::new(requests), pending());
+        let mut client = AggregatedDiscoveryServiceClient::new(self.channel.clone());
+        let answer = async {
+            let mut responses = client.delta_aggregated_resources(requests).await?.into_inner();
+            let first = responses.message().await?;
+            let first = first.ok_or_else(|| Status::unknown("the stream ended"))?;
+            let error = ironmesh_xds_wire::pb::google::rpc::Status {
+                code: tonic::Code::InvalidArgument.into(),
+                message: words.to_owned(),
+                details: Vec::new(),
+            };
+            let nack = DeltaDiscoveryRequest {
+                type_url: first.type_url,
+                response_nonce: first.nonce,
+                error_detail: Some(error),
+                ..DeltaDiscoveryRequest::default()
+            };
+            sender.send(nack).map_err(|_| Status::unknown("the stream ended"))?;
+            Ok(responses)
         };
         timeout(patience(), answer).await.expect("an answer in time")
     }
