@@ -28,12 +28,22 @@ impl SotwStream {
         let response = self.secrets.next(&target, self.last_nonce + 1, now, |_| false);
         self.send(response, outputs);
         self.push_clusters(&target, true, now, outputs);
+        if self.clusters.is_blocked {
+            // With the removed clusters it is a state that the client NACKed, and without them perhaps not. A
+            // cluster that is sent so goes before its endpoints.
+            self.push_removals(&target, now, outputs);
+        }
         self.push_endpoints(&target, now, outputs);
         self.push_listeners(&target, now, outputs);
         self.push_routes(&target, now, outputs);
-        if self.grace_ends.is_none() && self.is_settled(&target) {
-            self.push_clusters(&target, false, now, outputs);
-            self.push_endpoints(&target, now, outputs);
+        self.push_removals(&target, now, outputs);
+    }
+
+    /// Sends the clusters without those that have gone, once nothing can refer to these any more.
+    fn push_removals(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+        if self.grace_ends.is_none() && self.is_settled(target) {
+            self.push_clusters(target, false, now, outputs);
+            self.push_endpoints(target, now, outputs);
         }
     }
 

@@ -5,7 +5,7 @@ use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
 
 use super::client::Client;
 use crate::stream::ACK_DEADLINE;
-use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
+use crate::test_resources::{cluster, endpoints, listener, listener_of, route, secret, set};
 
 /// R47, R53, rule 4.
 #[test]
@@ -56,4 +56,24 @@ fn endpoints_wait_for_a_cluster_that_was_perhaps_dropped() {
     assert!(client.saw().is_empty(), "a push of clusters is under way");
     client.take(Cluster);
     assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
+}
+
+/// R57, rule 5: a late push said that the cluster is gone. The client NACKs the push, and may have applied that part
+/// of it all the same; the cluster has come back meanwhile.
+#[test]
+fn listener_waits_for_a_cluster_whose_removal_was_nacked() {
+    let mut client = Client::settled(&set([cluster("a", 1)]));
+    client.give(&set([cluster("a", 2)]));
+    client.change(Cluster, &["a"], &[]);
+    let bad = cluster("bad", 1);
+    client.give(&set([bad.clone()]));
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["CDS +a", "CDS +bad -a"]);
+    client.pass(ACK_DEADLINE);
+    client.give(&set([bad.clone(), cluster("a", 2), listener_of("l", 1, &["a"])]));
+    assert_eq!(client.saw(), ["CDS late", "CDS +a"]);
+    client.refuse_in_part(Cluster, |one| one == &*bad);
+    assert_eq!(client.saw(), ["CDS refused: bad (in part)"]);
+    client.take(Cluster);
+    assert_eq!(client.saw(), ["LDS +l"]);
 }

@@ -62,6 +62,11 @@ impl TypeStream {
                 self.doubt_unknown(name);
             }
         }
+        // A removal may have been applied, too: what refers to the name waits until it is sent again and ACKed.
+        for name in &push.removed {
+            self.acked.remove(name);
+            self.unsure.remove(name);
+        }
         if !push.resources.is_empty() {
             // Nor was it taken that something asked for is not there. (A push of nothing else, if
             // refused, would be refused again.) What is there by now was sent since, or will be.
