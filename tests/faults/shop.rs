@@ -112,21 +112,16 @@ impl Shop {
         self.load.failed() - before
     }
 
-    /// Keeps the fault up until enough requests have met it, and fails the test if they fail while `status` reports
-    /// a healthy mesh. Prints the row, and returns how many requests failed.
+    /// Keeps the fault up until enough requests have met it, and fails the test if any fails while `status` reports
+    /// a healthy mesh. To be called once the fault is detected ([`Shop::reports`]). Prints the row, and returns how
+    /// many requests failed.
     pub(crate) async fn row(&self, fault: &str) -> u64 {
         let mut lost = 0;
         for _ in 0..WINDOWS {
-            lost += eventually("a truthful status", async || {
-                let lost = self.lost_of(REQUESTS_PER_FAULT / WINDOWS).await;
-                let status = self.status().await;
-                if lost > 0 && status.code == 0 {
-                    Err(format!("{lost} requests failed; {}", status.text))
-                } else {
-                    Ok(lost)
-                }
-            })
-            .await;
+            let of_window = self.lost_of(REQUESTS_PER_FAULT / WINDOWS).await;
+            let status = self.status().await;
+            assert!(of_window == 0 || status.code != 0, "{of_window} requests failed: {status:?}");
+            lost += of_window;
         }
         let status = self.status().await;
         let first = status.text.lines().next().unwrap_or_default();

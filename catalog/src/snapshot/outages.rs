@@ -1,7 +1,7 @@
 //! Service ports that policy lets somebody call and that no endpoint takes calls for: their callers get errors.
 //! Says so in findings, from where callers are led; decides nothing about that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::Snapshot;
 use super::standing::{Standing, State};
@@ -30,34 +30,25 @@ struct Reached {
     effect: String,
 }
 
-/// The proxies that have connected before and are not suspected to be dead, by the account as which they call.
-type Callers<'a> = BTreeMap<&'a ServiceAccount, Vec<&'a JoinRecord>>;
-
 impl Snapshot {
     /// One for each service port that may be called and has no endpoint that takes calls: an error if a proxy that
     /// may call it has connected before, so that its calls fail; a warning as long as none has. A mesh in which no
     /// proxy has connected is not in use, and has none.
     ///
-    /// It costs as much as there are ports without endpoints, and a look at all proxies if there are.
+    /// The cost follows the ports without endpoints, the services that may call them, and the few callers that are
+    /// named: never all proxies of a mesh in use.
     pub fn outages(&self) -> Vec<Finding> {
-        let callers = if self.deserted.is_empty() { Callers::new() } else { self.callers() };
-        if callers.is_empty() {
+        if self.deserted.is_empty() || !self.records.values().any(|record| is_caller(record)) {
             return Vec::new();
         }
         let of_port = |at: &ServicePort| {
             let service = self.service(&at.service)?;
-            self.outage(at, service, service.port(at.port)?, &callers)
+            self.outage(at, service, service.port(at.port)?)
         };
         self.deserted.iter().filter_map(of_port).collect()
     }
 
-    fn outage(
-        &self,
-        at: &ServicePort,
-        service: &Service,
-        port: &Port,
-        callers: &Callers<'_>,
-    ) -> Option<Finding> {
+    fn outage(&self, at: &ServicePort, service: &Service, port: &Port) -> Option<Finding> {
         let Reached { spot, effect } = self.reached(at, service, port)?;
         let granted = self.granted(service, port);
         let is_open = self.mode_of(service) != Mode::Strict;
@@ -65,8 +56,9 @@ impl Snapshot {
             service.is_visible_in(&account.namespace)
                 && (granted.contains(account) || (is_open && *account != service.account))
         };
-        let failing = callers.iter().filter(|(account, _)| may_call(account));
-        let failing: Vec<_> = failing.flat_map(|(_, records)| records).collect();
+        let callers = self.specification.services.values().filter(|one| may_call(&one.account));
+        let failing = callers.flat_map(|caller| self.callers_as(&caller.name));
+        let failing: Vec<_> = failing.take(NAMED + 1).collect();
         if failing.is_empty() && granted.is_empty() {
             return None;
         }
@@ -79,7 +71,7 @@ impl Snapshot {
             let text = format!("{message}, once a proxy that may call it connects");
             Finding::warning(NO_ENDPOINT_FOR_CALLERS, Some(spot), text)
         } else {
-            let words = |record: &&&JoinRecord| {
+            let words = |record: &&JoinRecord| {
                 let service = record.services.first().map(ToString::to_string).unwrap_or_default();
                 format!("`{service}` at {}", record.mesh_address.ip())
             };
@@ -94,16 +86,10 @@ impl Snapshot {
         )))
     }
 
-    fn callers(&self) -> Callers<'_> {
-        let mut callers = Callers::new();
-        let alive = self.records.values().filter(|record| record.suspect_since.is_none());
-        for record in alive.filter(|record| record.claimed_at.is_some()) {
-            let first = record.services.first().and_then(|name| self.service(name));
-            if let Some(service) = first {
-                callers.entry(&service.account).or_default().push(&**record);
-            }
-        }
-        callers
+    /// The proxies in use that call as this service: their first one (docs/decisions/0003).
+    fn callers_as<'a>(&'a self, service: &'a ServiceName) -> impl Iterator<Item = &'a JoinRecord> {
+        let joined = self.joined_as(service).map(|record| &**record);
+        joined.filter(move |one| is_caller(one) && one.services.first() == Some(service))
     }
 
     /// How calls come to a service port: through the splits that name it, or by its own name. `None` where none do.
@@ -160,6 +146,11 @@ impl Snapshot {
             }
         }
     }
+}
+
+/// Whether a proxy has connected before and is not suspected to be dead.
+fn is_caller(record: &JoinRecord) -> bool {
+    record.claimed_at.is_some() && record.suspect_since.is_none()
 }
 
 fn in_words(standing: &Standing) -> Option<String> {

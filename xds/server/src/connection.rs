@@ -32,6 +32,9 @@ use frames::Counted;
 /// After how long a silence a client is asked whether it is there, and how long it may take to answer.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
+/// After how long a connection is closed whose client has gone without a word.
+pub const SILENCE_LIMIT: Duration = KEEPALIVE.0.saturating_add(KEEPALIVE.1);
+
 /// How long a connection may have no stream but of health, from its beginning on.
 const IDLE_DEADLINE: Duration = Duration::from_secs(30);
 

@@ -121,6 +121,7 @@ mod trials;
 mod validity;
 mod variant;
 
+pub use connection::SILENCE_LIMIT;
 pub use counters::{Closed, Counters, Turned};
 pub use hub::{ClientKey, ClientNews, ClientStatus, Hub, LiveStream, Nack};
 /// The resources, sets and messages that the engine is given and gives.

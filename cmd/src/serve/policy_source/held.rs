@@ -14,6 +14,9 @@ use tokio::time::Instant;
 
 use super::{PolicySource, new_record, show};
 
+/// A removal that grows is held back for so many times `removal_hold` at most.
+const LONGEST: u32 = 10;
+
 /// A change of the policy folder that is not yet active.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -24,6 +27,8 @@ pub(super) struct Held {
     until: Timestamp,
     /// The moment of `until`, on the clock that is never set.
     due: Instant,
+    /// The latest `due`, however long the removal grows.
+    latest: Instant,
 }
 
 impl Held {
@@ -83,14 +88,21 @@ impl PolicySource {
         true
     }
 
-    /// Publishes that a change is held back. A change of what is held back does not prolong it.
+    /// Publishes that a change is held back. One that removes more is held back anew, for a slow removal is not
+    /// over; any other change of it does not prolong that, nor anything beyond [`LONGEST`] times the hold.
     fn hold(&mut self, loaded: Loaded, specification: Arc<MeshSpecification>, removals: Removals) {
-        let (since, until, due) = if let Some(Held { since, until, due, .. }) = self.held.take() {
-            (since, until, due)
-        } else {
-            let since = Timestamp::now();
-            let until = since.checked_add(self.removal_hold).unwrap_or(Timestamp::MAX);
-            (since, until, Instant::now() + self.removal_hold)
+        let held = self.held.take();
+        let since = held.as_ref().map_or_else(Timestamp::now, |held| held.since);
+        let grows = |held: &Held| removals.removed.len() > held.removals.removed.len();
+        let (until, due, latest) = match held {
+            Some(held) if !grows(&held) => (held.until, held.due, held.latest),
+            held => {
+                let now = Instant::now();
+                let latest = held.map_or(now + self.removal_hold * LONGEST, |held| held.latest);
+                let due = latest.min(now + self.removal_hold);
+                let until = Timestamp::now().checked_add(due.saturating_duration_since(now));
+                (until.unwrap_or(Timestamp::MAX), due, latest)
+            }
         };
         let source = self.source.name();
         let message = format!("the removal of {removals} is held back until {until:.0}");
@@ -117,7 +129,7 @@ impl PolicySource {
                 of: removals.before,
             });
         });
-        self.held = Some(Held { loaded, specification, removals, since, until, due });
+        self.held = Some(Held { loaded, specification, removals, since, until, due, latest });
     }
 
     /// Forgets what is held back: the folder holds something else, or another policy is active.

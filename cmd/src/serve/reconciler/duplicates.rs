@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::codes::DUPLICATE_IDENTITY;
 use ironmesh_catalog::{Finding, ProxyId};
-use ironmesh_xds_server::{ClientKey, ClientNews, LiveStream};
+use ironmesh_xds_server::{ClientKey, ClientNews, LiveStream, SILENCE_LIMIT};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
@@ -19,6 +19,10 @@ const DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// How long two processes of one proxy may be live at once, as in a hot restart.
 pub(super) const OVERLAP: Duration = Duration::from_secs(2 * DRAIN_TIME.as_secs());
+
+/// How long streams from two addresses may be live at once: a machine that gets another address leaves a stream
+/// behind, until keepalive finds it dead.
+const DEAD_STREAM: Duration = SILENCE_LIMIT;
 
 /// How many streams a finding lists.
 const LISTED: usize = 4;
@@ -42,7 +46,7 @@ struct Alarm {
 enum Verdict {
     /// One process.
     Single,
-    /// A hot restart, if it is over at this time.
+    /// A hot restart, or a machine with another address, if it is over at this time.
     Overlap(Instant),
     /// Two machines.
     TwoAddresses,
@@ -104,11 +108,14 @@ impl Duplicates {
 fn verdict(streams: &[LiveStream], now: Instant) -> Verdict {
     let [_, second, ..] = streams else { return Verdict::Single };
     let addresses = || streams.iter().map(|stream| stream.address.ip());
-    if addresses().any(|one| addresses().any(|other| are_two_machines(one, other))) {
-        return Verdict::TwoAddresses;
-    }
-    let until = second.since + OVERLAP;
-    if now >= until { Verdict::LongOverlap } else { Verdict::Overlap(until) }
+    let are_two = addresses().any(|one| addresses().any(|other| are_two_machines(one, other)));
+    let (limit, alarm) = if are_two {
+        (DEAD_STREAM, Verdict::TwoAddresses)
+    } else {
+        (OVERLAP, Verdict::LongOverlap)
+    };
+    let until = second.since + limit;
+    if now >= until { alarm } else { Verdict::Overlap(until) }
 }
 
 /// Whether two addresses are certainly not of one machine. Loopback is one machine, ours; and one
@@ -211,7 +218,13 @@ mod tests {
         let (mut duplicates, now) = (Duplicates::default(), Instant::now());
         let wall: Timestamp = "2026-11-21T07:00:00Z".parse().unwrap();
         let proxy = ProxyId(Uuid::from_u128(1));
-        let both = vec![stream("10.0.0.1:5", now - SECOND * 3600), stream("10.0.0.2:6", now)];
+        let both = vec![
+            stream("10.0.0.1:5", now - SECOND * 3600),
+            stream("10.0.0.2:6", now - DEAD_STREAM),
+        ];
+        let early = now - SECOND;
+        assert!(!duplicates.judge(proxy, both.clone(), early, wall), "the older may be dead");
+        assert_eq!(duplicates.deadline(), Some(now));
         assert!(duplicates.judge(proxy, both.clone(), now, wall));
         assert!(!duplicates.judge(proxy, both.clone(), now + SECOND, wall + SECOND), "no news");
         let finding = &duplicates.findings()[&proxy];
@@ -220,7 +233,7 @@ mod tests {
             "error[IM0713]",
             "two machines",
             "10.0.0.1:5 (since 2026-11-21T06:00:00Z)",
-            "10.0.0.2:6 (since 2026-11-21T07:00:00Z)",
+            "10.0.0.2:6 (since 2026-11-21T06:59:10Z)",
             "ironmesh proxy revoke 00000000-0000-0000-0000-000000000001",
         ] {
             assert!(words.contains(part), "{words}");

@@ -37,7 +37,7 @@ pub(super) fn findings(all: &Records, now: Timestamp) -> Vec<Finding> {
     let ending: Vec<_> = ending.into_iter().filter(is_left).collect();
     let ended = about(&ended, |names| {
         let text = format!(
-            "expired proxy certificate: {names}: the control plane lets it connect no more, and callers do not call it"
+            "expired proxy certificate: {names}: the control plane rejects its connections and has withdrawn its endpoints"
         );
         Finding::error(PROXY_CERTIFICATE_EXPIRED, None, text)
     });

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::{Reconciler, expiry};
 
@@ -15,7 +16,10 @@ impl Reconciler {
         if !is_tick && self.expiry.1 == members {
             return;
         }
-        let findings = expiry::findings(&self.register.all_records(), now);
+        // After a jump of the clock no proxy is taken out of use, so it is not reported either.
+        let is_clock_reliable = self.clock.recent_jump(Instant::now()).is_none();
+        let records = is_clock_reliable.then(|| self.register.all_records());
+        let findings = records.map_or_else(Vec::new, |records| expiry::findings(&records, now));
         self.is_expiry_news |= findings != self.expiry.0;
         self.expiry = (findings, members);
     }

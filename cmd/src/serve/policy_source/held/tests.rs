@@ -81,11 +81,24 @@ async fn large_removal_is_held_back_until_it_is_released() {
     assert_eq!(codes_of(&state), ["IM0118"]);
     assert!(state.borrow().view.stale_since.is_some());
     let due = source.held.as_ref().unwrap().due();
-    // More is removed; that prolongs nothing.
+    // A change that removes no more prolongs nothing.
+    machine.add(20);
+    machine.read(&mut source);
+    assert_eq!(standing(&state), (10, Some((6, 10))));
+    assert_eq!(source.held.as_ref().unwrap().due(), due);
+    // More is removed: the removal is not over, and is held back anew, but not for ever.
     machine.remove(6..8);
+    machine.remove(20..21);
     machine.read(&mut source);
     assert_eq!(standing(&state), (10, Some((8, 10))));
+    let held = source.held.as_mut().unwrap();
+    assert!(held.due() > due);
+    held.latest = due;
+    machine.remove(8..9);
+    machine.read(&mut source);
     assert_eq!(source.held.as_ref().unwrap().due(), due);
+    machine.add(8);
+    machine.read(&mut source);
     source.release();
     assert_eq!(standing(&state), (2, None));
     assert_eq!((codes_of(&state).len(), state.borrow().view.stale_since), (0, None));

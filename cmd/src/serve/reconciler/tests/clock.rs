@@ -107,11 +107,7 @@ fn jump_ahead_removes_no_proxy_and_is_reported() {
     place.tick(years);
     assert_eq!(place.register.records().len(), 1, "its certificate has not really expired");
     assert_ne!(place.serial(), serial, "peers whose clocks are so far ahead reject the old one");
-    assert_eq!(
-        codes(&place),
-        ["IM0711", "IM0734"],
-        "by this clock the proxy's certificate has expired"
-    );
+    assert_eq!(codes(&place), ["IM0711"], "whether its certificate has expired is not known");
 
     // The clock is set right: what is in use was issued in the future.
     place.reconciler.clock.compare(now, instant).unwrap();
