@@ -203,7 +203,12 @@ impl<V: Dialect> Client<V> {
         let push = self.open.iter().find(|push| push.of == of).unwrap().clone();
         self.has.retain(|(has, name), _| *has != of || !push.takes_away(name));
         for resource in push.resources.iter().filter(|resource| !is_bad(resource)) {
-            self.has.insert((of, Arc::clone(resource.name())), Arc::clone(resource));
+            let key = (of, Arc::clone(resource.name()));
+            let had = self.has.insert(key.clone(), Arc::clone(resource));
+            // Once a state with this version is ACKed, a whole state may bring again what was refused before.
+            if V::either(false, true) && !V::still_refuses(had.as_ref(), resource) {
+                self.refused.remove(&key);
+            }
         }
         self.forget_unwanted();
         self.refuse(of, "in part");
