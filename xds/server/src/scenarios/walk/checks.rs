@@ -108,9 +108,10 @@ impl<V: Dialect> Walk<V> {
                 self.owed.remove(name);
                 let cluster = (Cluster, Arc::clone(name));
                 let target = self.published.of(Cluster).get(name).map(|cluster| cluster.version());
-                // Rule 2 is about clusters that are to come.
-                let refused = self.client.refused.get(&cluster).copied();
-                let is_to_come = target.is_some() && refused != target;
+                // Rule 2 is about clusters that are to come. (A server that heard too late of another version does
+                // not send what was refused once.)
+                let may_lack = |version| V::may_lack(&self.client, &cluster, version);
+                let is_to_come = target.is_some_and(|version| !may_lack(version));
                 let is_excused = !is_to_come || self.client.stream.is_stuck(Cluster);
                 if self.client.covers(Cluster, name) && !is_excused {
                     assert!(self.brought.contains_key(&cluster), "before its cluster: {name}");
