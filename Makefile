@@ -31,24 +31,26 @@ prerequisites:
 envoy: prerequisites ## Fetch the pinned Envoy into .tools/ (nothing to do when ENVOY_BIN is set)
 	@scripts/get-envoy.sh
 
+# One set of features for all: what `make demo` and `make test` run is built once (tests/Cargo.toml).
 build: prerequisites ## Build everything, debug
-	cargo build --workspace
+	cargo build --workspace --all-targets
 
 # Its results go to stdout, all else to stderr: `make -s demo ARGS="--check --output json" > steps.json`.
 demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C; also ARGS="--check"
 	@echo "building ironmesh (one to three minutes at first)" >&2
-	@cargo build --bin ironmesh
+	@cargo build --workspace --bins
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(IRONMESH_BIN)" demo $(ARGS)
 
 # `cargo test` does not build the binary for the tests of other packages: they would run a stale one
 # or none. Without Envoy, etcd or Consul their tests are skipped for a person, and fail where CI=true.
-test: prerequisites ## All tests, also those on real Envoys, etcd and Consul (fetched at first)
+# xtask runs the suites beside each other, because most of them wait most of the time.
+test: prerequisites ## All tests, also those on real Envoys, etcd and Consul (fetched at first); ARGS=NAME for some
 	@scripts/get-envoy.sh || { [ "$(CI)" != true ] && echo "make test: going on without Envoy; its tests are skipped" >&2; }
 	@scripts/get-etcd.sh || { [ "$(CI)" != true ] && echo "make test: going on without etcd; its tests are skipped" >&2; }
 	@scripts/get-consul.sh || { [ "$(CI)" != true ] && echo "make test: going on without Consul; its tests are skipped" >&2; }
 	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: going on without grpcio; its test is skipped" >&2; }
-	cargo build --workspace --bins
-	ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" cargo test --workspace --no-fail-fast
+	cargo build --workspace --all-targets
+	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test $(ARGS)
 
 # A part is a goal of its own, named here: test-long-NAME. Each part runs, also after one that failed.
 LONG_PARTS := walks fuzz
@@ -61,8 +63,8 @@ test-long: prerequisites ## What takes longer, with a seed of its own for each c
 
 # Random walks of model clients of the engine, and of proxies in a network that breaks.
 test-long-walks:
-	WALK_SEED=$(LONG_SEED) WALK_RUNS=2000 cargo test --package ironmesh-xds-server --lib fuzzing
-	PROPTEST_RNG_SEED=$(LONG_SEED) PROPTEST_CASES=5000 cargo test --package ironmesh-xds-server --lib convergence
+	WALK_SEED=$(LONG_SEED) WALK_RUNS=2000 cargo test --workspace --lib --quiet -- fuzzing::
+	PROPTEST_RNG_SEED=$(LONG_SEED) PROPTEST_CASES=5000 cargo test --workspace --lib --quiet -- convergence::
 
 test-long-fuzz:
 	FUZZ_SEED=$(LONG_SEED) fuzz/run $(or $(LONG_SECONDS),60)

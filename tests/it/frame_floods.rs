@@ -146,7 +146,8 @@ async fn a_flood_of_frames_ends_its_connection_and_others_are_served_meanwhile()
         let told = match name {
             "resets" => !goodbyes.is_empty(),
             "headers that go on" | "empty data" => goodbyes.contains(&ENHANCE_YOUR_CALM),
-            _ => goodbyes.contains(&0),
+            // (The reset of a connection with unread data may overtake the last words.)
+            _ => goodbyes.is_empty() || goodbyes.contains(&0),
         };
         assert!(told, "{name}: {goodbyes:?}");
     }

@@ -1,8 +1,9 @@
-//! Chores of the project: `cargo xtask descriptors`, `cargo xtask docs`, `cargo xtask mutations`.
+//! Chores of the project: `cargo xtask descriptors`, `docs`, `mutations`; and `test`, by `make test`.
 
 mod descriptors;
 mod docs;
 mod mutations;
+mod test;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -10,8 +11,9 @@ fn main() -> anyhow::Result<()> {
         Some("descriptors") => descriptors::write(),
         Some("docs") => docs::write(),
         Some("mutations") => mutations::run(&arguments.next().unwrap_or_default()),
+        Some("test") => test::run(&arguments.collect::<Vec<_>>()),
         _ => anyhow::bail!(
-            "usage: cargo xtask descriptors | docs | mutations [RULE or part of a test]"
+            "usage: cargo xtask descriptors | docs | mutations [RULE or part of a test] | test [NAME...]"
         ),
     }
 }

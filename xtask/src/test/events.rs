@@ -1,0 +1,147 @@
+//! What a test binary says of its tests: libtest's events, a line of JSON each.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// One event of libtest.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Event {
+    Test {
+        event: String,
+        name: String,
+        #[serde(default)]
+        exec_time: f64,
+        #[serde(default)]
+        stdout: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// One test that has ended.
+#[derive(Debug)]
+pub(super) struct Test {
+    pub(super) name: String,
+    pub(super) seconds: f64,
+    pub(super) has_failed: bool,
+    output: String,
+}
+
+/// What became of a suite.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) name: String,
+    pub(super) tests: Vec<Test>,
+    /// Why the suite failed though none of its tests did.
+    pub(super) fault: Option<String>,
+    ignored: usize,
+    /// What it wrote besides events.
+    stray: String,
+    took: Duration,
+}
+
+impl Outcome {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            tests: Vec::new(),
+            fault: None,
+            ignored: 0,
+            stray: String::new(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// Takes a line of output.
+    pub(super) fn hear(&mut self, line: &str) {
+        let Ok(event) = serde_json::from_str(line) else {
+            self.stray.push_str(line);
+            self.stray.push('\n');
+            return;
+        };
+        let Event::Test { event, name, exec_time, stdout } = event else { return };
+        match event.as_str() {
+            "ok" | "failed" => self.tests.push(Test {
+                name,
+                seconds: exec_time,
+                has_failed: event == "failed",
+                output: stdout,
+            }),
+            "ignored" => self.ignored += 1,
+            _ => {}
+        }
+    }
+
+    /// Takes note that the process has ended, and what it wrote to stderr.
+    pub(super) fn end(&mut self, status: ExitStatus, took: Duration, stderr: String) {
+        self.took = took;
+        if !status.success() && self.tests.iter().all(|test| !test.has_failed) {
+            self.fault = Some(format!("the process ended with {status}"));
+            self.stray.push_str(&stderr);
+        }
+    }
+
+    pub(super) fn has_succeeded(&self) -> bool {
+        self.failed() == 0
+    }
+
+    pub(super) fn passed(&self) -> usize {
+        self.tests.iter().filter(|test| !test.has_failed).count()
+    }
+
+    /// The tests that failed; 1 for a suite that broke off.
+    pub(super) fn failed(&self) -> usize {
+        self.tests.len() - self.passed() + usize::from(self.fault.is_some())
+    }
+
+    /// Prints the failures with their output, and a line for the suite.
+    pub(super) fn print(&self) {
+        let mut text = String::new();
+        for test in self.tests.iter().filter(|test| test.has_failed) {
+            text.push_str(&format!("---- {}::{}\n{}\n", self.name, test.name, test.output));
+        }
+        if self.fault.is_some() {
+            text.push_str(&self.stray);
+        }
+        let (passed, failed, ignored) = (self.passed(), self.failed(), self.ignored);
+        let took = self.took.as_secs_f64();
+        // In one piece: other suites print, too.
+        println!(
+            "{text}{:32} {passed:5} passed {failed:3} failed {ignored:3} ignored {took:6.1} s",
+            self.name
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn suite_that_breaks_off_is_a_failure() {
+        let mut outcome = Outcome::new("it");
+        outcome.hear(r#"{ "type": "suite", "event": "started", "test_count": 2 }"#);
+        outcome.hear(r#"{ "type": "test", "event": "started", "name": "a" }"#);
+        outcome.hear(r#"{ "type": "test", "name": "a", "event": "ok", "exec_time": 0.25 }"#);
+        outcome.hear("not an event");
+        outcome.end(ExitStatus::from_raw(6), Duration::ZERO, "aborted".to_owned());
+        assert_eq!((outcome.passed(), outcome.failed()), (1, 1));
+        assert!(outcome.stray.contains("not an event") && outcome.stray.contains("aborted"));
+    }
+
+    #[test]
+    fn failed_test_keeps_its_output() {
+        let mut outcome = Outcome::new("it");
+        outcome.hear(
+            r#"{ "type": "test", "name": "b", "event": "failed", "exec_time": 1.5, "stdout": "why" }"#,
+        );
+        outcome.end(ExitStatus::from_raw(256), Duration::ZERO, String::new());
+        assert_eq!((outcome.passed(), outcome.failed(), outcome.fault.is_some()), (0, 1, false));
+        assert_eq!((outcome.tests[0].seconds, &*outcome.tests[0].output), (1.5, "why"));
+    }
+}
