@@ -195,3 +195,77 @@ async fn external_services_are_for_those_whom_policy_allows_and_what_it_allows()
         .await;
     assert!(!output.status.success());
 }
+
+/// Two HTTP ports of a host outside, the second at a port of the mesh, for the till.
+const BY_DNS: &str = r#"
+[[service]]
+name = "payments"
+external = true
+hostname = "api.payments.example"
+ports = [
+  { name = "web", port = 8080, protocol = "http" },
+  { name = "mesh", port = 8081, protocol = "http", target_port = 15003 },
+]
+
+[[service]]
+name = "till"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "payments"
+destination = { name = "payments" }
+sources = [{ name = "till" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dns_answers_with_forbidden_addresses_are_never_dialed() {
+    let Some(programs) = Programs::find() else { return };
+    let mesh = Mesh::start(&programs, &[("policy.toml", BY_DNS)]).await;
+    let names = NameServer::start(mesh.loopback().socket(2, 5353)).await;
+    let host = "api.payments.example";
+    names.set(host, mesh.loopback().host(PAYMENTS));
+    let app = App::http1("payments", mesh.loopback().socket(PAYMENTS, 8080)).await;
+    let of_the_mesh = App::http1("mesh", mesh.loopback().socket(PAYMENTS, 15003)).await;
+    let till = ProxyOptions::new("default/till", 11)
+        .name_server(mesh.loopback().socket(2, 5353))
+        .upstream("default/payments:8080=8000");
+    let till = mesh.envoy(&till).await;
+    let status = async |port, host| ask(&till, port, (Method::GET, host, "/")).await.map(|it| it.0);
+    let until = async |wanted: &[u16]| {
+        eventually(&format!("{wanted:?}"), async || {
+            let mut seen = std::collections::BTreeSet::new();
+            for _ in 0..20 {
+                seen.insert(status(8000, "x").await?);
+            }
+            anyhow::ensure!(seen.iter().eq(wanted), "{seen:?}");
+            anyhow::Ok(())
+        })
+        .await;
+    };
+    until(&[200]).await;
+
+    // A port of the mesh, by every name of the service.
+    for host in ["api.payments.example:8081", "payments:8081"] {
+        assert_eq!(status(15080, host).await.unwrap(), 403, "{host}");
+    }
+    assert_eq!(of_the_mesh.requests(), 0);
+
+    // Of two addresses each is judged by itself, in either order: one serves, and one is never dialed.
+    let metadata = "169.254.169.254".parse().unwrap();
+    for addresses in
+        [[mesh.loopback().host(PAYMENTS), metadata], [metadata, mesh.loopback().host(PAYMENTS)]]
+    {
+        names.set_all(host, &addresses);
+        until(&[200, 403]).await;
+        names.set(host, metadata);
+        until(&[403]).await;
+    }
+    names.set(host, mesh.loopback().host(PAYMENTS));
+    until(&[200]).await;
+    assert!(app.requests() > 0);
+    till.assert_calm().await;
+}

@@ -1,4 +1,4 @@
-//! A name server that knows the names that a test gives it, each with one address of IPv4.
+//! A name server that knows the names that a test gives it, with their addresses of IPv4.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 /// A name server on UDP, for as long as this value lives.
 #[derive(Debug)]
 pub struct NameServer {
-    names: Arc<Mutex<BTreeMap<String, IpAddr>>>,
+    names: Arc<Mutex<BTreeMap<String, Vec<IpAddr>>>>,
     task: JoinHandle<()>,
 }
 
@@ -26,7 +26,12 @@ impl NameServer {
 
     /// Lets it know a name from now on.
     pub fn set(&self, name: &str, address: IpAddr) {
-        self.names.lock().insert(name.to_owned(), address);
+        self.set_all(name, &[address]);
+    }
+
+    /// The same for a name with several addresses, answered in this order.
+    pub fn set_all(&self, name: &str, addresses: &[IpAddr]) {
+        self.names.lock().insert(name.to_owned(), addresses.to_vec());
     }
 }
 
@@ -36,7 +41,7 @@ impl Drop for NameServer {
     }
 }
 
-async fn serve(socket: UdpSocket, names: Arc<Mutex<BTreeMap<String, IpAddr>>>) {
+async fn serve(socket: UdpSocket, names: Arc<Mutex<BTreeMap<String, Vec<IpAddr>>>>) {
     let mut query = [0; 512];
     loop {
         let Ok((length, from)) = socket.recv_from(&mut query).await else { continue };
@@ -47,9 +52,9 @@ async fn serve(socket: UdpSocket, names: Arc<Mutex<BTreeMap<String, IpAddr>>>) {
     }
 }
 
-/// The answer to a query (RFC 1035, section 4): an address that is good for a second, no address where one
+/// The answer to a query (RFC 1035, section 4): addresses that are good for a second, no address where one
 /// of another kind is asked for, or that there is no such name. `None` for what is no query.
-fn answer(query: &[u8], names: &BTreeMap<String, IpAddr>) -> Option<Vec<u8>> {
+fn answer(query: &[u8], names: &BTreeMap<String, Vec<IpAddr>>) -> Option<Vec<u8>> {
     let (header, mut rest) = query.split_at_checked(12)?;
     let mut labels = Vec::new();
     let question = loop {
@@ -64,15 +69,23 @@ fn answer(query: &[u8], names: &BTreeMap<String, IpAddr>) -> Option<Vec<u8>> {
     let end = query.len() - rest.len() + 5;
     let known = names.get(&labels.join("."));
     let wants_ipv4 = question.get(..2)? == [0, 1];
-    let address = known.filter(|_| wants_ipv4);
+    let addresses = known.filter(|_| wants_ipv4).map_or(&[][..], Vec::as_slice);
+    let addresses: Vec<_> = addresses
+        .iter()
+        .filter_map(|address| match address {
+            IpAddr::V4(address) => Some(address.octets()),
+            IpAddr::V6(_) => None,
+        })
+        .collect();
+    let count = u8::try_from(addresses.len()).ok()?;
     let code = if known.is_some() { 0 } else { 3 };
     let mut answer = header.get(..2)?.to_vec();
-    answer.extend([0x81, 0x80 | code, 0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0]);
+    answer.extend([0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]);
     answer.extend(query.get(12..end)?);
-    if let Some(IpAddr::V4(address)) = address {
+    for address in addresses {
         // The name is that of the question; type A, class IN, a second, four bytes.
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
-        answer.extend(address.octets());
+        answer.extend(address);
     }
     Some(answer)
 }

@@ -111,6 +111,11 @@ impl Compiler {
             let account = &first.account;
             let scope = self.shared.scope(account);
             compiled.resources = scope.resources.clone();
+            let own = egress::filters::own_addresses(proxy);
+            let by_machine = scope.by_machine.iter().filter(|_| !own.is_empty());
+            for cluster in by_machine.filter_map(|port| self.shared.external_cluster(port, &own)) {
+                compiled.resources.insert(cluster);
+            }
             let place = &proxy.record.locality;
             if let Some(endpoints) = self.shared.placed_endpoints(account, place) {
                 compiled.resources.replace(ResourceType::Endpoint, endpoints);

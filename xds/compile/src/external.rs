@@ -4,8 +4,10 @@
 //! one for each match that a traffic target names, and 403 for the rest. All of them lead to the same
 //! place, so that their order is no matter.
 
+use std::collections::BTreeSet;
+
 use ironmesh_catalog::hosts::is_passed_through;
-use ironmesh_catalog::{External, Port, Resolution, Service, ServiceAccount, ServicePort};
+use ironmesh_catalog::{External, IpRange, Port, Resolution, Service, ServiceAccount, ServicePort};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::{
@@ -25,19 +27,31 @@ use ironmesh_xds_wire::pb::envoy::extensions::common::dynamic_forward_proxy::v3:
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::destination::{Destination, Host};
-use crate::http::{answer, every_request, protocol_options};
+use crate::egress::filters;
+use crate::http::{answer, every_request, filtered_protocol_options, protocol_options};
 use crate::index::{Allowed, PolicyIndex};
 use crate::keepalive;
 use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::shape::{ads, lb_endpoint_at, never_panic};
 
-/// The cluster through which an external service port is reached.
+/// Whether the endpoints of an external service port depend on DNS and are judged in its cluster, so that the
+/// cluster differs from machine to machine.
+///
+/// Envoy runs upstream filters for HTTP alone: nothing judges where DNS leads connections of TCP.
+pub(crate) fn is_judged_by_endpoint(external: &External, port: &Port) -> bool {
+    let has_name = external.hostname.is_some();
+    external.resolution == Resolution::Dns && has_name && port.protocol.is_http()
+}
+
+/// The cluster through which an external service port is reached, by a machine whose `own` addresses are never
+/// called.
 pub(crate) fn cluster(
     service: &Service,
     external: &External,
     port: &Port,
     limits: Limits<'_>,
+    own: &BTreeSet<IpRange>,
 ) -> Cluster {
     let service_port = ServicePort::new(service.name.clone(), port.number);
     let plain = Cluster {
@@ -67,6 +81,11 @@ pub(crate) fn cluster(
                 }],
                 ..ClusterLoadAssignment::default()
             }),
+            typed_extension_protocol_options: filtered_protocol_options(
+                port.protocol,
+                limits.per_connection(),
+                filters::of_endpoints(own),
+            ),
             ..choosing
         },
         (Resolution::Passthrough, _) => passed_through(plain),

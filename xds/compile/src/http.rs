@@ -219,7 +219,16 @@ pub(crate) fn protocol_options(
     protocol: Protocol,
     per_connection: Option<CommonOptions>,
 ) -> HashMap<String, Any> {
-    options(protocol, per_connection, http2())
+    options(protocol, per_connection, http2(), Vec::new())
+}
+
+/// The same for a cluster with upstream filters, which run once for each attempt.
+pub(crate) fn filtered_protocol_options(
+    protocol: Protocol,
+    per_connection: Option<CommonOptions>,
+    filters: Vec<HttpFilter>,
+) -> HashMap<String, Any> {
+    options(protocol, per_connection, http2(), filters)
 }
 
 /// The same for a cluster whose endpoints are all proxies of the mesh.
@@ -235,13 +244,14 @@ pub(crate) fn protocol_options_to_proxies(
         ..per_connection.unwrap_or_default()
     };
     let http2 = Http2ProtocolOptions { connection_keepalive: Some(keepalive::http2()), ..http2() };
-    options(protocol, Some(common), http2)
+    options(protocol, Some(common), http2, Vec::new())
 }
 
 fn options(
     protocol: Protocol,
     per_connection: Option<CommonOptions>,
     http2: Http2ProtocolOptions,
+    http_filters: Vec<HttpFilter>,
 ) -> HashMap<String, Any> {
     if !protocol.is_http() {
         return HashMap::new();
@@ -255,6 +265,7 @@ fn options(
     let options = HttpProtocolOptions {
         common_http_protocol_options: per_connection,
         upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(explicit)),
+        http_filters,
         ..HttpProtocolOptions::default()
     };
     let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";

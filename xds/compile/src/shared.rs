@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Collector, Egress, EndpointSource, Locality, LocalitySetting, Service, ServiceAccount,
+    Collector, Egress, EndpointSource, IpRange, Locality, LocalitySetting, Service, ServiceAccount,
     ServicePort, Snapshot, TcpAccess, UpstreamSettings,
 };
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet};
@@ -62,6 +62,8 @@ pub(crate) struct Scope {
     pub(crate) passes_through: bool,
     /// The service ports of whose endpoints a caller has those that are for its own place.
     pub(crate) by_place: BTreeMap<ServicePort, Arc<LocalitySetting>>,
+    /// The external service ports whose cluster each machine has with its own addresses.
+    pub(crate) by_machine: Vec<ServicePort>,
 }
 
 /// Encodes resources, and counts them.
@@ -140,6 +142,7 @@ impl Shared {
             })
             .collect();
         let mut by_place = BTreeMap::new();
+        let mut by_machine = Vec::new();
         let clusters: BTreeSet<_> =
             callable.values().flat_map(|destination| destination.service_ports()).collect();
         for service_port in clusters {
@@ -153,11 +156,17 @@ impl Shared {
                 let limits = Limits::of(self.index.upstream_settings(), service);
                 let cluster = match &service.external {
                     None => outbound::cluster(&snapshot, account, service, port, limits),
-                    Some(external) => external::cluster(service, external, port, limits),
+                    Some(external) => {
+                        external::cluster(service, external, port, limits, &BTreeSet::new())
+                    }
                 };
                 self.encoder.encode(&cluster)
             });
             resources.insert(cluster);
+            let external = service.external.as_ref();
+            if external.is_some_and(|external| external::is_judged_by_endpoint(external, port)) {
+                by_machine.push(service_port.clone());
+            }
             // Of what proxies look up themselves there are no endpoints to tell.
             if service.endpoints != EndpointSource::Hostname {
                 resources.insert(self.endpoints(service_port, &Locality::default()));
@@ -182,7 +191,20 @@ impl Shared {
         }
         resources.insert(self.trust_bundle());
         let egresses = self.index.egresses(account).to_vec();
-        Scope { resources, callable, by_host, egresses, passes_through, by_place }
+        Scope { resources, callable, by_host, egresses, passes_through, by_place, by_machine }
+    }
+
+    /// The cluster of an external service port for a machine whose `own` addresses are never called.
+    pub(crate) fn external_cluster(
+        &mut self,
+        service_port: &ServicePort,
+        own: &BTreeSet<IpRange>,
+    ) -> Option<Arc<Resource>> {
+        let service = self.snapshot.service(&service_port.service)?;
+        let (external, port) = (service.external.as_ref()?, service.port(service_port.port)?);
+        let limits = Limits::of(self.index.upstream_settings(), service);
+        let cluster = external::cluster(service, external, port, limits, own);
+        Some(self.encoder.encode(&cluster))
     }
 
     /// What `account` may call outside of the mesh.

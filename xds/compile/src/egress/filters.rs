@@ -2,6 +2,9 @@
 //!
 //! They stand in every listener by which such calls may come, and do nothing for others: no change of
 //! policy edits a listener.
+//!
+//! The clusters of external services that DNS resolves have a filter of their own, which judges the chosen
+//! endpoint before Envoy dials it (docs/decisions/0053-dns-answers.md).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,6 +18,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::http::dynamic_forward_pro
     FilterConfig, filter_config::ImplementationSpecifier,
 };
 use ironmesh_xds_wire::pb::envoy::extensions::filters::http::rbac::v3::{Rbac, RbacPerRoute};
+use ironmesh_xds_wire::pb::envoy::extensions::filters::http::upstream_codec::v3::UpstreamCodec;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use ironmesh_xds_wire::pb::envoy::extensions::rbac::matchers::upstream_ip_port::v3::UpstreamIpPortMatcher;
 use ironmesh_xds_wire::pb::envoy::r#type::v3::Int64Range;
@@ -36,7 +40,8 @@ const LIMIT: &str = "ironmesh.egress.limit";
 /// Where a request goes is looked up, and judged.
 pub(crate) fn all(proxy: &Proxy) -> Vec<HttpFilter> {
     let inert = |name| http_filter(name, any(&Rbac::default()));
-    let machine = (!proxy.bind().is_loopback()).then(|| own_machine(proxy));
+    let own = own_addresses(proxy);
+    let machine = (!own.is_empty()).then(|| own_machine(own));
     [lookup()].into_iter().chain(machine).chain([inert(NEVER), inert(LIMIT)]).collect()
 }
 
@@ -51,17 +56,39 @@ fn lookup() -> HttpFilter {
     http_filter(LOOKUP, any(&config))
 }
 
-/// Denies what leads to the machine's own loopback and to the addresses by which others know the machine. Where
-/// the mesh is one of the loopback, so may be what is outside of it; which proxies that are, routes do not know.
-fn own_machine(proxy: &Proxy) -> HttpFilter {
+/// Denies what leads to the machine's own addresses.
+fn own_machine(own: BTreeSet<IpRange>) -> HttpFilter {
+    let rules = rules(Action::Deny, policy(own.into_iter().map(leads_to).collect()));
+    http_filter("ironmesh.egress.loopback", any(&Rbac { rules: Some(rules), ..Rbac::default() }))
+}
+
+/// The loopback of a proxy's machine and the addresses by which others know the machine. None where the mesh is
+/// one of the loopback: so may be what is outside of it; which proxies that are, routes do not know.
+pub(crate) fn own_addresses(proxy: &Proxy) -> BTreeSet<IpRange> {
+    if proxy.bind().is_loopback() {
+        return BTreeSet::new();
+    }
     let record = &proxy.record;
     let own = [proxy.bind(), record.mesh_address.ip()].into_iter().chain(record.addresses.clone());
     // One that is not specified is never called anyway.
     let own = own.filter(|address| !address.is_unspecified()).map(IpRange::of);
-    let own: BTreeSet<_> = exits::loopback().chain(own).collect();
-    let policy = policy(own.into_iter().map(leads_to).collect());
-    let rules = rules(Action::Deny, policy);
-    http_filter("ironmesh.egress.loopback", any(&Rbac { rules: Some(rules), ..Rbac::default() }))
+    exits::loopback().chain(own).collect()
+}
+
+/// The upstream filters of a cluster whose endpoints DNS names: the endpoint chosen for an attempt is judged
+/// before Envoy dials it, also when the attempt is a retry. Denies what is never called, and `own` addresses.
+pub(crate) fn of_endpoints(own: &BTreeSet<IpRange>) -> Vec<HttpFilter> {
+    let never = exits::never_called().map(|(range, _)| range).chain(own.iter().copied());
+    let ports = exits::mesh_ports().map(leads_to_port);
+    let rules = rules(Action::Deny, policy(never.map(leads_to).chain(ports).collect()));
+    vec![
+        http_filter(
+            "envoy.filters.http.upstream_rbac",
+            any(&Rbac { rules: Some(rules), ..Rbac::default() }),
+        ),
+        // Envoy requires it as the last one.
+        http_filter("envoy.filters.http.upstream_codec", any(&UpstreamCodec {})),
+    ]
 }
 
 /// What a route configuration says in which calls go where their host says.
