@@ -1,6 +1,7 @@
 //! `ironmesh status`: what is wrong, first; then how things stand, in a few lines.
 
 mod connection;
+mod handshakes;
 mod policy;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     let (proxies, audit) = (client.proxies().await?, client.audit().await?);
     let mut wrong = wrong(&readiness, &proxies, &audit);
     wrong.extend(socket_gone);
+    let (cut_off, failed) = handshakes::failed(&readiness.handshakes, &proxies);
+    wrong.extend(cut_off);
     let is_standing =
         |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
     let standing = readiness.findings.iter().filter(is_standing).map(in_words);
@@ -31,6 +34,7 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
         .into_iter()
         .chain(reconnecting(&proxies))
         .chain(standing)
+        .chain(failed)
         .collect();
     match output {
         Output::Json => {
