@@ -146,17 +146,13 @@ fn proxies_away(away: &[&ProxyView]) -> String {
         if let Some(since) = proxy.away_since {
             let _ = write!(text, " since {since:.0}");
         }
-        text.push_str(if proxy.called {
-            ": callers still call it"
-        } else {
-            ": no caller calls it"
-        });
+        text.push_str(if proxy.called { ": still receives calls" } else { ": receives no calls" });
     }
     if away.len() > NAMED {
         let _ = write!(text, "\nand {} more", away.len() - NAMED);
     }
     text.push_str(
-        "\nsee to its machine and its Envoy; `ironmesh proxy revoke` is for what is gone for good",
+        "\ncheck its machine and its Envoy; revoke a proxy that will not return (`ironmesh proxy revoke`)",
     );
     text
 }
