@@ -37,6 +37,22 @@ pub struct HandshakesView {
     pub rejected: u64,
     /// The last of them.
     pub last: Option<RejectedHandshake>,
+    /// The last of each address in the last five minutes, newest first; at most 20.
+    #[serde(default)]
+    pub recent: Vec<RejectedAddress>,
+}
+
+/// The failed TLS handshakes of an address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RejectedAddress {
+    /// The address of the client.
+    pub address: IpAddr,
+    /// How many failed.
+    pub count: u64,
+    /// Why the last of them failed.
+    pub reason: String,
+    /// When that was.
+    pub at: Timestamp,
 }
 
 /// A TLS handshake that failed.

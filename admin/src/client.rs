@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
@@ -25,15 +25,18 @@ use crate::endpoints::{Accepted, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
-/// How long the control plane may take to accept a connection and to answer `/healthz`. One that takes longer hangs
-/// or is stopped, whatever it was asked.
-const LIVENESS: Duration = Duration::from_secs(3);
+/// The time limit of reads and of small writes, which take milliseconds, and of `/healthz`. A control plane that
+/// takes longer hangs, is stopped, or is overloaded.
+const LIMIT: Duration = Duration::from_secs(3);
 
-/// How long an answer of a live control plane may take. Issuing takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit of requests that load a policy, compare with all of it, or issue many certificates.
+const LONG_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long a plan may take, for which all proxies are compiled twice or three times.
-const PLAN_PATIENCE: Duration = Duration::from_secs(600);
+/// The time limit of a plan, for which all proxies are compiled twice or three times.
+const PLAN_LIMIT: Duration = Duration::from_secs(600);
+
+/// The pause between two checks of `/healthz` during a request.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A client of the admin socket, or of the admin port.
 #[derive(Debug, Clone)]
@@ -66,11 +69,24 @@ pub enum ClientError {
     /// The socket accepts connections, and its process answers nothing: it hangs, or is stopped.
     #[error(
         "the control plane at `{}` does not answer: its process accepts connections and has not answered /healthz for {} s; see its log and the load of its machine",
-        socket.display(), LIVENESS.as_secs()
+        socket.display(), LIMIT.as_secs()
     )]
     Silent {
         /// The socket.
         socket: PathBuf,
+    },
+    /// The process accepts connections, and does not answer this request in time.
+    #[error(
+        "the control plane at `{}` accepts connections and has not answered {request} within {} s; see its log and the load of its machine. A change may still take effect: check before you repeat it",
+        socket.display(), limit.as_secs()
+    )]
+    Slow {
+        /// The socket.
+        socket: PathBuf,
+        /// The method and the path.
+        request: String,
+        /// How long the request was allowed to take.
+        limit: Duration,
     },
     /// The connection broke.
     #[error("the control plane did not answer")]
@@ -98,7 +114,7 @@ impl Client {
     /// Whether the control plane serves, and what is wrong with its policy and its mesh.
     pub async fn readiness(&self) -> Result<Readiness, ClientError> {
         // It says so also where it is not ready, and then not by a success.
-        let (_, body) = self.exchange::<()>(Method::GET, "/readyz", None, PATIENCE).await?;
+        let (_, body) = self.exchange::<()>(Method::GET, "/readyz", None, LIMIT).await?;
         serde_json::from_slice(&body).map_err(broken)
     }
 
@@ -141,7 +157,7 @@ impl Client {
 
     /// Whether a call would be let through, and why.
     pub async fn explain(&self, question: &Question) -> Result<Verdict, ClientError> {
-        self.call(Method::POST, "/v1/explain", Some(question)).await
+        self.long_call("/v1/explain", question).await
     }
 
     /// The same of a call that leaves the mesh.
@@ -149,7 +165,7 @@ impl Client {
         &self,
         question: &OutwardQuestion,
     ) -> Result<OutwardVerdict, ClientError> {
-        self.call(Method::POST, "/v1/explain/egress", Some(question)).await
+        self.long_call("/v1/explain/egress", question).await
     }
 
     /// The same of a call from outside of the mesh.
@@ -157,12 +173,12 @@ impl Client {
         &self,
         question: &InwardQuestion,
     ) -> Result<InwardVerdict, ClientError> {
-        self.call(Method::POST, "/v1/explain/ingress", Some(question)).await
+        self.long_call("/v1/explain/ingress", question).await
     }
 
     /// What would change if other documents were the policy.
     pub async fn plan(&self, request: &PlanRequest) -> Result<Plan, ClientError> {
-        answer(self.exchange(Method::POST, "/v1/plan", Some(request), PLAN_PATIENCE).await?)
+        answer(self.exchange(Method::POST, "/v1/plan", Some(request), PLAN_LIMIT).await?)
     }
 
     /// Shuts a proxy out, for good.
@@ -181,7 +197,7 @@ impl Client {
 
     /// Puts a policy of before into force again.
     pub async fn roll_back(&self, request: &RollbackRequest) -> Result<RolledBack, ClientError> {
-        self.call(Method::POST, "/v1/policy/rollback", Some(request)).await
+        self.long_call("/v1/policy/rollback", request).await
     }
 
     /// Activates a removal from the policy folder that is held back.
@@ -197,7 +213,7 @@ impl Client {
         &self,
         request: &BootstrapRequest,
     ) -> Result<BootstrapResponse, ClientError> {
-        self.call(Method::POST, "/v1/proxies", Some(request)).await
+        self.long_call("/v1/proxies", request).await
     }
 
     async fn call<B: Serialize, A: DeserializeOwned>(
@@ -206,7 +222,15 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<A, ClientError> {
-        answer(self.exchange(method, path, body, PATIENCE).await?)
+        answer(self.exchange(method, path, body, LIMIT).await?)
+    }
+
+    async fn long_call<B: Serialize, A: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Result<A, ClientError> {
+        answer(self.exchange(Method::POST, path, Some(body), LONG_LIMIT).await?)
     }
 
     async fn connect(&self) -> io::Result<Box<dyn Connection>> {
@@ -216,34 +240,38 @@ impl Client {
         })
     }
 
-    /// Asks, and reads the answer to its end. An answer may take `patience` as long as the control plane is alive:
-    /// it answers `/healthz` before it is asked anything, and again while it is waited for.
+    /// Sends a request and reads the answer to its end, within `limit` in all. The control plane has to answer
+    /// `/healthz` first, so that one that hangs receives no change to make later; and again during the request,
+    /// so that a long limit does not hide a hang.
     async fn exchange<B: Serialize>(
         &self,
         method: Method,
         path: &str,
         body: Option<&B>,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<(StatusCode, Bytes), ClientError> {
-        self.probe().await?;
+        let deadline = Instant::now() + limit;
+        self.probe(LIMIT).await?;
         let death = async {
             loop {
-                sleep(LIVENESS).await;
-                if let Err(error) = self.probe().await {
+                sleep(PROBE_INTERVAL).await;
+                if let Err(error) = self.probe(LIMIT.saturating_sub(PROBE_INTERVAL)).await {
                     return error;
                 }
             }
         };
+        let request = format!("{method} {path}");
+        let slow = |_| ClientError::Slow { socket: self.socket.clone(), request, limit };
         tokio::select! {
             biased;
-            answered = timeout(patience, self.send(method, path, body)) => answered.map_err(broken)?,
+            answered = timeout_at(deadline, self.send(method, path, body)) => answered.map_err(slow)?,
             error = death => Err(error),
         }
     }
 
     /// Whether the control plane is alive.
-    async fn probe(&self) -> Result<(), ClientError> {
-        let answered = timeout(LIVENESS, self.send::<()>(Method::GET, "/healthz", None)).await;
+    async fn probe(&self, limit: Duration) -> Result<(), ClientError> {
+        let answered = timeout(limit, self.send::<()>(Method::GET, "/healthz", None)).await;
         let silent = |_| ClientError::Silent { socket: self.socket.clone() };
         answered.map_err(silent)?.map(|_| ())
     }
@@ -307,19 +335,19 @@ fn broken(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientE
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixListener;
-    use tokio::time::Instant;
 
     use super::*;
 
-    /// A socket whose process never answers, or `/healthz` only.
-    fn socket(folder: &Path, answers_healthz: bool) -> PathBuf {
+    /// A socket whose process answers `/healthz` until `hangs_after`, and nothing else.
+    fn socket(folder: &Path, hangs_after: Duration) -> PathBuf {
         let socket = folder.join("admin.sock");
         let listener = UnixListener::bind(&socket).unwrap();
+        let hangs_at = Instant::now() + hangs_after;
         tokio::spawn(async move {
             let mut open = Vec::new();
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                if answers_healthz {
+                if Instant::now() < hangs_at {
                     let mut head = [0; 13];
                     stream.read_exact(&mut head).await.unwrap();
                     if head.starts_with(b"GET /healthz") {
@@ -346,25 +374,55 @@ mod tests {
 
     // Time is virtual in these tests, and moves on where everybody waits.
     #[tokio::test(start_paused = true)]
-    async fn hung_control_plane_fails_every_command_within_the_liveness_limit() {
+    async fn hung_control_plane_fails_every_command_within_the_limit() {
         let folder = tempfile::tempdir().unwrap();
-        let client = Client::new(&socket(folder.path(), false));
+        let client = Client::new(&socket(folder.path(), Duration::ZERO));
         let begun = Instant::now();
         let explained = client.explain(&question()).await.map(|_| ());
         let planned = client.plan(&plan_request()).await.map(|_| ());
-        for result in [explained, planned] {
+        let listed = client.proxies().await.map(|_| ());
+        for result in [explained, planned, listed] {
             assert!(matches!(result, Err(ClientError::Silent { .. })), "{result:?}");
         }
-        assert_eq!(begun.elapsed().as_secs(), 2 * LIVENESS.as_secs());
+        assert_eq!(begun.elapsed(), 3 * LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn read_or_small_write_that_hangs_fails_within_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let client = Client::new(&socket(folder.path(), PLAN_LIMIT));
+        let accept = AcceptRemovalRequest { revision: None, by: None };
+        let begun = Instant::now();
+        let results = [
+            client.readiness().await.map(|_| ()),
+            client.proxies().await.map(|_| ()),
+            client.endpoints(None).await.map(|_| ()),
+            client.accept_removal(&accept).await.map(|_| ()),
+        ];
+        for result in results {
+            assert!(matches!(result, Err(ClientError::Slow { .. })), "{result:?}");
+        }
+        assert_eq!(begun.elapsed(), 4 * LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_request_notices_within_the_limit_that_the_control_plane_hangs() {
+        let folder = tempfile::tempdir().unwrap();
+        let alive = Duration::from_secs(10);
+        let client = Client::new(&socket(folder.path(), alive));
+        let begun = Instant::now();
+        let planned = client.plan(&plan_request()).await.map(|_| ());
+        assert!(matches!(planned, Err(ClientError::Silent { .. })), "{planned:?}");
+        assert!(begun.elapsed() <= alive + LIMIT, "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn live_control_plane_has_longer_for_a_plan_than_for_other_answers() {
         let folder = tempfile::tempdir().unwrap();
-        let client = Client::new(&socket(folder.path(), true));
-        let given_up = timeout(PATIENCE * 2, client.explain(&question())).await;
-        assert!(matches!(given_up, Ok(Err(ClientError::Broken(_)))), "{given_up:?}");
-        let planning = timeout(PATIENCE * 10, client.plan(&plan_request())).await;
+        let client = Client::new(&socket(folder.path(), PLAN_LIMIT * 2));
+        let given_up = timeout(LONG_LIMIT * 2, client.explain(&question())).await;
+        assert!(matches!(given_up, Ok(Err(ClientError::Slow { .. }))), "{given_up:?}");
+        let planning = timeout(LONG_LIMIT * 10, client.plan(&plan_request())).await;
         assert!(planning.is_err(), "it has given up: {planning:?}");
     }
 }

@@ -16,8 +16,9 @@ pub use api::{
     ApplicationView, AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView,
     EndpointView, FindingView, HandshakesView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON,
     NackView, Newcomer, NodeView, OriginView, OthersView, PlaceView, PolicyView, ProxyConfig,
-    ProxyDetail, ProxyView, Readiness, RefusedView, RejectedHandshake, RelatedView, ResourceView,
-    RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+    ProxyDetail, ProxyView, Readiness, RefusedView, RejectedAddress, RejectedHandshake,
+    RelatedView, ResourceView, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
+    RolledBack,
 };
 pub use client::{Client, ClientError};
 pub use endpoints::{

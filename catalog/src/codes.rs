@@ -40,6 +40,9 @@ pub const ISSUED_IN_FUTURE: Code = Code(712);
 /// The clock of the control plane differs from that of an endpoints provider.
 pub const CLOCK_DIFFERS: Code = Code(714);
 
+/// Clients reject the control plane's certificate because of its dates: their clocks differ.
+pub const PROXY_CLOCK_DIFFERS: Code = Code(715);
+
 /// Two machines use the identity of one proxy.
 pub const DUPLICATE_IDENTITY: Code = Code(713);
 /// The labels that an identity binding selects by are set only by providers that it does not trust.

@@ -83,8 +83,7 @@ pub(crate) struct ServeArguments {
     /// The policy folder, in place of the one in the settings [default: /etc/ironmesh/policy]
     #[arg(long, value_name = "DIR")]
     pub(crate) policy: Option<PathBuf>,
-    /// Serve though nothing is known yet of this endpoints provider; services without any other have no
-    /// endpoints until it is reached
+    /// Serve before this endpoints provider is reached; services without any other have no endpoints until then
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub(crate) without: Vec<AskedProvider>,
 }
@@ -402,16 +401,14 @@ pub(crate) struct BootstrapArguments {
     /// Where it is, by which calls may go to who is near: `eu/eu-1`, or a part of that
     #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
     pub(crate) locality: Option<Locality>,
-    /// The folder of its machine in which policy may have access logs written; without it, policy that
-    /// logs to a file has no effect on this proxy
+    /// Folder on the proxy's machine for access logs. Without it, the proxy writes no file access logs
     #[arg(long, value_name = "DIR")]
     pub(crate) access_log_dir: Option<LogFolder>,
     /// Put Envoy's admin interface on port 15000 of a loopback address, for every user of its machine;
     /// without it, it is the socket `admin.sock` in the folder, for Envoy's own user
     #[arg(long)]
     pub(crate) admin_tcp: bool,
-    /// Enroll although all clients reject the control plane's certificate (IM0704): its authority is new, and
-    /// is meant to be
+    /// Enroll with a new certification authority that existing clients reject (IM0704)
     #[arg(long)]
     pub(crate) new_authority: bool,
     /// The folder to write, which must not be there yet

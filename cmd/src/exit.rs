@@ -55,7 +55,14 @@ fn number(error: &anyhow::Error) -> u8 {
     }
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(Answered(code)), _) => *code,
-        (_, Some(ClientError::Unreachable { .. } | ClientError::Silent { .. })) => 4,
+        (
+            _,
+            Some(
+                ClientError::Unreachable { .. }
+                | ClientError::Silent { .. }
+                | ClientError::Slow { .. },
+            ),
+        ) => 4,
         _ if error.is::<Found>() => 3,
         _ if error.is::<Usage>() => 2,
         _ => 1,
@@ -76,6 +83,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use anyhow::anyhow;
 
     use super::*;
@@ -83,11 +92,17 @@ mod tests {
     #[test]
     fn a_question_without_an_answer_never_ends_as_an_answer_does() {
         let failed = ClientError::Failed("there is no policy in force yet".to_owned());
-        let slow = ClientError::Broken("deadline has elapsed".into());
+        let broken = ClientError::Broken("connection reset".into());
+        let slow = ClientError::Slow {
+            socket: "admin.sock".into(),
+            request: "GET /readyz".to_owned(),
+            limit: Duration::from_secs(3),
+        };
         let missing = anyhow::Error::from(io::Error::from(io::ErrorKind::NotFound));
         for (as_ever, unanswered, error) in [
             (1, 4, failed.into()),
-            (1, 4, slow.into()),
+            (1, 4, broken.into()),
+            (4, 4, slow.into()),
             (1, 2, missing.context("cannot read the settings")),
             (1, 2, anyhow!("anything else")),
             (4, 4, ClientError::Silent { socket: "admin.sock".into() }.into()),

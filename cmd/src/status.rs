@@ -1,6 +1,7 @@
 //! `ironmesh status`: what is wrong, first; then how things stand, in a few lines.
 
 mod connection;
+mod handshakes;
 mod policy;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     let (proxies, audit) = (client.proxies().await?, client.audit().await?);
     let mut wrong = wrong(&readiness, &proxies, &audit);
     wrong.extend(socket_gone);
+    let (cut_off, failed) = handshakes::failed(&readiness.handshakes, &proxies);
+    wrong.extend(cut_off);
     let is_standing =
         |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
     let standing = readiness.findings.iter().filter(is_standing).map(in_words);
@@ -31,6 +34,7 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
         .into_iter()
         .chain(reconnecting(&proxies))
         .chain(standing)
+        .chain(failed)
         .collect();
     match output {
         Output::Json => {
@@ -142,17 +146,13 @@ fn proxies_away(away: &[&ProxyView]) -> String {
         if let Some(since) = proxy.away_since {
             let _ = write!(text, " since {since:.0}");
         }
-        text.push_str(if proxy.called {
-            ": callers still call it"
-        } else {
-            ": no caller calls it"
-        });
+        text.push_str(if proxy.called { ": still receives calls" } else { ": receives no calls" });
     }
     if away.len() > NAMED {
         let _ = write!(text, "\nand {} more", away.len() - NAMED);
     }
     text.push_str(
-        "\nsee to its machine and its Envoy; `ironmesh proxy revoke` is for what is gone for good",
+        "\ncheck its machine and its Envoy; revoke a proxy that will not return (`ironmesh proxy revoke`)",
     );
     text
 }

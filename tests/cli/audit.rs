@@ -128,7 +128,7 @@ async fn a_proxy_is_believed_about_what_it_serves_and_of_callers_of_the_mesh_alo
     assert!(!outages.is_empty(), "{told:#}");
     let [away, denied] = others[..] else { panic!("{told:#}") };
     assert!(away.starts_with("1 proxy is away\n") && away.contains("proxy revoke"), "{told:#}");
-    assert!(away.contains(" at 127.1.0.1:15003: no caller calls it"), "{told:#}");
+    assert!(away.contains(" at 127.1.0.1:15003: receives no calls"), "{told:#}");
     assert!(denied.contains("`office/clerk`"), "{told:#}");
 }
 

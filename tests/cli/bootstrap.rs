@@ -65,6 +65,12 @@ async fn the_folder_is_its_owners_alone_and_holds_what_envoy_reads() {
     let run = running.bootstrap(&["store", "default/buyer"], "proxies/one");
     assert_eq!(run.code, 0, "{run:?}");
     let out = running.server.place.path().join("proxies/one");
+    // The printed command would run Envoy as whoever runs this.
+    let advice = format!(
+        "note: running as root: start Envoy as an unprivileged user that can read {0}, for example `chown -R envoy: {0}`",
+        out.display()
+    );
+    assert_eq!(run.stdout.contains(&advice), rustix::process::geteuid().is_root(), "{run:?}");
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&out), 0o700);
     assert_eq!(mode(&out.join("proxy.key")), 0o600);

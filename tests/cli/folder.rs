@@ -48,6 +48,14 @@ async fn lines_of_policy_are_shown_on_the_admin_socket_alone() {
     let by_socket = readyz_by_socket(&server.state().join("admin.sock")).await.unwrap().json();
     let annotated = by_socket["policy"]["annotated"].as_str().unwrap();
     assert!(annotated.contains("3 | prots = [] # do not tell"), "{annotated}");
+    // Log collectors read the log.
+    let log = fs::read_to_string(server.place.path().join("serve.log")).unwrap();
+    assert!(!log.contains("do not tell"), "{log}");
+    let line =
+        log.lines().find(|line| line.contains("code=IM0102")).unwrap_or_else(|| panic!("{log}"));
+    for part in ["ERROR", "policy finding", "at=a.toml:3:1", "/policy\"", "did you mean `ports`"] {
+        assert!(line.contains(part), "no {part:?} in {line}");
+    }
     // There was no policy before that could stay.
     let run = server.run(&["status"]);
     assert!(run.stdout.contains("no policy is active, and nothing is served"), "{run:?}");

@@ -1,5 +1,12 @@
-//! A control plane that is stopped (SIGSTOP): every command ends by itself and says what is wrong.
+//! A control plane that is stopped (SIGSTOP), or that answers `/healthz` alone: every command ends by itself and
+//! says what is wrong.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fs_err as fs;
 use rustix::process::Signal;
 
 use crate::server::Server;
@@ -39,4 +46,38 @@ async fn stopped_control_plane_makes_every_command_exit_4() {
     child.signal(Signal::CONT);
     let run = server.run(&["status"]);
     assert_eq!(run.code, 0, "{run:?}");
+}
+
+#[test]
+fn control_plane_that_answers_healthz_alone_makes_commands_exit_4_in_3_s() {
+    let Some(server) = Server::open("") else { return };
+    fs::create_dir(server.state()).unwrap();
+    let listener = UnixListener::bind(server.state().join("admin.sock")).unwrap();
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 12];
+            if stream.read_exact(&mut head).is_ok() && head == *b"GET /healthz" {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+            }
+            open.push(stream);
+        }
+    });
+    let id = "6b1f2c1e-0b5c-4c62-9b8e-3f5a0f8f7c11";
+    let commands: [(&[&str], &str); 4] = [
+        (&["status"], "GET /readyz"),
+        (&["endpoints"], "GET /v1/endpoints"),
+        (&["proxy", "list"], "GET /v1/proxies"),
+        (&["proxy", "revoke", id, "--reason", "test"], "POST /v1/proxies/6b1f2c1e"),
+    ];
+    for (command, request) in commands {
+        let begun = Instant::now();
+        let run = server.run(command);
+        assert_eq!(run.code, 4, "{command:?}: {run:?}");
+        assert!(run.stderr.contains(request), "{command:?}: {run:?}");
+        assert!(run.stderr.contains("within 3 s; see its log"), "{command:?}: {run:?}");
+        // Far below the former limit of 30 s, on a slow machine too.
+        assert!(begun.elapsed() < Duration::from_secs(9), "{command:?}: {:?}", begun.elapsed());
+    }
 }

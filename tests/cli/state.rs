@@ -118,6 +118,20 @@ async fn removed_state_folder_and_new_authority_are_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn failed_handshakes_are_a_note_unless_of_an_enrolled_proxy() {
+    let Some((server, _child)) = ready().await else { return };
+    for _ in 0..2 {
+        greet(server.loopback.socket(1, 15128)).await;
+    }
+    let run = status(&server, 0, "note: 2 TLS handshakes with 127.0.0.1 failed").await;
+    assert!(run.stdout.contains("UnknownCA"), "{run:?}");
+    assert_eq!(bootstrap(&server, 1, &["--new-authority"]).code, 0);
+    let run = status(&server, 1, "wrong: 2 TLS handshakes with 127.0.0.1 failed").await;
+    let id = &proxies(&server)[0];
+    assert!(run.stdout.contains(&format!("proxy {id} is enrolled at this address")), "{run:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn edited_join_record_is_not_served_and_is_reported_until_removed() {
     let Some((server, mut child)) = ready().await else { return };
     for last in [1, 2] {

@@ -73,7 +73,8 @@ async fn status_says_why_the_source_of_policy_cannot_be_read() {
     let begin = format!("wrong: the policy in `{}` cannot be read since ", policy.display());
     assert!(run.stdout.starts_with(&begin), "{run:?}");
     assert!(run.stdout.contains("there is no policy folder at"), "{run:?}");
-    assert!(run.stdout.contains("what was in force before stays"), "{run:?}");
+    let words = "the previous policy stays active; the control plane keeps retrying";
+    assert!(run.stdout.contains(words), "{run:?}");
     assert!(!run.stdout.contains("refused") && !run.stdout.contains("policy check"), "{run:?}");
     fs::rename(&away, &policy).unwrap();
     status_where(&server, "that it is back", |run| run.code == 0).await;

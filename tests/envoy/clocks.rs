@@ -1,7 +1,10 @@
-//! The clock of the control plane is wrong and is corrected, under load.
+//! The clock of the control plane is wrong and is corrected, under load; and that of a proxy's machine is wrong.
 
-use ironmesh_tests::{Load, Mesh, ProxyOptions, REQUESTS_PER_FAULT, eventually};
+use ironmesh_tests::clock::SkewedClock;
+use ironmesh_tests::process::Child;
+use ironmesh_tests::{Load, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT, eventually};
 use serde_json::Value;
+use tokio::process::Command;
 
 use crate::bookstore::{Bookstore, HOST};
 use crate::restart::connected;
@@ -92,4 +95,41 @@ async fn clock_days_ahead_and_corrected_loses_no_request() {
     report.assert_undisturbed();
     eprintln!("{} requests, none failed", report.requests);
     store.assert_calm().await;
+}
+
+/// Starts an Envoy whose clock is `skew` seconds ahead, waits until that is reported with its address, and returns
+/// why the control plane's last handshake failed.
+async fn reported_skew(skew: i64) -> Option<String> {
+    let policy = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
+    let programs = Programs::find()?;
+    let mesh = Mesh::start(&programs, &[("policy.toml", policy)]).await;
+    let folder = mesh.bootstrap(&ProxyOptions::new("default/store", 11)).await;
+    let clock = SkewedClock::new(&folder);
+    clock.set(skew);
+    let mut command = Command::new(&programs.envoy);
+    command.arg("-c").arg(folder.join("envoy.yaml")).arg("--disable-hot-restart");
+    clock.give_to(&mut command);
+    let _envoy = Child::start("envoy", &mut command, &folder.join("envoy.log"));
+    let readiness = eventually("the wrong clock to be reported", async || {
+        let readiness = mesh.readyz().await;
+        let findings = readiness["findings"].as_array().cloned().unwrap_or_default();
+        let mut words = findings.iter().filter(|one| one["code"] == "IM0715");
+        // All of a test's programs connect from this address.
+        let is_reported = words.any(|one| one["message"].as_str().unwrap().contains("127.0.0.1"));
+        if is_reported { Ok(readiness) } else { Err(readiness["handshakes"].clone()) }
+    })
+    .await;
+    Some(readiness["handshakes"]["last"]["reason"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clock_of_a_proxy_far_ahead_is_reported_with_its_address() {
+    let Some(reason) = reported_skew(20 * 365 * 24 * HOUR).await else { return };
+    assert!(reason.contains("CertificateExpired"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clock_of_a_proxy_far_behind_is_reported_with_its_address() {
+    let Some(reason) = reported_skew(-20 * 365 * 24 * HOUR).await else { return };
+    assert!(reason.contains("CertificateExpired"), "{reason}");
 }

@@ -36,6 +36,7 @@ mod proxies;
 mod refusals;
 mod reload;
 mod renewal;
+mod repeated_headers;
 mod restart;
 mod revocation;
 mod services;

@@ -44,7 +44,13 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
     })
     .await;
     let caller = format!("`default/buyer` at {}", buyer.address());
-    for part in ["`default/store`", "at policy.toml:3", "all calls of it get 503", &caller] {
+    for part in [
+        "`default/store`",
+        "at policy.toml:3",
+        "has no available endpoint",
+        "all requests get 503",
+        &caller,
+    ] {
         assert!(text.contains(part), "{part} in {text}");
     }
 
@@ -72,5 +78,5 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
     })
     .await;
     let host = format!("(default/store) at {address}:15003 since ");
-    assert!(text.contains(&host) && text.contains("callers still call it"), "{text}");
+    assert!(text.contains(&host) && text.contains("still receives calls"), "{text}");
 }

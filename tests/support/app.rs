@@ -184,16 +184,18 @@ async fn answer(
     } else {
         // Read to the end, so that the connection can be used again.
         let _ = body.collect().await;
-        let headers: BTreeMap<&str, String> = head
+        let lines: Vec<(&str, String)> = head
             .headers
             .iter()
             .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into()))
             .collect();
+        let headers: BTreeMap<_, _> = lines.iter().cloned().collect();
         let answer = json!({
             "app": seen.name,
             "method": head.method.as_str(),
             "path": head.uri.path_and_query().map(ToString::to_string),
             "headers": headers,
+            "header_lines": lines,
         });
         Full::from(answer.to_string()).map_err(|never| match never {}).boxed()
     };

@@ -83,12 +83,18 @@ fn untrusted(
     ignored: &[&ReportedLabels],
 ) -> Option<Finding> {
     let first = ignored.first()?;
+    let from = if ignored.iter().all(|one| one.joined_by_tag) {
+        "instances that joined by a tag"
+    } else {
+        "untrusted providers"
+    };
     let message = format!(
-        "identity binding `{}/{}` leaves out account `{account}`: only reports that it does not trust \
-         give its endpoints the labels `{labels}` ({} of them)",
+        "identity binding `{}/{}` does not select account `{account}`: labels `{labels}` come only from \
+         {from} ({} endpoint{})",
         binding.namespace,
         binding.name,
-        ignored.len()
+        ignored.len(),
+        if ignored.len() == 1 { "" } else { "s" }
     );
     let label = if first.joined_by_tag {
         format!("{} endpoints that joined by a tag never count", first.provider)

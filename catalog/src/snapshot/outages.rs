@@ -64,7 +64,7 @@ impl Snapshot {
         }
         let (name, number) = (&service.name, at.port);
         let message = format!(
-            "no endpoint of service `{name}` takes calls on port {number} ({}): {effect}",
+            "service `{name}`, port {number} has no available endpoint ({}): {effect}",
             self.endpoints_in_words(name)
         );
         let finding = if failing.is_empty() {
@@ -121,8 +121,9 @@ impl Snapshot {
         if is_behind_a_split || leads_on {
             return None;
         }
-        let spot = service.spot.clone();
-        Some(Reached { spot, effect: format!("all calls of it {failure}") })
+        let all = if port.protocol.is_http() { "requests" } else { "connections" };
+        let failure = if port.protocol.is_http() { "get 503" } else { "fail" };
+        Some(Reached { spot: service.spot.clone(), effect: format!("all {all} {failure}") })
     }
 
     /// The accounts that traffic targets let call a service port.

@@ -63,7 +63,7 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     notes.sort();
     notes.dedup();
     if rustix::process::geteuid().is_root() {
-        notes.insert(0, RUN_BY_ROOT.to_owned());
+        notes.insert(0, run_by_root(&path));
     }
     let tell = if arguments.count.is_some() { tell_all } else { tell_one };
     Ok(tell(&arguments, &path, &all, &notes, output)?)
@@ -300,9 +300,15 @@ fn tell_all(
     Ok(())
 }
 
-/// What root is advised. Envoy opens the files that it is configured with, and speaks to strangers.
-const RUN_BY_ROOT: &str = "this is root: start Envoy as a user of its own, which can read the folder; \
-                           as root it could write any file of the machine";
+/// The advice to root, whose shell would run the printed command as root. Envoy opens the files that its
+/// configuration names, and accepts connections from the network.
+fn run_by_root(folder: &Path) -> String {
+    let folder = quoted(folder);
+    format!(
+        "running as root: start Envoy as an unprivileged user that can read {folder}, for example \
+         `chown -R envoy: {folder}` and `User=envoy` in its systemd unit"
+    )
+}
 
 /// How many notes a person is shown.
 const SHOWN_NOTES: usize = 5;

@@ -12,8 +12,8 @@ use ironmesh_admin::{
     AcceptRemovalRequest, Accepted, AcceptedRemoval, AuditView, BootstrapRequest,
     BootstrapResponse, ControlPlane, EndpointList, FindingView, HandshakesView, Joined,
     MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig,
-    ProxyDetail, ProxyView, Readiness, Refusal, RejectedHandshake, RevisionList, RevisionView,
-    RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
+    ProxyDetail, ProxyView, Readiness, Refusal, RejectedAddress, RejectedHandshake, RevisionList,
+    RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
 };
 use ironmesh_catalog::verdict::{
     InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
@@ -29,6 +29,7 @@ use ironmesh_xds_server::{Hub, Turned};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::audit::Audit;
@@ -265,13 +266,26 @@ impl RunningControlPlane {
     fn handshakes(&self) -> HandshakesView {
         let failed = [Turned::BadHandshake, Turned::SlowHandshake, Turned::Displaced];
         let counters = self.hub.counters();
-        let last = self.hub.rejections().last().map(|last| {
-            let age = SignedDuration::try_from(last.at.elapsed()).unwrap_or(SignedDuration::MAX);
-            let at = Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN);
-            RejectedHandshake { address: last.address, reason: last.reason, at }
+        let time = |at: Instant| {
+            let age = SignedDuration::try_from(at.elapsed()).unwrap_or(SignedDuration::MAX);
+            Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN)
+        };
+        let rejections = self.hub.rejections();
+        let last = rejections.last().map(|last| RejectedHandshake {
+            address: last.address,
+            at: time(last.at),
+            reason: last.reason,
         });
+        let recent = rejections.recent(Instant::now()).into_iter();
+        let recent = recent.map(|(last, count)| RejectedAddress {
+            address: last.address.ip().to_canonical(),
+            count,
+            at: time(last.at),
+            reason: last.reason,
+        });
+        let recent = recent.collect();
         let rejected = failed.into_iter().map(|why| counters.connections_turned_away(why)).sum();
-        HandshakesView { rejected, last }
+        HandshakesView { rejected, last, recent }
     }
 
     /// Where the state was lost, an enrollment would make the loss permanent, proxy by proxy.

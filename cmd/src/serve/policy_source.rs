@@ -2,6 +2,7 @@
 //! kept in the store for a start with a broken source (invariant 1).
 
 mod commits;
+mod finding_lines;
 mod held;
 mod keeper;
 mod pin;
@@ -168,14 +169,7 @@ impl PolicySource {
             self.show_rolled_back_from(loaded);
             return self.tell_of_pin();
         }
-        if !loaded.findings.is_empty() {
-            let drawn = render(&loaded.findings, &loaded.documents, false);
-            tracing::warn!(
-                "policy in `{}` has findings:\n{}",
-                self.source.name(),
-                drawn.trim_end()
-            );
-        }
+        finding_lines::log(&self.source.name(), &loaded.findings);
         let Some(specification) = &loaded.specification else {
             self.end_hold();
             self.refuse(loaded);
@@ -230,9 +224,8 @@ impl PolicySource {
 
     fn serve_last_good(&mut self, loaded: Loaded) {
         let Some(specification) = loaded.specification else {
-            let drawn = render(&loaded.findings, &loaded.documents, false);
-            tracing::error!("the last good policy is good no longer:\n{}", drawn.trim_end());
-            return;
+            tracing::error!("the last good policy does not pass the check any more");
+            return finding_lines::log("last good policy", &loaded.findings);
         };
         let record = self.store.policies().ok().and_then(|kept| kept.into_iter().next());
         tracing::warn!(revision = %specification.revision, "serving the last good policy instead");

@@ -1,8 +1,9 @@
 //! The watch over the control plane's own state: whether the store can be written, whether its file is where
-//! it should be, which records it does not use, and whether proxies know its authority.
+//! it should be, which records it does not use, and whether proxies know its authority and share its time.
 //!
 //! It opens the store again after a failure of the disk. It changes nothing else.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +70,7 @@ impl StateWatch {
         let since = self.outage.as_ref().map_or(now, |outage| outage.since);
         let mut found = of_store(&health, &path.display().to_string(), since);
         found.extend(unknown_authority(&self.hub));
+        found.extend(differing_clock(&self.hub));
         self.findings.send_if_modified(|findings| {
             // Counts change all the time: only a finding that is new is logged.
             for finding in found.iter().filter(|one| findings.iter().all(|old| !is_same(old, one)))
@@ -200,16 +202,9 @@ pub(super) fn unknown_authority(hub: &Hub) -> Option<Finding> {
     if distrusting.is_empty() {
         return None;
     }
-    let named = distrusting.iter().take(NAMED);
-    let mut named: Vec<_> =
-        named.map(|(address, count)| format!("{address} ({count} connections)")).collect();
-    let more = distrusting.len().saturating_sub(NAMED);
-    if more > 0 {
-        named.push(format!("{more} more addresses"));
-    }
     let words = format!(
         "clients reject the control plane's certificate, because they do not know its authority: {}",
-        named.join(", ")
+        list(&distrusting)
     );
     let is_connected = hub.status().iter().any(|(_, status)| status.streams > 0);
     Some(if is_connected {
@@ -222,6 +217,36 @@ pub(super) fn unknown_authority(hub: &Hub) -> Option<Finding> {
                     anew with `ironmesh proxy bootstrap --new-authority`";
         Finding::error(codes::UNKNOWN_AUTHORITY, None, words).help(help)
     })
+}
+
+/// That clients reject our certificate because of its dates: the clocks of their machines differ from ours, by
+/// which the certificate is valid, since it is replaced at two thirds of its lifetime. A warning, since any client
+/// can send the alert.
+fn differing_clock(hub: &Hub) -> Option<Finding> {
+    let misdating = hub.rejections().misdating(Instant::now());
+    if misdating.is_empty() {
+        return None;
+    }
+    let words = format!(
+        "the clock of a proxy's machine differs: clients reject the control plane's certificate as expired or not \
+         yet valid: {}",
+        list(&misdating)
+    );
+    let help = "compare the clock of each machine with that of the control plane (`date -u`), and correct the one \
+                that is wrong";
+    Some(Finding::warning(codes::PROXY_CLOCK_DIFFERS, None, words).help(help))
+}
+
+/// Addresses with the numbers of their connections, for a finding.
+fn list(addresses: &[(IpAddr, u64)]) -> String {
+    let named = addresses.iter().take(NAMED);
+    let mut named: Vec<_> =
+        named.map(|(address, count)| format!("{address} ({count} connections)")).collect();
+    let more = addresses.len().saturating_sub(NAMED);
+    if more > 0 {
+        named.push(format!("{more} more addresses"));
+    }
+    named.join(", ")
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
     if let Some(problem) = &policy.unreadable {
         return Some(format!(
             "the policy in `{source}` cannot be read{since}: {}\n\
-             {}; it is tried again by itself until that is mended",
+             {}; the control plane keeps retrying",
             problem.trim_end(),
             what_stays(policy)
         ));
@@ -38,7 +38,7 @@ pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
 /// What is active in place of what the source holds.
 fn what_stays(policy: &PolicyView) -> &'static str {
     if policy.revision.is_some() {
-        "what was in force before stays"
+        "the previous policy stays active"
     } else {
         "no policy is active, and nothing is served"
     }

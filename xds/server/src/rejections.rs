@@ -1,8 +1,11 @@
-//! TLS handshakes that failed: the last one, and the addresses whose clients reject this server's certificate.
+//! TLS handshakes that failed: the last one, those of the last minutes by address, and the addresses whose clients
+//! reject this server's certificate, because of its authority or because of its dates.
 //!
-//! A client verifies the server before it shows its own certificate. So a proxy of a different authority ends
-//! the handshake with an alert, and the server never learns which proxy it is: the address is all there is.
+//! A client verifies the server before it shows its own certificate. So a proxy of a different authority, or with a
+//! wrong clock, ends the handshake with an alert, and the server never learns which proxy it is: the address is all
+//! there is.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,6 +17,9 @@ use tokio::time::Instant;
 
 /// How many addresses are kept; the one that is quiet for longest goes first.
 const MAX_ADDRESSES: usize = 256;
+
+/// How many addresses [`Rejections::recent`] returns.
+const MAX_RECENT: usize = 20;
 
 /// How long an address is kept after its last handshake. Envoy connects again at least once a minute.
 const KEPT: Duration = Duration::from_secs(5 * 60);
@@ -28,8 +34,11 @@ pub struct Rejections(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     last: Option<Rejection>,
-    /// Clients to which this server's authority is unknown.
-    distrusting: BTreeMap<IpAddr, Distrust>,
+    all: Addresses,
+    /// Clients to which this server's authority is unknown. Kept apart, so that other failures do not displace them.
+    distrusting: Addresses,
+    /// Clients to which this server's certificate has expired, or is not valid yet.
+    misdating: Addresses,
 }
 
 /// A TLS handshake that failed.
@@ -43,11 +52,9 @@ pub struct Rejection {
     pub at: Instant,
 }
 
-#[derive(Debug)]
-struct Distrust {
-    count: u64,
-    last: Instant,
-}
+/// The last failed handshake of each address, with their number.
+#[derive(Debug, Default)]
+struct Addresses(BTreeMap<IpAddr, (Rejection, u64)>);
 
 impl Rejections {
     /// The handshake that failed last.
@@ -55,44 +62,76 @@ impl Rejections {
         self.0.lock().last.clone()
     }
 
+    /// The last failed handshake of each address in the last minutes, newest first, with the number of its failed
+    /// handshakes. At most 20.
+    pub fn recent(&self, now: Instant) -> Vec<(Rejection, u64)> {
+        let mut state = self.0.lock();
+        state.all.forget_quiet(now);
+        let mut recent: Vec<_> = state.all.0.values().cloned().collect();
+        recent.sort_by_key(|(last, _)| Reverse(last.at));
+        recent.truncate(MAX_RECENT);
+        recent
+    }
+
     /// The addresses whose clients reject this server's certificate again and again, because they do not know
     /// its authority; with the number of their handshakes.
     pub fn distrusting(&self, now: Instant) -> Vec<(IpAddr, u64)> {
-        let mut state = self.0.lock();
-        state.distrusting.retain(|_, distrust| now < distrust.last + KEPT);
-        let repeated = state.distrusting.iter().filter(|(_, one)| one.count >= REPEATED);
-        repeated.map(|(address, one)| (*address, one.count)).collect()
+        self.0.lock().distrusting.repeated(now)
+    }
+
+    /// The same of clients that reject it because it has expired, or is not valid yet, by their clock.
+    pub fn misdating(&self, now: Instant) -> Vec<(IpAddr, u64)> {
+        self.0.lock().misdating.repeated(now)
     }
 
     pub(crate) fn note(&self, address: SocketAddr, error: &io::Error, now: Instant) {
+        let rejection = Rejection { address, reason: error.to_string(), at: now };
         let mut state = self.0.lock();
-        state.last = Some(Rejection { address, reason: error.to_string(), at: now });
-        if !is_distrust(error) {
-            return;
+        match received_alert(error) {
+            // An authority of the same name with a different key makes a signature that does not verify.
+            Some(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
+                state.distrusting.note(&rejection);
+            }
+            // BoringSSL and rustls send it also for a certificate that is not valid yet.
+            Some(AlertDescription::CertificateExpired) => state.misdating.note(&rejection),
+            _ => {}
         }
-        let known = &mut state.distrusting;
-        if known.len() >= MAX_ADDRESSES && !known.contains_key(&address.ip()) {
-            let oldest = known.iter().min_by_key(|(_, one)| one.last).map(|(address, _)| *address);
+        state.all.note(&rejection);
+        state.last = Some(rejection);
+    }
+}
+
+impl Addresses {
+    fn note(&mut self, rejection: &Rejection) {
+        let (known, address) = (&mut self.0, rejection.address.ip().to_canonical());
+        if known.len() >= MAX_ADDRESSES && !known.contains_key(&address) {
+            let oldest = known.iter().min_by_key(|(_, (last, _))| last.at).map(|one| *one.0);
             if let Some(oldest) = oldest {
                 known.remove(&oldest);
             }
         }
-        let one = known.entry(address.ip()).or_insert(Distrust { count: 0, last: now });
-        one.count += 1;
-        one.last = now;
+        let (last, count) = known.entry(address).or_insert_with(|| (rejection.clone(), 0));
+        last.clone_from(rejection);
+        *count += 1;
+    }
+
+    fn forget_quiet(&mut self, now: Instant) {
+        self.0.retain(|_, (last, _)| now < last.at + KEPT);
+    }
+
+    fn repeated(&mut self, now: Instant) -> Vec<(IpAddr, u64)> {
+        self.forget_quiet(now);
+        let repeated = self.0.iter().filter(|(_, (_, count))| *count >= REPEATED);
+        repeated.map(|(address, (_, count))| (*address, *count)).collect()
     }
 }
 
-/// Whether the client says that it does not know the authority of the server's certificate. An authority of
-/// the same name with a different key makes a signature that does not verify.
-fn is_distrust(error: &io::Error) -> bool {
-    let error = error.get_ref().and_then(|error| error.downcast_ref());
-    matches!(
-        error,
-        Some(rustls::Error::AlertReceived(
-            AlertDescription::UnknownCA | AlertDescription::DecryptError
-        ))
-    )
+/// The alert by which the client ended the handshake.
+fn received_alert(error: &io::Error) -> Option<AlertDescription> {
+    match error.get_ref()?.downcast_ref()? {
+        rustls::Error::AlertReceived(alert) => Some(*alert),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -116,12 +155,15 @@ mod tests {
             rejections.note(client(1), &alert(AlertDescription::UnknownCA), now);
             rejections.note(client(2), &alert(AlertDescription::CertificateExpired), now);
             rejections.note(client(3), &io::ErrorKind::UnexpectedEof.into(), now);
+            rejections.note(client(6), &alert(AlertDescription::BadCertificate), now);
         }
         rejections.note(client(4), &alert(AlertDescription::UnknownCA), now);
         rejections.note(client(5), &alert(AlertDescription::DecryptError), now);
         rejections.note(client(5), &alert(AlertDescription::DecryptError), now);
         let expected = [(client(1).ip(), 3), (client(5).ip(), 2)];
         assert_eq!(rejections.distrusting(now), expected);
+        let misdating = [(client(2).ip(), 3)];
+        assert_eq!(rejections.misdating(now), misdating);
         let last = rejections.last().unwrap();
         assert_eq!((last.address, last.at), (client(5), now));
         assert!(last.reason.contains("DecryptError"), "{}", last.reason);
@@ -140,5 +182,24 @@ mod tests {
         assert_eq!(known.len(), MAX_ADDRESSES);
         assert_eq!(known[0].0, client(10).ip(), "the oldest went");
         assert!(rejections.distrusting(now + KEPT * 2).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn recent_failures_are_listed_by_address_newest_first_and_bounded() {
+        let (rejections, now) = (Rejections::default(), Instant::now());
+        let at = |second: u16| now + Duration::from_secs(second.into());
+        let broken = io::Error::from(io::ErrorKind::UnexpectedEof);
+        for one in 0..30 {
+            rejections.note(client(one), &broken, at(one));
+        }
+        let mapped = SocketAddr::new("::ffff:10.0.0.5".parse().unwrap(), 1);
+        rejections.note(mapped, &alert(AlertDescription::UnknownCA), at(30));
+        let recent = rejections.recent(at(30));
+        assert_eq!(recent.len(), MAX_RECENT);
+        let (last, count) = &recent[0];
+        assert_eq!((last.address, *count), (mapped, 2), "the same address");
+        assert!(last.reason.contains("UnknownCA"), "{}", last.reason);
+        assert_eq!(recent[1].0.address, client(29));
+        assert!(rejections.recent(at(30) + KEPT).is_empty());
     }
 }

@@ -104,11 +104,10 @@ fn port_without_healthy_endpoint_is_an_error_once_a_caller_has_connected() {
         let found = outages(store(health), &both, None);
         let [error] = &found[..] else { panic!("{found:?}") };
         for part in [
-            "error[IM0732]",
-            "`default/store`",
+            "error[IM0732]: service `default/store`, port 80 has no available endpoint (",
             "10.0.0.1",
             &health.to_string(),
-            "503",
+            "): all requests get 503",
             "`default/buyer` at 10.0.0.9",
             "p.toml",
         ] {
