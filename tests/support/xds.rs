@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{StreamExt, once, pending};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Status, Streaming};
@@ -110,15 +110,15 @@ impl Imposter {
         node: Node,
         words: &str,
     ) -> Result<Streaming<DeltaDiscoveryResponse>, Status> {
-        let (sender, requests) = mpsc::unbounded_channel();
+        let (sender, requests) = mpsc::channel(2);
         let subscribe = DeltaDiscoveryRequest {
             node: Some(node),
             type_url: ResourceType::Cluster.url().to_owned(),
             ..DeltaDiscoveryRequest::default()
         };
-        sender.send(subscribe).map_err(|_| Status::unknown("the stream ended"))?;
+        sender.try_send(subscribe).map_err(|_| Status::unknown("the stream ended"))?;
         // (The stream ends with its requests.)
-        let requests = StreamExt::chain(UnboundedReceiverStream::new(requests), pending());
+        let requests = StreamExt::chain(ReceiverStream::new(requests), pending());
         let mut client = AggregatedDiscoveryServiceClient::new(self.channel.clone());
         let answer = async {
             let mut responses = client.delta_aggregated_resources(requests).await?.into_inner();
@@ -135,7 +135,7 @@ impl Imposter {
                 error_detail: Some(error),
                 ..DeltaDiscoveryRequest::default()
             };
-            sender.send(nack).map_err(|_| Status::unknown("the stream ended"))?;
+            sender.try_send(nack).map_err(|_| Status::unknown("the stream ended"))?;
             Ok(responses)
         };
         timeout(patience(), answer).await.expect("an answer in time")

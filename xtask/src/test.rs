@@ -6,6 +6,9 @@
 //! `cargo test` runs one binary after the other, and most suites wait for other processes most of the time: Envoys
 //! that start, leases that expire. So a suite that waits runs beside others, with more threads than cores.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "results are what it is for")]
+#![expect(clippy::disallowed_methods, reason = "how long real processes take")]
+
 mod binary;
 mod events;
 

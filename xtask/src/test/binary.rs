@@ -89,7 +89,7 @@ impl Binary {
         }
         let status = child.wait()?;
         let stderr = stderr.join().map_err(|_| anyhow::anyhow!("reading stderr panicked"))??;
-        outcome.end(status, begin.elapsed(), stderr);
+        outcome.end(status, begin.elapsed(), &stderr);
         Ok(outcome)
     }
 }

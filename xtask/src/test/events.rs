@@ -76,11 +76,11 @@ impl Outcome {
     }
 
     /// Takes note that the process has ended, and what it wrote to stderr.
-    pub(super) fn end(&mut self, status: ExitStatus, took: Duration, stderr: String) {
+    pub(super) fn end(&mut self, status: ExitStatus, took: Duration, stderr: &str) {
         self.took = took;
         if !status.success() && self.tests.iter().all(|test| !test.has_failed) {
             self.fault = Some(format!("the process ended with {status}"));
-            self.stray.push_str(&stderr);
+            self.stray.push_str(stderr);
         }
     }
 
@@ -101,7 +101,7 @@ impl Outcome {
     pub(super) fn print(&self) {
         let mut text = String::new();
         for test in self.tests.iter().filter(|test| test.has_failed) {
-            text.push_str(&format!("---- {}::{}\n{}\n", self.name, test.name, test.output));
+            text.extend(["---- ", &self.name, "::", &test.name, "\n", &test.output, "\n"]);
         }
         if self.fault.is_some() {
             text.push_str(&self.stray);
@@ -129,7 +129,7 @@ mod tests {
         outcome.hear(r#"{ "type": "test", "event": "started", "name": "a" }"#);
         outcome.hear(r#"{ "type": "test", "name": "a", "event": "ok", "exec_time": 0.25 }"#);
         outcome.hear("not an event");
-        outcome.end(ExitStatus::from_raw(6), Duration::ZERO, "aborted".to_owned());
+        outcome.end(ExitStatus::from_raw(6), Duration::ZERO, "aborted");
         assert_eq!((outcome.passed(), outcome.failed()), (1, 1));
         assert!(outcome.stray.contains("not an event") && outcome.stray.contains("aborted"));
     }
@@ -140,7 +140,7 @@ mod tests {
         outcome.hear(
             r#"{ "type": "test", "name": "b", "event": "failed", "exec_time": 1.5, "stdout": "why" }"#,
         );
-        outcome.end(ExitStatus::from_raw(256), Duration::ZERO, String::new());
+        outcome.end(ExitStatus::from_raw(256), Duration::ZERO, "");
         assert_eq!((outcome.passed(), outcome.failed(), outcome.fault.is_some()), (0, 1, false));
         assert_eq!((outcome.tests[0].seconds, &*outcome.tests[0].output), (1.5, "why"));
     }
