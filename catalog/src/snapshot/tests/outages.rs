@@ -104,7 +104,7 @@ fn port_without_healthy_endpoint_is_an_error_once_a_caller_has_connected() {
         let found = outages(store(health), &both, None);
         let [error] = &found[..] else { panic!("{found:?}") };
         for part in [
-            "error[IM0732]: service `default/store`, port 80 has no available endpoint (",
+            "error[IM0732]: service `default/store`, port 14001 has no available endpoint (",
             "10.0.0.1",
             &health.to_string(),
             "): all requests get 503",
