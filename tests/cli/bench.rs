@@ -18,7 +18,7 @@ fn run(variant: &str) -> Option<Vec<Value>> {
 }
 
 fn rows(run: &mut Command) -> Vec<Value> {
-    let output = run.args(["--patience", "30", "--output", "json"]).output().unwrap();
+    let output = run.args(["--patience", "120", "--output", "json"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
