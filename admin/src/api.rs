@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::endpoints::ShownHealth;
+use crate::endpoints::ReportedHealth;
 use crate::removals::HeldRemoval;
 
 /// Whether the control plane serves, and what it serves.
@@ -331,12 +331,12 @@ pub struct ApplicationView {
     /// Its share of what comes to the proxy, relative to the others.
     pub weight: u32,
     /// What is known of its health.
-    pub health: ShownHealth,
+    pub health: ReportedHealth,
 }
 
 impl From<&Application> for ApplicationView {
     fn from(Application { port, weight, health, probed }: &Application) -> Self {
-        let health = ShownHealth::of(*health, *probed);
+        let health = ReportedHealth::of(*health, *probed);
         Self { port: *port, weight: *weight, health }
     }
 }

@@ -107,7 +107,7 @@ pub struct EndpointRow {
     /// What its provider calls it.
     pub instance: Option<String>,
     /// What is known of its health.
-    pub health: ShownHealth,
+    pub health: ReportedHealth,
     /// Where it is.
     pub locality: Locality,
     /// Its share of the calls, relative to the others.
@@ -132,7 +132,7 @@ pub struct EndpointRow {
 /// The health of an endpoint as it is shown: what nobody probes is unknown, and never healthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ShownHealth {
+pub enum ReportedHealth {
     /// A probe says that it takes calls.
     Healthy,
     /// It is about to leave: it gets no new calls.
@@ -143,7 +143,7 @@ pub enum ShownHealth {
     Unknown,
 }
 
-impl ShownHealth {
+impl ReportedHealth {
     /// What is shown of `health`, which somebody probes or not.
     pub fn of(health: Health, is_probed: bool) -> Self {
         match health {
@@ -155,7 +155,7 @@ impl ShownHealth {
     }
 }
 
-impl fmt::Display for ShownHealth {
+impl fmt::Display for ReportedHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Healthy => "healthy",

@@ -23,7 +23,7 @@ pub use api::{
 pub use client::{Client, ClientError};
 pub use endpoints::{
     Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
-    ProxyWithout, ServiceEndpoints, ShownHealth, SourceView, StaleView,
+    ProxyWithout, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,

@@ -1,4 +1,4 @@
-//! Exits: what all [`Egress`]es let one account call outside of the mesh, put together by host and by
+//! EgressRules: what all [`Egress`]es let one account call outside of the mesh, put together by host and by
 //! address. The compiler makes routes of it, and verdicts tell of it.
 
 mod never;
@@ -14,12 +14,12 @@ pub use never::{loopback, mesh_ports, never_called};
 
 /// What an account may call outside of the mesh.
 #[derive(Debug, Clone, Default)]
-pub struct Exits<'a> {
+pub struct EgressRules<'a> {
     /// By host and port. What policy says of `*.example.com` is also said of a host below it that policy
     /// names besides.
     pub by_host: BTreeMap<(&'a Hostname, u16), Exit<'a>>,
     /// By address: what each port may lead to.
-    pub by_address: BTreeMap<u16, Vec<ExitByAddress<'a>>>,
+    pub by_address: BTreeMap<u16, Vec<EgressRuleByAddress<'a>>>,
 }
 
 /// What lets an account call a host on one port, in the order of names.
@@ -33,14 +33,14 @@ pub struct Exit<'a> {
 
 /// What lets an account call addresses on one port.
 #[derive(Debug, Clone, Copy)]
-pub struct ExitByAddress<'a> {
+pub struct EgressRuleByAddress<'a> {
     /// The egress, whose `ip_addresses` these are.
     pub egress: &'a Egress,
     /// What is spoken there.
     pub protocol: EgressProtocol,
 }
 
-impl<'a> Exits<'a> {
+impl<'a> EgressRules<'a> {
     /// What these let their sources call.
     pub fn of(all: impl IntoIterator<Item = &'a Egress>) -> Self {
         let all: Vec<_> = all.into_iter().collect();
@@ -51,7 +51,7 @@ impl<'a> Exits<'a> {
                     exits.by_host.entry((host, *number)).or_default();
                 }
                 if egress.hosts.is_empty() {
-                    let by_address = ExitByAddress { egress, protocol: *protocol };
+                    let by_address = EgressRuleByAddress { egress, protocol: *protocol };
                     exits.by_address.entry(*number).or_default().push(by_address);
                 }
             }
@@ -88,10 +88,10 @@ impl<'a> Exits<'a> {
     }
 
     /// What lets the account connect to an address on a port.
-    pub fn at_address(&self, address: IpAddr, port: u16) -> Vec<ExitByAddress<'a>> {
+    pub fn at_address(&self, address: IpAddr, port: u16) -> Vec<EgressRuleByAddress<'a>> {
         let address = IpRange::of(address);
         let of_port = self.by_address.get(&port).into_iter().flatten();
-        let leads_there = |one: &&ExitByAddress<'a>| {
+        let leads_there = |one: &&EgressRuleByAddress<'a>| {
             one.egress.ip_addresses.iter().any(|range| range.includes(address))
         };
         of_port.filter(leads_there).copied().collect()
@@ -126,7 +126,7 @@ mod tests {
             egress("all", &["*.example.com"], &[], &[HTTP, HTTPS]),
             egress("one", &["api.example.com"], &[], &[HTTP]),
         ];
-        let exits = Exits::of(&all);
+        let exits = EgressRules::of(&all);
         let names = |host: &str, port| {
             let (known, exit) = exits.at_host(&Hostname::new(host).unwrap(), port)?;
             let names = exit.requests.iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
@@ -149,7 +149,7 @@ mod tests {
             egress("db", &[], &["10.1.0.0/16"], &[TCP]),
             egress("web", &["api.example.com"], &["10.0.0.0/8"], &[HTTP, TCP]),
         ];
-        let exits = Exits::of(&all);
+        let exits = EgressRules::of(&all);
         let names = |address: &str, port| {
             let known = exits.at_address(address.parse().unwrap(), port);
             known.iter().map(|one| one.egress.name.to_string()).collect::<Vec<_>>()
@@ -158,6 +158,6 @@ mod tests {
         assert_eq!(names("::ffff:10.1.2.3", 5432), ["db"]);
         assert!(names("10.2.0.1", 5432).is_empty());
         assert!(names("10.1.2.3", 80).is_empty());
-        assert!(Exits::of(&[]).are_none() && !exits.are_none());
+        assert!(EgressRules::of(&[]).are_none() && !exits.are_none());
     }
 }

@@ -16,7 +16,7 @@ use crate::specification::MeshSpecification;
 
 /// A way in from outside of the mesh to one service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WayIn {
+pub struct IngressRule {
     /// The policy.
     pub policy: Arc<IngressBackend>,
     /// Where proxies are called for that.
@@ -25,7 +25,7 @@ pub struct WayIn {
     pub ranges: Option<BTreeSet<IpRange>>,
 }
 
-impl WayIn {
+impl IngressRule {
     /// Whose certificates may call: SPIFFE IDs and names of DNS. None where callers need no certificate.
     pub fn principals(&self) -> impl Iterator<Item = &str> {
         self.policy.sources.iter().filter_map(|source| match source {
@@ -42,23 +42,23 @@ impl WayIn {
 }
 
 /// The ways in to each service port that has any, in the order of their policies.
-pub type WaysIn = OrdMap<ServicePort, Arc<Vec<WayIn>>>;
+pub type IngressRules = OrdMap<ServicePort, Arc<Vec<IngressRule>>>;
 
 /// The ways in at the moment `snapshot`. What came to the same in `before` stays the same value.
-pub(crate) fn ways_in(snapshot: &Snapshot, before: &WaysIn) -> WaysIn {
+pub(crate) fn ways_in(snapshot: &Snapshot, before: &IngressRules) -> IngressRules {
     let specification = &snapshot.specification;
-    let mut by_port: BTreeMap<&ServicePort, Vec<WayIn>> = BTreeMap::new();
+    let mut by_port: BTreeMap<&ServicePort, Vec<IngressRule>> = BTreeMap::new();
     for policy in specification.ingress_backends.values() {
         let ranges = ranges(snapshot, policy);
         for backend in &policy.backends {
-            by_port.entry(&backend.port).or_default().push(WayIn {
+            by_port.entry(&backend.port).or_default().push(IngressRule {
                 policy: Arc::clone(policy),
                 entry: backend.entry.clone(),
                 ranges: ranges.clone(),
             });
         }
     }
-    let shared = |(port, ways): (&ServicePort, Vec<WayIn>)| {
+    let shared = |(port, ways): (&ServicePort, Vec<IngressRule>)| {
         let known = before.get(port).filter(|known| ***known == ways);
         (port.clone(), known.cloned().unwrap_or_else(|| Arc::new(ways)))
     };

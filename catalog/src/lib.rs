@@ -48,11 +48,11 @@ pub use endpoint::{
     Provider, Transport,
 };
 pub use exclusion::Exclusion;
-pub use exits::{Exit, ExitByAddress, Exits};
+pub use exits::{EgressRuleByAddress, EgressRules, Exit};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
-pub use ingress::{WayIn, WaysIn};
+pub use ingress::{IngressRule, IngressRules};
 pub use ip_range::IpRange;
 pub use locality::Locality;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
@@ -81,7 +81,9 @@ pub use service::{
     AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, EscapedSlashes,
     External, Mode, Port, Protocol, Providers, Resolution, Service, StaticEndpoint, Visibility,
 };
-pub use snapshot::{Absence, Inputs, Mesh, Records, Snapshot, Standing, State, have_same_members};
+pub use snapshot::{
+    EndpointStatus, ExclusionReason, Inputs, Mesh, Records, Snapshot, State, have_same_members,
+};
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use upstream_settings::{Said, UpstreamSettings};
 pub use verdict::{Question, Request, Verdict};

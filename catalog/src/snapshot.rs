@@ -1,15 +1,15 @@
 //! The snapshot: one moment of the mesh, immutable and structurally shared. Everything that a proxy
 //! is sent is a pure function of a snapshot and of the proxy.
 
+mod classifier;
+mod endpoint_status;
 mod excluded;
 mod hosts;
-mod in_front;
-mod judge;
 mod labels;
 mod localities;
 mod misplaced;
 mod outages;
-mod standing;
+mod proxy_index;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -24,18 +24,18 @@ use crate::endpoint::{Application, Discovered, Endpoint, MeshEndpoint, Provider}
 use crate::finding::Finding;
 use crate::grants::Grants;
 use crate::identity::TrustDomain;
-use crate::ingress::{self, WaysIn};
+use crate::ingress::{self, IngressRules};
 use crate::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
 use crate::policy::{EgressMode, Level, UpstreamTrafficSetting};
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::service::{Mode, Port, Service};
 use crate::specification::MeshSpecification;
+use classifier::EndpointClassifier;
 use hosts::{Distinct, Hosts};
-use in_front::InFront;
-use judge::Judge;
+use proxy_index::ProxyIndex;
 
+pub use endpoint_status::{EndpointStatus, ExclusionReason, State};
 pub(crate) use labels::{ReportedLabels, ServiceLabels};
-pub use standing::{Absence, Standing, State};
 
 /// What a mesh is called. Fixed at its first start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub struct Snapshot {
     /// Who may connect to each TCP service port.
     pub tcp_accesses: TcpAccesses,
     /// Who may call service ports from outside of the mesh.
-    pub ways_in: WaysIn,
+    pub ways_in: IngressRules,
     /// Where each service port is dialled: the participants, and of permissive services the rest.
     /// Sorted by address.
     pub endpoints: OrdMap<ServicePort, Arc<Vec<MeshEndpoint>>>,
@@ -136,7 +136,7 @@ impl Snapshot {
             trust_bundle: Arc::clone(&inputs.trust_bundle),
             grants: Grants::default(),
             tcp_accesses,
-            ways_in: WaysIn::new(),
+            ways_in: IngressRules::new(),
             endpoints: OrdMap::new(),
             local_endpoints: OrdMap::new(),
             deserted: OrdSet::new(),
@@ -271,7 +271,7 @@ impl Snapshot {
     /// The labels of the endpoints and proxies of a service, with who set each.
     pub(crate) fn labels_of(&self, service: &ServiceName) -> ServiceLabels {
         let endpoints = self.discovered.0.get(service).map_or(&[][..], |known| known.as_slice());
-        ServiceLabels::new(endpoints, &InFront::of(self.joined_as(service).cloned()))
+        ServiceLabels::new(endpoints, &ProxyIndex::of(self.joined_as(service).cloned()))
     }
 
     /// The addresses that a service may call an ingress from: those of endpoints that policy lists, and those
@@ -344,7 +344,7 @@ impl Snapshot {
     }
 
     /// What the endpoints of a service are judged by.
-    fn judge<'a>(&self, service: &'a Service) -> Judge<'a> {
+    fn judge<'a>(&self, service: &'a Service) -> EndpointClassifier<'a> {
         let served = service.served_as();
         let is_external = service.external.is_some();
         let (in_front, revoked) = if is_external {
@@ -352,12 +352,12 @@ impl Snapshot {
         } else {
             let has_stood = |record: &&Arc<JoinRecord>| record.services.contains(served);
             let revoked = self.revoked.values().filter(has_stood).cloned();
-            (InFront::of(self.joined_as(served).cloned()), InFront::of(revoked))
+            (ProxyIndex::of(self.joined_as(served).cloned()), ProxyIndex::of(revoked))
         };
         let whole = self.service(served);
         let asked = whole.and_then(|whole| whole.endpoints.providers());
         let asks = |provider: &Provider| asked.is_some_and(|asked| asked.ask(*provider));
-        Judge {
+        EndpointClassifier {
             service,
             is_drained: service.drained || whole.is_some_and(|whole| whole.drained),
             asked: [Provider::Consul, Provider::Azure].into_iter().filter(asks).collect(),
@@ -390,7 +390,7 @@ impl Snapshot {
         &mut self,
         service_port: &ServicePort,
         port: &Port,
-        judge: &Judge<'_>,
+        judge: &EndpointClassifier<'_>,
         endpoints: &[Endpoint],
     ) {
         // What is behind each proxy, by the ports of the applications, and what of it is called.

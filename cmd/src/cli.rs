@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Tell what is wrong, first: control plane, policy, proxies, and what audit would deny
     ///
-    /// Exits with 0 when nothing is wrong, else with 1.
+    /// EgressRules with 0 when nothing is wrong, else with 1.
     Status(StatusArguments),
     /// Run the bookstore on this machine: a whole mesh with real Envoys, until Ctrl-C
     ///
@@ -118,7 +118,7 @@ pub(crate) enum AzureCommand {
     /// Ask Azure once what policy asks it, and tell each call, its answer, and the endpoints that come of it
     ///
     /// Nothing is changed anywhere, and no control plane is needed.
-    /// Exits with 0 if all was answered, with 1 if something was not, and with 3 if the settings or the policy
+    /// EgressRules with 0 if all was answered, with 1 if something was not, and with 3 if the settings or the policy
     /// would be refused.
     Test(AzureTestArguments),
 }
@@ -173,14 +173,14 @@ pub(crate) enum PolicyCommand {
     /// Tell whether a call would be let through, by which rule; and if not, what is missing
     ///
     /// Without --method, --path and --header: in which ways the caller may call at all.
-    /// Exits with 0 if it is allowed, with 1 if it is not, and otherwise if there is no answer: with 2 for a
+    /// EgressRules with 0 if it is allowed, with 1 if it is not, and otherwise if there is no answer: with 2 for a
     /// question or a policy that cannot be read, with 3 for a policy with errors, and with 4 where no control
     /// plane answers.
     Explain(PolicyExplainArguments),
     /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
     ///
     /// What cannot be carried over is a comment there, with the reason, and is told on stderr.
-    /// Exits with 0 if the policy is good or lacks but what the input does not have, with 2 if the
+    /// EgressRules with 0 if the policy is good or lacks but what the input does not have, with 2 if the
     /// input means two things and `--from` does not say which, and with 3 if it is no YAML, or the
     /// policy would be refused.
     Import(ImportArguments),

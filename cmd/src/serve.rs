@@ -97,7 +97,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         PolicySource::open(source, Arc::clone(&store), settings.removal_hold).await?;
     let hub = Arc::new(Hub::default());
     let (endpoints, group) = endpoints_options(&places, &arguments.without)?;
-    let (reconciler, outlook, acceptances) = Reconciler::new(
+    let (reconciler, feeds, acceptances) = Reconciler::new(
         mesh.clone(),
         settings,
         Arc::clone(&store),
@@ -109,7 +109,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         Arc::clone(&hub),
     )?;
     let (state_watch, state_findings) = StateWatch::new(Arc::clone(&store), Arc::clone(&hub));
-    let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), outlook.snapshot.clone()));
+    let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
     let standing_findings = settings.standing_findings(&places.policy);
     let control_plane = Arc::new(RunningControlPlane {
         mesh: mesh.clone(),
@@ -119,7 +119,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
         rollbacks,
         acceptances,
         store,
-        outlook: outlook.clone(),
+        feeds: feeds.clone(),
         state_findings,
         hub: Arc::clone(&hub),
         audit: Arc::clone(&audit),
@@ -146,7 +146,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     let port = async { Ok(serve_reads(admin_listener, names, reads).await?) };
     tasks.spawn(until(shutdown.clone(), port));
     tasks.spawn(until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
-    tasks.spawn(serve_xds(xds_listener, outlook, hub, admission, limits, shutdown.clone()));
+    tasks.spawn(serve_xds(xds_listener, feeds, hub, admission, limits, shutdown.clone()));
     tracing::info!(
         mesh = %settings.mesh,
         trust_domain = %mesh.trust_domain,
@@ -193,7 +193,7 @@ async fn supervise(
 /// Serves xDS as soon as there is something to serve (invariant 11).
 async fn serve_xds(
     listener: TcpListener,
-    mut outlook: reconciler::Outlook,
+    mut feeds: reconciler::StatusFeeds,
     hub: Arc<Hub>,
     admission: Arc<ProxyAdmission>,
     limits: Limits,
@@ -203,10 +203,10 @@ async fn serve_xds(
         // At the end of the process the reconciler, which says so, may go first.
         biased;
         () = shutdown.cancelled() => return Ok(()),
-        ready = outlook.ready.wait_for(|ready| *ready) => drop(ready?),
+        ready = feeds.ready.wait_for(|ready| *ready) => drop(ready?),
     }
     tracing::info!(address = %listener.local_addr()?, "xDS is served");
-    ironmesh_xds_server::serve(listener, outlook.tls, hub, admission, limits, shutdown).await;
+    ironmesh_xds_server::serve(listener, feeds.tls, hub, admission, limits, shutdown).await;
     Ok(())
 }
 

@@ -23,9 +23,9 @@ mod session;
 mod error;
 mod follow;
 mod layout;
+mod leader_election;
 mod push;
 mod read;
-mod turn;
 
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ use session::{Credentials, Session};
 
 pub use error::EtcdError;
 pub use follow::EtcdFollower;
+pub use leader_election::{LeaderElection, Role};
 pub use push::PushError;
 pub use read::Kept;
-pub use turn::{EtcdTurn, Looked};
 
 /// A policy that was pushed.
 #[derive(Debug, Clone, PartialEq, Eq)]

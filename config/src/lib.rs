@@ -28,7 +28,9 @@ mod table;
 mod yaml;
 
 pub use document::Document;
-pub use etcd::{EtcdError, EtcdFollower, EtcdPolicy, EtcdTurn, Kept, Looked, PushError, Pushed};
+pub use etcd::{
+    EtcdError, EtcdFollower, EtcdPolicy, Kept, LeaderElection, PushError, Pushed, Role,
+};
 pub use folder::{
     CommitError, Folder, FolderError, FolderWatch, WatchError, commit_of, load_folder, read_folder,
     watch_folder,

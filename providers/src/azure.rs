@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{EndpointsProvider, PeerClock, Sightings};
+use crate::{EndpointsProvider, PeerClock, ProviderReport};
 
 mod arm;
 mod board;
@@ -47,7 +47,7 @@ pub struct Azure {
     options: AzureOptions,
     taken: watch::Sender<Told>,
     told: watch::Receiver<Told>,
-    sightings: watch::Receiver<Sightings>,
+    sightings: watch::Receiver<ProviderReport>,
     peer_clock: PeerClock,
     _task: AbortOnDropHandle<()>,
 }
@@ -74,7 +74,7 @@ impl Azure {
         let specification = watch::Sender::new(Arc::default());
         let taken = watch::Sender::new(Told::default());
         let (tell, told) = watch::channel(Told::default());
-        let (sight, sightings) = watch::channel(Sightings::default());
+        let (sight, sightings) = watch::channel(ProviderReport::default());
         let collector = Collector {
             options: options.clone(),
             clock,
@@ -126,7 +126,7 @@ impl EndpointsProvider for Azure {
         Some(self.peer_clock.clone())
     }
 
-    fn sightings(&self) -> watch::Receiver<Sightings> {
+    fn sightings(&self) -> watch::Receiver<ProviderReport> {
         self.sightings.clone()
     }
 }

@@ -15,8 +15,9 @@ use reqwest::Url;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{EndpointsProvider, PeerClock, Sightings};
+use crate::{EndpointsProvider, PeerClock, ProviderReport};
 
+mod agent_selector;
 mod answer;
 mod blocking;
 mod board;
@@ -31,19 +32,18 @@ mod tags;
 mod tls;
 mod token;
 mod turns;
-mod warden;
 mod well;
 
 pub use error::ConsulError;
 pub use options::{ConsulOptions, LocalityKeys};
 
+use agent_selector::{AgentSelector, AgentTrust};
 use blocking::Shared;
 use board::{Asked, Board};
 use client::Clients;
 use instances::{Instances, News};
 use tags::{Tagged, Tags};
 use turns::Turns;
-use warden::{Standing, Warden};
 use well::Wellness;
 
 /// News of questions that wait to be taken.
@@ -55,7 +55,7 @@ const BATCH: usize = 256;
 #[derive(Debug)]
 pub struct Consul {
     specification: watch::Sender<Arc<MeshSpecification>>,
-    sightings: watch::Receiver<Sightings>,
+    sightings: watch::Receiver<ProviderReport>,
     peer_clock: PeerClock,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
@@ -82,11 +82,12 @@ impl Consul {
         let clients = Arc::new(Clients::new(&options, peer_clock.clone())?);
         let turns = Turns::new(&options, shares_connections);
         let options = Arc::new(options);
-        let (warden, watching) = Warden::new(Arc::clone(&options), agents, Arc::clone(&clients));
+        let (warden, watching) =
+            AgentSelector::new(Arc::clone(&options), agents, Arc::clone(&clients));
         let shared =
             Arc::new(Shared { options, clients, turns, warden, wellness: Wellness::default() });
         let specification = watch::Sender::new(Arc::default());
-        let told = watch::Sender::new(Sightings::default());
+        let told = watch::Sender::new(ProviderReport::default());
         let sightings = told.subscribe();
         let (sender, news) = mpsc::channel(QUEUE);
         let (tagged, tags) = watch::channel(None);
@@ -128,7 +129,7 @@ impl EndpointsProvider for Consul {
         Some(self.peer_clock.clone())
     }
 
-    fn sightings(&self) -> watch::Receiver<Sightings> {
+    fn sightings(&self) -> watch::Receiver<ProviderReport> {
         self.sightings.clone()
     }
 }
@@ -136,7 +137,7 @@ impl EndpointsProvider for Consul {
 /// The task that owns what is known.
 struct Collector {
     shared: Arc<Shared>,
-    warden: Warden,
+    warden: AgentSelector,
     clock: fn() -> Timestamp,
     specification: watch::Receiver<Arc<MeshSpecification>>,
     tags: watch::Receiver<Option<Tagged>>,
@@ -145,7 +146,7 @@ struct Collector {
     news: mpsc::Receiver<(Arc<ConsulQuery>, News)>,
     queries: BTreeMap<Arc<ConsulQuery>, AbortOnDropHandle<()>>,
     board: Board,
-    told: watch::Sender<Sightings>,
+    told: watch::Sender<ProviderReport>,
 }
 
 impl Collector {
@@ -169,8 +170,8 @@ impl Collector {
                 }
                 standing = self.warden.news() => {
                     let reason = match standing {
-                        Standing::Bad(reason) => Some(reason),
-                        Standing::Good(_) | Standing::Unknown => None,
+                        AgentTrust::Bad(reason) => Some(reason),
+                        AgentTrust::Good(_) | AgentTrust::Unknown => None,
                     };
                     self.board.stale(reason, (self.clock)());
                 }
@@ -195,7 +196,8 @@ impl Collector {
             let tagged = tags.and_then(|tags| tags.questions.get(name)).cloned();
             // Once it is known what is tagged, that nothing is for this service is an answer.
             if own.is_some() || tags.is_some() {
-                let is_all_tagged = !may_be_joined || tags.is_some_and(|tags| tags.is_confirmed);
+                let is_all_tagged =
+                    !may_be_joined || tags.is_some_and(|tags| tags.is_authoritative);
                 let tagged = tagged.unwrap_or_default();
                 asked.insert(name.clone(), Asked { own, tagged, is_all_tagged });
             }

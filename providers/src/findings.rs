@@ -10,13 +10,16 @@ use ironmesh_catalog::codes::{
 use ironmesh_catalog::{Endpoint, Finding, Provider, ServiceName};
 
 use crate::combine::Conflict;
-use crate::guards::{Belief, Guards, Held, QUIET, Source};
+use crate::guards::{GuardStatus, Held, ProviderGuards, QUIET, Source};
 
 /// So many endpoints of a service that cannot be used are told one by one.
 const FEW: usize = 3;
 
 /// What is wrong with what providers tell, in order.
-pub fn findings(guards: &Guards, conflicts: &OrdMap<ServiceName, Arc<[Conflict]>>) -> Vec<Finding> {
+pub fn findings(
+    guards: &ProviderGuards,
+    conflicts: &OrdMap<ServiceName, Arc<[Conflict]>>,
+) -> Vec<Finding> {
     let mut findings: Vec<_> = guards
         .sightings()
         .filter_map(|(provider, sightings)| {
@@ -55,7 +58,7 @@ pub fn findings(guards: &Guards, conflicts: &OrdMap<ServiceName, Arc<[Conflict]>
 
 fn of_service(
     (provider, service): &Source,
-    belief: &Belief,
+    belief: &GuardStatus,
     is_provider_stale: bool,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();

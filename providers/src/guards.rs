@@ -20,7 +20,7 @@ use ironmesh_catalog::{
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::provider::{Sighting, Sightings};
+use crate::provider::{ProviderReport, ServiceReport};
 pub(crate) use flaps::QUIET;
 use guarded::{Guarded, How};
 pub use shrink::ShrinkRule;
@@ -31,9 +31,9 @@ pub type Source = (Provider, ServiceName);
 
 /// What is believed of what providers tell. A copy costs nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Believed(pub OrdMap<Source, Arc<Vec<Endpoint>>>);
+pub struct GuardedEndpoints(pub OrdMap<Source, Arc<Vec<Endpoint>>>);
 
-impl Believed {
+impl GuardedEndpoints {
     /// What was believed of those who are asked when this was discovered.
     pub fn of(discovered: &Discovered) -> Self {
         let believed = discovered.0.iter().flat_map(|(service, endpoints)| {
@@ -58,11 +58,11 @@ pub struct Now {
 
 /// How what a provider says of one service is taken.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Belief {
+pub struct GuardStatus {
     /// When it was learned what is believed; at a start, what was kept.
     pub learned_at: Timestamp,
     /// What the provider told last; none where that was before our start.
-    pub sighting: Option<Arc<Sighting>>,
+    pub sighting: Option<Arc<ServiceReport>>,
     /// What is held back, if anything.
     pub held: Option<Held>,
     /// Who gets no traffic because it flaps.
@@ -99,19 +99,19 @@ pub enum AcceptError {
 
 /// The guards of all providers and services.
 #[derive(Debug)]
-pub struct Guards {
+pub struct ProviderGuards {
     rule: ShrinkRule,
     specification: Arc<MeshSpecification>,
-    seen: BTreeMap<Provider, Sightings>,
+    seen: BTreeMap<Provider, ProviderReport>,
     guarded: BTreeMap<Source, Guarded>,
     /// When somebody is to be looked at again.
     due: BTreeSet<(Instant, Source)>,
-    believed: Believed,
-    beliefs: OrdMap<Source, Arc<Belief>>,
+    believed: GuardedEndpoints,
+    beliefs: OrdMap<Source, Arc<GuardStatus>>,
     unkept: BTreeSet<Source>,
 }
 
-impl Guards {
+impl ProviderGuards {
     /// Begins with what was kept.
     pub fn new(rule: ShrinkRule, kept: impl IntoIterator<Item = KeptEndpoints>) -> Self {
         let mut guards = Self {
@@ -120,7 +120,7 @@ impl Guards {
             seen: BTreeMap::new(),
             guarded: BTreeMap::new(),
             due: BTreeSet::new(),
-            believed: Believed::default(),
+            believed: GuardedEndpoints::default(),
             beliefs: OrdMap::new(),
             unkept: BTreeSet::new(),
         };
@@ -136,7 +136,7 @@ impl Guards {
     pub fn advance(
         &mut self,
         specification: &Arc<MeshSpecification>,
-        sightings: impl IntoIterator<Item = (Provider, Sightings)>,
+        sightings: impl IntoIterator<Item = (Provider, ProviderReport)>,
         now: Now,
     ) {
         let mut changed: BTreeSet<Source> = BTreeSet::new();
@@ -210,22 +210,22 @@ impl Guards {
     }
 
     /// What a provider tells of a service now.
-    fn told(&self, (provider, service): &Source) -> Option<&Arc<Sighting>> {
+    fn told(&self, (provider, service): &Source) -> Option<&Arc<ServiceReport>> {
         self.seen.get(provider)?.services.get(service)
     }
 
     /// What is believed now.
-    pub fn believed(&self) -> &Believed {
+    pub fn believed(&self) -> &GuardedEndpoints {
         &self.believed
     }
 
     /// How what providers say of each service is taken.
-    pub fn beliefs(&self) -> &OrdMap<Source, Arc<Belief>> {
+    pub fn beliefs(&self) -> &OrdMap<Source, Arc<GuardStatus>> {
         &self.beliefs
     }
 
     /// What each provider told last.
-    pub fn sightings(&self) -> impl Iterator<Item = (Provider, &Sightings)> {
+    pub fn sightings(&self) -> impl Iterator<Item = (Provider, &ProviderReport)> {
         self.seen.iter().map(|(provider, sightings)| (*provider, sightings))
     }
 
@@ -297,7 +297,8 @@ impl Guards {
         let is_new = !self.guarded.contains_key(source);
         // That there is nobody is nothing to begin with if nobody vouches for it: another provider may have
         // known some up to now.
-        let is_nothing = |told: &Arc<Sighting>| !told.is_confirmed && told.endpoints.is_empty();
+        let is_nothing =
+            |told: &Arc<ServiceReport>| !told.is_authoritative && told.endpoints.is_empty();
         if is_new && told.as_ref().is_none_or(is_nothing) {
             return;
         }
@@ -309,9 +310,9 @@ impl Guards {
         });
         let good = Arc::clone(&guarded.good);
         if let Some(told) = told {
-            let is_confirmed = told.is_confirmed && told.stale.is_none() && !is_stale;
+            let is_authoritative = told.is_authoritative && told.stale.is_none() && !is_stale;
             let how = How { is_new, is_accepted, service: &service, rule: self.rule };
-            guarded.take(&told, is_confirmed, how, now);
+            guarded.take(&told, is_authoritative, how, now);
         } else if let Some(held) = &mut guarded.held {
             held.confirmed = None;
         }
@@ -342,7 +343,7 @@ impl Guards {
         }
         self.due.extend(due.map(|due| (due, source.clone())));
         let told = guarded.told.as_deref();
-        let belief = Belief {
+        let belief = GuardStatus {
             learned_at: guarded.learned_at,
             sighting: guarded.told.clone(),
             held: guarded.held.as_ref().map(|held| Held {
@@ -373,12 +374,12 @@ fn asks(service: &Service, provider: Provider) -> bool {
 }
 
 /// The answer that there is nobody.
-fn nobody(at: Timestamp) -> Sighting {
-    Sighting {
+fn nobody(at: Timestamp) -> ServiceReport {
+    ServiceReport {
         endpoints: Arc::default(),
         index: 0,
         learned_at: at,
-        is_confirmed: true,
+        is_authoritative: true,
         problems: Arc::default(),
         stale: None,
     }

@@ -1,6 +1,6 @@
 //! Endpoints providers: where the processes of a service are.
 //!
-//! What a provider that is asked tells ([`EndpointsProvider`]) goes through [`Guards`], which decide what of
+//! What a provider that is asked tells ([`EndpointsProvider`]) goes through [`ProviderGuards`], which decide what of
 //! it is believed; with what we know ourselves ([`fixed`] lists in policy, and the proxies that joined,
 //! [`registered`]) it is combined to what is [`Discovered`]. Who takes part in the mesh is decided by the
 //! catalog; this crate never touches policy.
@@ -28,9 +28,11 @@ pub mod registered;
 
 pub use combine::Conflict;
 pub use findings::findings;
-pub use guards::{AcceptError, Belief, Believed, Guards, Held, Now, ShrinkRule, Source};
+pub use guards::{
+    AcceptError, GuardStatus, GuardedEndpoints, Held, Now, ProviderGuards, ShrinkRule, Source,
+};
 pub use peer_clock::{ClockDifference, PeerClock};
-pub use provider::{EndpointsProvider, Problem, Sighting, Sightings, Stale};
+pub use provider::{EndpointsProvider, Problem, ProviderReport, ServiceReport, Stale};
 
 use combine::combine;
 use registered::Registered;
@@ -43,7 +45,7 @@ pub struct Discovery {
     excludes_local_addresses: bool,
     specification: Arc<MeshSpecification>,
     registered: Registered,
-    believed: Believed,
+    believed: GuardedEndpoints,
     discovered: Discovered,
     conflicts: OrdMap<ServiceName, Arc<[Conflict]>>,
 }
@@ -59,7 +61,7 @@ impl Discovery {
         &mut self,
         specification: &Arc<MeshSpecification>,
         records: &Records,
-        believed: &Believed,
+        believed: &GuardedEndpoints,
     ) -> Discovered {
         let mut changed: BTreeSet<ServiceName> = self.registered.follow(records);
         for item in self.believed.0.diff(&believed.0) {
@@ -170,7 +172,7 @@ impl Discovery {
 pub fn discover(
     specification: &Arc<MeshSpecification>,
     records: &Records,
-    believed: &Believed,
+    believed: &GuardedEndpoints,
 ) -> Discovered {
     Discovery::default().discover(specification, records, believed)
 }

@@ -31,20 +31,20 @@ pub trait EndpointsProvider: fmt::Debug + Send + Sync {
     }
 
     /// What it knows, and news of it. What a receiver sees first is what is known when it subscribes.
-    fn sightings(&self) -> watch::Receiver<Sightings>;
+    fn sightings(&self) -> watch::Receiver<ProviderReport>;
 }
 
 /// All that a provider knows, of one moment. A copy costs nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sightings {
+pub struct ProviderReport {
     /// What it has found for each service that asks it, and had an answer since the provider began. While
     /// it is not there, nothing is known; that there is no endpoint is an answer.
-    pub services: OrdMap<ServiceName, Arc<Sighting>>,
+    pub services: OrdMap<ServiceName, Arc<ServiceReport>>,
     /// Since when and why there is no answer about services of which there has been none yet: their question
-    /// is refused, say. Of the others that is in [`Sighting::stale`].
+    /// is refused, say. Of the others that is in [`ServiceReport::stale`].
     pub troubles: OrdMap<ServiceName, Stale>,
     /// Whether it knows of whom to tell: where instances join by themselves, it has heard which do.
-    pub knows_whom: bool,
+    pub has_discovered_services: bool,
     /// Whether it has had an answer to all that it was told to follow: what is not in `services` now is
     /// not asked for, or nobody has said anything about it.
     pub is_complete: bool,
@@ -54,7 +54,7 @@ pub struct Sightings {
 
 /// What a provider has found for one service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Sighting {
+pub struct ServiceReport {
     /// The endpoints, sorted by address and port. Shared with the sighting before where it says the same.
     pub endpoints: Arc<Vec<Endpoint>>,
     /// Which state of the provider it is, in its own count.
@@ -63,7 +63,8 @@ pub struct Sighting {
     pub learned_at: Timestamp,
     /// Whether the provider vouches for it: whoever answered has the right to know all of them, has a
     /// leader, and has not lost its memory since it knew more.
-    pub is_confirmed: bool,
+    #[serde(rename = "is_confirmed")]
+    pub is_authoritative: bool,
     /// What of the answer could not be used, and why.
     pub problems: Arc<Vec<Problem>>,
     /// Since when and why there is no newer answer about this one service.

@@ -7,8 +7,8 @@ use ironmesh_catalog::{
 use super::*;
 use crate::guards::tests::{name, service, set, specification};
 
-fn believed(last: &[u8]) -> Believed {
-    Believed([((Provider::Consul, name()), Arc::new(set(last)))].into_iter().collect())
+fn believed(last: &[u8]) -> GuardedEndpoints {
+    GuardedEndpoints([((Provider::Consul, name()), Arc::new(set(last)))].into_iter().collect())
 }
 
 fn discovered(discovered: &Discovered, name: &ServiceName) -> Option<usize> {
@@ -19,13 +19,13 @@ fn discovered(discovered: &Discovered, name: &ServiceName) -> Option<usize> {
 fn of_whom_nothing_was_told_nothing_is_known_and_that_there_is_nobody_is_known() {
     let (specification, records) = (specification([service(true, false)]), Records::new());
     let mut discovery = Discovery::default();
-    let mut discover = |believed: &Believed| {
+    let mut discover = |believed: &GuardedEndpoints| {
         discovered(&discovery.discover(&specification, &records, believed), &name())
     };
-    assert_eq!(discover(&Believed::default()), None);
+    assert_eq!(discover(&GuardedEndpoints::default()), None);
     assert_eq!(discover(&believed(&[])), Some(0));
     assert_eq!(discover(&believed(&[1, 2])), Some(2));
-    assert_eq!(discover(&Believed::default()), Some(2), "what was known stays");
+    assert_eq!(discover(&GuardedEndpoints::default()), Some(2), "what was known stays");
 }
 
 #[test]
@@ -44,12 +44,12 @@ fn what_was_known_stays_until_those_who_are_asked_now_have_told() {
         specification([listed])
     };
     let mut discovery = Discovery::default();
-    let mut discover = |specification: &Arc<MeshSpecification>, believed: &Believed| {
+    let mut discover = |specification: &Arc<MeshSpecification>, believed: &GuardedEndpoints| {
         discovered(&discovery.discover(specification, &Records::new(), believed), &name())
     };
-    assert_eq!(discover(&list(&[1, 2, 3]), &Believed::default()), Some(3));
+    assert_eq!(discover(&list(&[1, 2, 3]), &GuardedEndpoints::default()), Some(3));
     let asks = specification([service(true, false)]);
-    assert_eq!(discover(&asks, &Believed::default()), Some(3));
+    assert_eq!(discover(&asks, &GuardedEndpoints::default()), Some(3));
     assert_eq!(discover(&asks, &believed(&[1, 2])), Some(2));
 }
 
@@ -68,7 +68,7 @@ fn who_joins_by_itself_is_found_of_a_service_that_asks_nobody() {
     let found = discover(&specification, &records, &believed(&[1]));
     assert_eq!(discovered(&found, &name()), Some(1));
     // A plan takes what was believed from what was discovered.
-    assert_eq!(Believed::of(&found), believed(&[1]));
+    assert_eq!(GuardedEndpoints::of(&found), believed(&[1]));
 }
 
 #[test]
@@ -81,11 +81,12 @@ fn a_part_of_a_service_follows_it() {
     let subset = Service { name: part.clone(), endpoints, subsets: Vec::new(), ..whole.clone() };
     let (specification, records) = (specification([whole, subset]), Records::new());
     let mut discovery = Discovery::default();
-    let found = discovery.discover(&specification, &records, &Believed::default());
+    let found = discovery.discover(&specification, &records, &GuardedEndpoints::default());
     assert_eq!(discovered(&found, &part), None);
     let mut set = set(&[1, 2]);
     set[1].labels = labels;
-    let believed = Believed([((Provider::Consul, name()), Arc::new(set))].into_iter().collect());
+    let believed =
+        GuardedEndpoints([((Provider::Consul, name()), Arc::new(set))].into_iter().collect());
     let found = discovery.discover(&specification, &records, &believed);
     assert_eq!(discovered(&found, &part), Some(1));
 }
@@ -119,14 +120,14 @@ fn excluded_endpoint_displaces_nothing_and_a_change_of_policy_admits_it() {
     let found = [at(Provider::Consul, 8500)];
     let found = [((Provider::Consul, name()), Arc::new(found.to_vec()))];
     let azure = [((Provider::Azure, name()), Arc::new(vec![at(Provider::Azure, 8500)]))];
-    let believed = Believed(found.into_iter().chain(azure).collect());
+    let believed = GuardedEndpoints(found.into_iter().chain(azure).collect());
     let mut discovery = Discovery::new(false);
     let before = discovery.discover(&with_port(&[]), &Records::new(), &believed);
     let excluded = (Provider::Consul, Some(Exclusion::Port));
     assert_eq!(exclusions(&before), [(Provider::Azure, None), excluded]);
     // A plan begins with what was discovered, and so does the control plane with what it believes.
     let wider = with_port(&["8500"]);
-    let planned = discover(&wider, &Records::new(), &Believed::of(&before));
+    let planned = discover(&wider, &Records::new(), &GuardedEndpoints::of(&before));
     let after = discovery.discover(&wider, &Records::new(), &believed);
     assert_eq!(exclusions(&after), [(Provider::Consul, None)]);
     assert_eq!(exclusions(&planned), exclusions(&after));
@@ -135,13 +136,17 @@ fn excluded_endpoint_displaces_nothing_and_a_change_of_policy_admits_it() {
 #[test]
 fn local_address_stays_excluded_in_a_plan() {
     let local = Endpoint::new(Provider::Consul, [127, 0, 0, 1].into());
-    let believed =
-        Believed([((Provider::Consul, name()), Arc::new(vec![local]))].into_iter().collect());
+    let believed = GuardedEndpoints(
+        [((Provider::Consul, name()), Arc::new(vec![local]))].into_iter().collect(),
+    );
     let excluded = [(Provider::Consul, Some(Exclusion::LocalAddress))];
     let policy = with_port(&[]);
     let live = Discovery::new(false).discover(&policy, &Records::new(), &believed);
     assert_eq!(exclusions(&live), excluded);
-    assert_eq!(exclusions(&discover(&policy, &Records::new(), &Believed::of(&live))), excluded);
+    assert_eq!(
+        exclusions(&discover(&policy, &Records::new(), &GuardedEndpoints::of(&live))),
+        excluded
+    );
     let allowed = Discovery::new(true).discover(&policy, &Records::new(), &believed);
     assert_eq!(exclusions(&allowed), [(Provider::Consul, None)]);
 }

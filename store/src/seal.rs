@@ -27,7 +27,7 @@ impl Sealer {
     pub(crate) fn seal(&self, table: &str, key: &str, plain: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce).map_err(|_| SealError::Random)?;
-        // Room for the tag too, or growing would leave a copy of the plain text behind.
+        // Memory for the tag too, or growing would leave a copy of the plain text behind.
         let room = plain.len() + AES_256_GCM.tag_len();
         let mut sealed = Zeroizing::new(Vec::with_capacity(room));
         sealed.extend_from_slice(plain);

@@ -28,7 +28,8 @@ async fn a_thousand_machines_take_ten_calls() {
         // Once, and no more.
         let once = AzureOptions { interval: Duration::from_secs(3600), ..options(&azure) };
         let web = Watching::web(once);
-        web.has("all", "web", |found| found.endpoints.len() == 1000 && found.is_confirmed).await;
+        web.has("all", "web", |found| found.endpoints.len() == 1000 && found.is_authoritative)
+            .await;
         assert!(azure.calls() <= 10, "{} calls", azure.calls());
     }
 }
@@ -74,7 +75,7 @@ async fn twenty_scale_sets_take_less_than_a_tenth_of_what_may_be_asked() {
     });
     assert!(of_network.count() * 10 < OF_NETWORK);
     let found = watching.of("set0").unwrap();
-    assert!(found.is_confirmed && found.stale.is_none(), "{found:?}");
+    assert!(found.is_authoritative && found.stale.is_none(), "{found:?}");
 }
 
 #[tokio::test(start_paused = true)]

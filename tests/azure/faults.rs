@@ -189,7 +189,7 @@ async fn a_scale_set_that_should_have_machines_and_shows_none_is_not_vouched_for
         |azure| azure.be(Kind::UniformMachines, Fault::Empty),
         async |_, web| {
             web.has("nobody, and no word for it", "web", |found| {
-                found.endpoints.is_empty() && !found.is_confirmed
+                found.endpoints.is_empty() && !found.is_authoritative
             })
             .await;
         },

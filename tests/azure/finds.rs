@@ -38,7 +38,8 @@ async fn what_azure_knows_of_a_machine_is_known_of_its_endpoint() {
     assert_eq!(*found.problems, []);
 
     let becomes = async |health: Health| {
-        let is = move |found: &ironmesh_providers::Sighting| found.endpoints[0].health == health;
+        let is =
+            move |found: &ironmesh_providers::ServiceReport| found.endpoints[0].health == health;
         web.has(&health.to_string(), "web", is).await
     };
     for (provisioning, power, health, wanted) in [

@@ -25,7 +25,7 @@ async fn a_dry_run_shows_each_call_and_what_is_found() {
     let shown = format!("{found:?}");
     assert!(!shown.contains("ey."), "a token is shown: {shown}");
     let sighting = found.sightings.services.values().next().unwrap();
-    assert_eq!((sighting.endpoints.len(), sighting.is_confirmed), (2, true));
+    assert_eq!((sighting.endpoints.len(), sighting.is_authoritative), (2, true));
     assert!(found.sightings.is_complete);
     assert_eq!(azure.calls(), 3);
 }

@@ -10,7 +10,7 @@ use ironmesh_catalog::{
     Service, ServiceName, Spot,
 };
 use ironmesh_providers::azure::{Azure, AzureCloud, AzureOptions};
-use ironmesh_providers::{EndpointsProvider as _, Sighting, Sightings};
+use ironmesh_providers::{EndpointsProvider as _, ProviderReport, ServiceReport};
 use ironmesh_tests::azure::{FakeAzure, GROUP, Machine, SUBSCRIPTION, ScaleSet};
 use ironmesh_tests::eventually;
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 pub(crate) struct Watching {
     pub(crate) provider: Azure,
-    pub(crate) sightings: watch::Receiver<Sightings>,
+    pub(crate) sightings: watch::Receiver<ProviderReport>,
     _turn: watch::Sender<bool>,
 }
 
@@ -74,21 +74,21 @@ impl Watching {
     }
 
     /// What is known now.
-    pub(crate) fn now(&self) -> Sightings {
+    pub(crate) fn now(&self) -> ProviderReport {
         self.sightings.borrow().clone()
     }
 
     /// What is known of a service now.
-    pub(crate) fn of(&self, service: &str) -> Option<Arc<Sighting>> {
+    pub(crate) fn of(&self, service: &str) -> Option<Arc<ServiceReport>> {
         self.sightings.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
     }
 
     /// Waits until a service has exactly these endpoints, and all is well.
-    pub(crate) async fn finds(&self, service: &str, addresses: &[&str]) -> Arc<Sighting> {
+    pub(crate) async fn finds(&self, service: &str, addresses: &[&str]) -> Arc<ServiceReport> {
         self.has(&format!("{service} at {addresses:?}"), service, |found| {
             at(found) == addresses.iter().map(|&one| one.to_owned()).collect::<BTreeSet<_>>()
                 && found.stale.is_none()
-                && found.is_confirmed
+                && found.is_authoritative
         })
         .await
     }
@@ -98,8 +98,8 @@ impl Watching {
         &self,
         what: &str,
         service: &str,
-        holds: impl Fn(&Sighting) -> bool,
-    ) -> Arc<Sighting> {
+        holds: impl Fn(&ServiceReport) -> bool,
+    ) -> Arc<ServiceReport> {
         eventually(what, async || match self.of(service).filter(|found| holds(found)) {
             Some(found) => Ok(found),
             None => Err(format!("{:#?}", self.now())),
@@ -117,7 +117,7 @@ impl Watching {
     }
 
     /// Waits until one service alone is stale, and returns what is known of it.
-    pub(crate) async fn is_stale_of(&self, service: &str, because: &str) -> Arc<Sighting> {
+    pub(crate) async fn is_stale_of(&self, service: &str, because: &str) -> Arc<ServiceReport> {
         self.has(&format!("staleness of {service}: {because}"), service, |found| {
             found.stale.iter().any(|stale| stale.reason.contains(because))
         })
@@ -130,7 +130,7 @@ impl Watching {
         service: &str,
         instance: &str,
         words: &str,
-    ) -> Arc<Sighting> {
+    ) -> Arc<ServiceReport> {
         self.has(&format!("{instance}: {words}"), service, |found| {
             let mut problems = found.problems.iter();
             problems.any(|one| one.instance == instance && one.reason.contains(words))
@@ -140,7 +140,7 @@ impl Watching {
 }
 
 /// Where the endpoints are.
-pub(crate) fn at(found: &Sighting) -> BTreeSet<String> {
+pub(crate) fn at(found: &ServiceReport) -> BTreeSet<String> {
     found.endpoints.iter().map(|found| found.address.to_string()).collect()
 }
 

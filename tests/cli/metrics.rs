@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ironmesh_tests::eventually::patience;
 use ironmesh_tests::xds::Imposter;
 use ironmesh_tests::{eventually, get_once};
-use ironmesh_xds_server::{Closed, Turned};
+use ironmesh_xds_server::{Closed, ConnectionRejection};
 use ironmesh_xds_wire::ResourceType;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
@@ -112,7 +112,7 @@ async fn every_family_is_described_and_has_a_sample_for_each_label() {
     for family in ["pushes", "acks", "nacks", "late_answers"] {
         labelled(&format!("ironmesh_xds_{family}"), "type", types.clone().into());
     }
-    let turned = Turned::ALL.map(|why| why.word().to_owned());
+    let turned = ConnectionRejection::ALL.map(|why| why.word().to_owned());
     labelled("ironmesh_xds_connections_refused", "reason", turned.into());
     let closed = Closed::ALL.map(|why| why.word().to_owned());
     labelled("ironmesh_xds_streams_closed", "reason", closed.into());

@@ -24,7 +24,7 @@ async fn an_agent_that_comes_back_empty_is_not_vouched_for_until_it_knows_as_muc
     consul.start(0);
     consul.ready().await;
     eventually("an empty answer that nobody vouches for", async || match web.of("web") {
-        Some(found) if found.endpoints.is_empty() && !found.is_confirmed => Ok(()),
+        Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
         found => Err(format!("{found:?}")),
     })
     .await;

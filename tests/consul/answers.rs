@@ -198,7 +198,7 @@ async fn an_index_that_goes_backwards_over_an_empty_answer_is_no_news_to_rely_on
     let fault = Fault::Answer { status: 200, index: 3, body: "[]".to_owned() };
     survives(fault, async |web| {
         eventually("an empty answer that nobody vouches for", async || match web.of("web") {
-            Some(found) if found.endpoints.is_empty() && !found.is_confirmed => Ok(()),
+            Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
             found => Err(format!("{found:?}")),
         })
         .await;
@@ -217,7 +217,7 @@ async fn an_answer_that_was_cut_for_want_of_rights_is_not_vouched_for() {
     liar.be(filtered);
     consul.register("web", "b", "10.0.0.2").await;
     eventually("two that nobody vouches for", async || match web.of("web") {
-        Some(found) if found.endpoints.len() == 2 && !found.is_confirmed => Ok(()),
+        Some(found) if found.endpoints.len() == 2 && !found.is_authoritative => Ok(()),
         found => Err(format!("{found:?}")),
     })
     .await;

@@ -84,7 +84,7 @@ async fn is_unconfirmed(watching: &Watching, service: &str, addresses: &[&str]) 
     eventually(&format!("{service} unconfirmed"), async || {
         let found = watching.of(service).ok_or_else(|| format!("{:?}", watching.now()))?;
         let at: Vec<_> = found.endpoints.iter().map(|found| found.address.to_string()).collect();
-        if at == addresses && !found.is_confirmed { Ok(()) } else { Err(format!("{found:?}")) }
+        if at == addresses && !found.is_authoritative { Ok(()) } else { Err(format!("{found:?}")) }
     })
     .await;
 }

@@ -53,7 +53,7 @@ async fn a_token_is_believed_as_far_as_it_reads_and_a_new_one_is_taken_from_its_
     fs::write(&file, format!("{}\n", narrow.secret)).unwrap();
     watching.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
     eventually("nothing of `db` to rely on", async || match watching.of("db") {
-        Some(found) if found.endpoints.is_empty() && !found.is_confirmed => Ok(()),
+        Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
         found => Err(format!("{found:?}")),
     })
     .await;
@@ -122,7 +122,7 @@ async fn where_the_token_was_not_tried_an_empty_answer_is_not_vouched_for() {
     watching.finds("here", &[]).await;
     eventually("an empty answer that nobody vouches for", async || {
         match watching.of("elsewhere") {
-            Some(found) if found.endpoints.is_empty() && !found.is_confirmed => Ok(()),
+            Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
             found => Err(format!("{found:?}")),
         }
     })

@@ -8,14 +8,14 @@ use ironmesh_catalog::{
     ConsulQuery, EndpointSource, MeshSpecification, Providers, Service, ServiceName, Spot,
 };
 use ironmesh_providers::consul::{Consul, ConsulOptions};
-use ironmesh_providers::{EndpointsProvider as _, Sighting, Sightings};
+use ironmesh_providers::{EndpointsProvider as _, ProviderReport, ServiceReport};
 use ironmesh_tests::eventually;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 pub(crate) struct Watching {
     pub(crate) provider: Consul,
-    pub(crate) sightings: watch::Receiver<Sightings>,
+    pub(crate) sightings: watch::Receiver<ProviderReport>,
 }
 
 impl Watching {
@@ -36,24 +36,24 @@ impl Watching {
     }
 
     /// What is known now.
-    pub(crate) fn now(&self) -> Sightings {
+    pub(crate) fn now(&self) -> ProviderReport {
         self.sightings.borrow().clone()
     }
 
     /// What is known of a service now.
-    pub(crate) fn of(&self, service: &str) -> Option<Arc<Sighting>> {
+    pub(crate) fn of(&self, service: &str) -> Option<Arc<ServiceReport>> {
         self.sightings.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
     }
 
     /// Waits until a service has exactly these endpoints, and all is well.
-    pub(crate) async fn finds(&self, service: &str, addresses: &[&str]) -> Arc<Sighting> {
+    pub(crate) async fn finds(&self, service: &str, addresses: &[&str]) -> Arc<ServiceReport> {
         let wanted: BTreeSet<_> = addresses.iter().map(|&address| address.to_owned()).collect();
         eventually(&format!("{service} at {addresses:?}"), async || {
             let found = self.of(service);
             let is_there = found.as_ref().is_some_and(|found| {
                 let at: BTreeSet<_> =
                     found.endpoints.iter().map(|found| found.address.to_string()).collect();
-                at == wanted && found.stale.is_none() && found.is_confirmed
+                at == wanted && found.stale.is_none() && found.is_authoritative
             });
             match found.filter(|_| is_there && self.now().stale.is_none()) {
                 Some(found) => Ok(found),
@@ -73,7 +73,7 @@ impl Watching {
     }
 
     /// Waits until one service alone is stale, and returns what is known of it.
-    pub(crate) async fn is_stale_of(&self, service: &str, because: &str) -> Arc<Sighting> {
+    pub(crate) async fn is_stale_of(&self, service: &str, because: &str) -> Arc<ServiceReport> {
         eventually(&format!("staleness of {service}: {because}"), async || match self.of(service) {
             Some(found) if found.stale.iter().any(|stale| stale.reason.contains(because)) => {
                 Ok(found)

@@ -85,7 +85,7 @@ async fn a_bad_file_changes_nothing_that_runs_and_is_told_everywhere() {
     assert_eq!(policy["revision"], good);
     assert_ne!(policy["stale_since"], Value::Null);
     let log = store.mesh.log();
-    for part in ["error[IM0102]", "mistake.toml:3:1", "did you mean `ports`", "stays in force"] {
+    for part in ["code=IM0102", "mistake.toml:3:1", "did you mean `ports`", "stays in force"] {
         assert!(log.contains(part), "no {part:?} in\n{log}");
     }
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);

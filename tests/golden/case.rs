@@ -13,7 +13,7 @@ use ironmesh_catalog::{
     ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_config::{Loaded, load_folder, render};
-use ironmesh_providers::{Believed, discover};
+use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -126,7 +126,7 @@ impl Case {
             records.map(|record| (record.id, Arc::new(record.clone()))).collect();
         let accounts = Snapshot::accounts_served(&specification, &records);
         let domain = Domain::default();
-        let mut discovered = discover(&specification, &records, &Believed::default());
+        let mut discovered = discover(&specification, &records, &GuardedEndpoints::default());
         discovered.0.extend(self.discovered.0.clone());
         let inputs = Inputs {
             mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },

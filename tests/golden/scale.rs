@@ -10,7 +10,7 @@ use ironmesh_catalog::{
     Participation, Proxy, ProxyStatement, Records, Snapshot, TcpAccesses, TrustDomain,
 };
 use ironmesh_config::{Document, Loader};
-use ironmesh_providers::{Believed, discover};
+use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::Compiler;
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use jiff::Timestamp;
@@ -79,7 +79,7 @@ fn inputs(specification: Arc<MeshSpecification>, proxies: &[Proxy]) -> Inputs {
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode: Mode::Strict,
         egress: EgressMode::Policy,
-        discovered: discover(&specification, &records, &Believed::default()),
+        discovered: discover(&specification, &records, &GuardedEndpoints::default()),
         certificates: certificates::placeholders(&Snapshot::accounts_served(
             &specification,
             &records,

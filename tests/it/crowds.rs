@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_tests::eventually;
 use ironmesh_tests::eventually::patience;
-use ironmesh_xds_server::{Closed, Limits, Turned};
+use ironmesh_xds_server::{Closed, ConnectionRejection, Limits};
 use rustls::version::TLS13;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpSocket, TcpStream};
@@ -31,8 +31,8 @@ async fn silent_connections_in_masses_stand_in_nobodys_way() {
     let mut new = Bystander::open(&server).await;
     new.is_served(&server).await;
     let counters = server.hub.counters();
-    assert!(counters.connections_turned_away(Turned::Displaced) > 0);
-    assert_eq!(counters.connections_turned_away(Turned::SlowHandshake), 0);
+    assert!(counters.connections_turned_away(ConnectionRejection::Displaced) > 0);
+    assert_eq!(counters.connections_turned_away(ConnectionRejection::SlowHandshake), 0);
 }
 
 /// Opens silent connections from an address without end, a few hundred of which are open at once.
@@ -58,7 +58,8 @@ async fn flood_of_silent_connections_starves_no_other_client() {
     let server = Server::start_with(Limits { handshakes: 16, ..Limits::default() }).await;
     let mut old = Bystander::open(&server).await;
     let flood = tokio::spawn(flood(server.address, [127, 0, 0, 2].into()));
-    let displaced = || server.hub.counters().connections_turned_away(Turned::Displaced);
+    let displaced =
+        || server.hub.counters().connections_turned_away(ConnectionRejection::Displaced);
     for _ in 0..5 {
         let before = displaced();
         eventually("more of the flood", async || {
@@ -129,7 +130,7 @@ async fn of_many_connections_of_one_client_few_are_served_and_some_are_told() {
         stream.next().await.map(drop)
     })
     .await;
-    assert!(server.hub.counters().connections_turned_away(Turned::Client) > 10);
+    assert!(server.hub.counters().connections_turned_away(ConnectionRejection::Client) > 10);
 }
 
 // A39.

@@ -1,6 +1,6 @@
 //! Findings about endpoints that a provider reports and policy excludes.
 
-use super::judge::Judge;
+use super::classifier::EndpointClassifier;
 use crate::codes::EXCLUDED_ENDPOINT;
 use crate::endpoint::Endpoint;
 use crate::exclusion::Exclusion;
@@ -9,7 +9,7 @@ use crate::finding::Finding;
 /// So many endpoints of a service are named one by one.
 const FEW: usize = 3;
 
-impl Judge<'_> {
+impl EndpointClassifier<'_> {
     /// One finding for each of the first few excluded `endpoints`, and one for the rest.
     pub(super) fn excluded(&self, endpoints: &[Endpoint]) -> Vec<Finding> {
         let excluded: Vec<_> =

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::in_front::InFront;
+use super::proxy_index::ProxyIndex;
 use crate::endpoint::{Endpoint, Labels, Provider};
 use crate::proxy::ProxyId;
 
@@ -40,7 +40,7 @@ struct ProxyLabels {
 
 impl ServiceLabels {
     /// The labels of `endpoints`, which are all of one service, and of the proxies `in_front` of them.
-    pub(super) fn new(endpoints: &[Endpoint], in_front: &InFront) -> Self {
+    pub(super) fn new(endpoints: &[Endpoint], in_front: &ProxyIndex) -> Self {
         // A registered endpoint repeats the labels of its join record.
         let has_labels_of_its_own =
             |one: &&Endpoint| one.provider != Provider::Registered && one.exclusion.is_none();

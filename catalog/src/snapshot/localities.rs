@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::judge::Judge;
+use super::classifier::EndpointClassifier;
 use crate::codes::NOWHERE;
 use crate::endpoint::Endpoint;
 use crate::finding::Finding;
 use crate::locality::Locality;
 use crate::policy::UpstreamTrafficSetting;
 
-impl Judge<'_> {
+impl EndpointClassifier<'_> {
     /// Places that `setting` sends calls to, where none of the service's endpoints is; or that of none of
     /// them is known where it is. Mostly a place is called otherwise by a provider.
     pub(super) fn nowhere(

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::in_front::InFront;
-use super::judge::Judge;
-use super::standing::{Absence, Standing, State};
+use super::classifier::EndpointClassifier;
+use super::endpoint_status::{EndpointStatus, ExclusionReason, State};
+use super::proxy_index::ProxyIndex;
 use crate::codes::{PROXY_SUSPECTED, PROXY_WITHOUT_ENDPOINT};
 use crate::endpoint::Endpoint;
 use crate::finding::{Code, Finding};
@@ -20,9 +20,9 @@ const ENDPOINT_WITH_SEVERAL_PROXIES: Code = Code(405);
 const FEW: usize = 3;
 
 /// Whether an endpoint has no proxy, and nobody knows why.
-fn is_without(standing: &Standing) -> bool {
+fn is_without(standing: &EndpointStatus) -> bool {
     let (State::Plaintext(why) | State::Out(why)) = &standing.state else { return false };
-    matches!(why, Absence::NoProxy | Absence::Expired)
+    matches!(why, ExclusionReason::NoProxy | ExclusionReason::Expired)
 }
 
 /// The first few of `all` addresses.
@@ -31,7 +31,7 @@ fn some_of(addresses: impl Iterator<Item = IpAddr>, all: usize) -> String {
     format!("{} and {} more", some.join(", "), all.saturating_sub(some.len()))
 }
 
-impl Judge<'_> {
+impl EndpointClassifier<'_> {
     /// What is wrong with the endpoints of the service. `endpoints` are none where no provider has said yet
     /// what there is.
     pub(super) fn findings(&self, endpoints: Option<&[Endpoint]>) -> Vec<Finding> {
@@ -40,16 +40,18 @@ impl Judge<'_> {
         if self.service.is_subset() || self.service.external.is_some() || self.is_drained {
             return Vec::new();
         }
-        let past = InFront::default();
+        let past = ProxyIndex::default();
         let known = endpoints.unwrap_or_default();
-        let standings: Vec<_> = known.iter().map(|endpoint| self.stand(endpoint, &past)).collect();
-        let (without, others): (Vec<_>, Vec<_>) = standings.iter().partition(|one| is_without(one));
+        let endpoint_statuses: Vec<_> =
+            known.iter().map(|endpoint| self.stand(endpoint, &past)).collect();
+        let (without, others): (Vec<_>, Vec<_>) =
+            endpoint_statuses.iter().partition(|one| is_without(one));
         let is_crowd = without.len() > FEW;
         let crowd = is_crowd.then(|| self.crowd_without_proxies(&without));
         let each = without.into_iter().filter(|_| !is_crowd).chain(others);
         let misplaced = each.filter_map(|standing| self.misplaced(standing)).chain(crowd);
         let misplaced = misplaced.chain(self.excluded(known));
-        let suspects = self.suspects(&standings);
+        let suspects = self.suspects(&endpoint_statuses);
         let is_told = endpoints.is_some() && !self.service.ports.is_empty();
         let alone = if is_told { self.without(known) } else { Vec::new() };
         let alone = alone.into_iter().filter(|record| record.suspect_since.is_none());
@@ -63,20 +65,21 @@ impl Judge<'_> {
     }
 
     /// Many endpoints without a proxy, told at once: a whole service may not have joined yet.
-    fn crowd_without_proxies(&self, standings: &[&Standing]) -> Finding {
+    fn crowd_without_proxies(&self, endpoint_statuses: &[&EndpointStatus]) -> Finding {
         let name = &self.service.name;
-        let is_plaintext = |one: &&&Standing| matches!(one.state, State::Plaintext(_));
-        let plain = standings.iter().filter(is_plaintext).count();
+        let is_plaintext = |one: &&&EndpointStatus| matches!(one.state, State::Plaintext(_));
+        let plain = endpoint_statuses.iter().filter(is_plaintext).count();
         let what = match plain {
             0 => "get no traffic".to_owned(),
-            all if all == standings.len() => "are called in plaintext".to_owned(),
+            all if all == endpoint_statuses.len() => "are called in plaintext".to_owned(),
             some => format!("get no traffic, or are called in plaintext ({some} of them)"),
         };
-        let addresses = standings.iter().filter_map(|one| Some(one.endpoint.as_ref()?.address));
+        let addresses =
+            endpoint_statuses.iter().filter_map(|one| Some(one.endpoint.as_ref()?.address));
         let message = format!(
             "{} endpoints of service `{name}` {what}: no proxy joined as this service at their addresses: {}",
-            standings.len(),
-            some_of(addresses, standings.len())
+            endpoint_statuses.len(),
+            some_of(addresses, endpoint_statuses.len())
         );
         let help = format!(
             "let proxies in: `ironmesh proxy bootstrap --service {name} --address … …`; `ironmesh endpoints {name}` lists them all"
@@ -99,7 +102,7 @@ impl Judge<'_> {
         ))
     }
 
-    fn misplaced(&self, standing: &Standing) -> Option<Finding> {
+    fn misplaced(&self, standing: &EndpointStatus) -> Option<Finding> {
         let (why, what) = match &standing.state {
             State::Participant | State::Outside => return None,
             State::Plaintext(why) => (why, "is called in plaintext"),
@@ -124,33 +127,35 @@ impl Judge<'_> {
         };
         match why {
             // One that joined and is not there yet is no news, unless somebody is called in plaintext for it.
-            Absence::Unclaimed | Absence::NotTaken { .. } | Absence::Unheard { .. } => {
+            ExclusionReason::Unclaimed
+            | ExclusionReason::NotTaken { .. }
+            | ExclusionReason::Unheard { .. } => {
                 let is_plaintext = matches!(standing.state, State::Plaintext(_));
                 let help = "start its Envoy, or see in `ironmesh proxy list` what it refuses";
                 let message = of_proxy("joined there and has not taken it yet");
                 is_plaintext.then(|| without(message, help.to_owned())).flatten()
             }
-            Absence::NoProxy | Absence::Expired => {
-                without(format!("{message} {}", Absence::NoProxy), let_in("one"))
+            ExclusionReason::NoProxy | ExclusionReason::Expired => {
+                without(format!("{message} {}", ExclusionReason::NoProxy), let_in("one"))
             }
-            Absence::SeveralProxies { .. } => {
+            ExclusionReason::SeveralProxies { .. } => {
                 let message = format!("{message} {why}");
                 Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
             }
-            Absence::Revoked => {
+            ExclusionReason::Revoked => {
                 without(of_proxy("at its address was revoked"), let_in("another one"))
             }
             // It is the proxy of which this is told.
             // The last are reported by `excluded`.
-            Absence::Suspect { .. }
-            | Absence::NoEndpoint
-            | Absence::Drained
-            | Absence::Excluded { .. } => None,
+            ExclusionReason::Suspect { .. }
+            | ExclusionReason::NoEndpoint
+            | ExclusionReason::Drained
+            | ExclusionReason::Excluded { .. } => None,
         }
     }
 
     /// One for each proxy that may be dead, and in whose place no other has come.
-    fn suspects(&self, standings: &[Standing]) -> Vec<Finding> {
+    fn suspects(&self, endpoint_statuses: &[EndpointStatus]) -> Vec<Finding> {
         let is_replaced = |record: &JoinRecord| {
             let mut others = self.in_front.all();
             others.any(|one| one.mesh_address == record.mesh_address && one.suspect_since.is_none())
@@ -160,8 +165,9 @@ impl Judge<'_> {
         let finding = |record: &JoinRecord| {
             let (id, name) = (record.id, &self.service.name);
             let since = record.suspect_since?;
-            let is_withdrawn = standings.iter().any(|one| {
-                one.proxy == Some(id) && matches!(one.state, State::Out(Absence::Suspect { .. }))
+            let is_withdrawn = endpoint_statuses.iter().any(|one| {
+                one.proxy == Some(id)
+                    && matches!(one.state, State::Out(ExclusionReason::Suspect { .. }))
             });
             let what = if is_withdrawn {
                 "nobody calls it"

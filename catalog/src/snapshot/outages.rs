@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::Snapshot;
-use super::standing::{Standing, State};
+use super::endpoint_status::{EndpointStatus, State};
 use crate::codes::NO_ENDPOINT_FOR_CALLERS;
 use crate::endpoint::{Health, MeshEndpoint};
 use crate::finding::{Finding, Spot};
@@ -136,8 +136,8 @@ impl Snapshot {
 
     /// What is known of the endpoints of a service, each with its address and why it takes no calls.
     fn endpoints_in_words(&self, name: &ServiceName) -> String {
-        let standings = self.standings(name, &super::Records::new());
-        let known: Vec<_> = standings.iter().filter_map(in_words).collect();
+        let endpoint_statuses = self.endpoint_statuses(name, &super::Records::new());
+        let known: Vec<_> = endpoint_statuses.iter().filter_map(in_words).collect();
         match known.len() {
             0 => "none is known".to_owned(),
             few @ ..=NAMED => format!("{few} known: {}", known.join("; ")),
@@ -154,7 +154,7 @@ fn is_caller(record: &JoinRecord) -> bool {
     record.claimed_at.is_some() && record.suspect_since.is_none()
 }
 
-fn in_words(standing: &Standing) -> Option<String> {
+fn in_words(standing: &EndpointStatus) -> Option<String> {
     let endpoint = standing.endpoint.as_ref()?;
     let why = match &standing.state {
         State::Out(why) => why.to_string(),

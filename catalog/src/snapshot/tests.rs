@@ -1,8 +1,8 @@
+mod endpoint_statuses;
 mod health;
 mod listeners;
 mod mapping;
 mod outages;
-mod standings;
 mod ways_in;
 
 use std::net::SocketAddr;

@@ -9,7 +9,7 @@ use super::matching::{Mismatch, mismatches};
 use super::question::{can_be_asked, known_service, port_of};
 use super::request::Arrival;
 use super::{Answer, QuestionError, Request, path};
-use crate::ingress::WayIn;
+use crate::ingress::IngressRule;
 use crate::ip_range::IpRange;
 use crate::name::{ServiceName, ServicePort};
 use crate::policy::IngressEntry;
@@ -146,7 +146,7 @@ pub fn inward(
 fn told(
     snapshot: &Snapshot,
     question: &InwardQuestion,
-    way: &WayIn,
+    way: &IngressRule,
     arrival: Option<&Arrival>,
 ) -> WayInward {
     let lacking = lacking(question, way);
@@ -170,7 +170,7 @@ fn told(
 }
 
 /// What the caller lacks, of the names and of the addresses that may call.
-fn lacking(question: &InwardQuestion, way: &WayIn) -> Vec<Lacking> {
+fn lacking(question: &InwardQuestion, way: &IngressRule) -> Vec<Lacking> {
     let mut lacking = Vec::new();
     let asks_for_name =
         matches!(way.entry, IngressEntry::Https { skips_client_certificates: false, .. });

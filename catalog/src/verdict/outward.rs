@@ -8,7 +8,7 @@ use super::matching::{Mismatch, mismatches};
 use super::question::known_account;
 use super::request::Arrival;
 use super::{Answer, QuestionError, Request, path};
-use crate::exits::{self, Exits};
+use crate::exits::{self, EgressRules};
 use crate::hosts;
 use crate::ip_range::IpRange;
 use crate::name::ServiceAccount;
@@ -191,7 +191,7 @@ fn ways(
 ) -> (Option<String>, Vec<WayOut>) {
     let egresses = snapshot.specification.egresses.values();
     let own = egresses.into_iter().filter(|egress| egress.sources.contains(caller));
-    let exits = Exits::of(own.map(|egress| &**egress));
+    let exits = EgressRules::of(own.map(|egress| &**egress));
     match &to.host {
         OutsideHost::Address(address) => {
             let known = exits.at_address(*address, to.port);

@@ -15,7 +15,7 @@ use ironmesh_catalog::{
     Difference, Inputs, MeshSpecification, Proxy, Records, Removals, Secret, ServiceAccount,
     ServiceCertificate, ServicePort, Snapshot,
 };
-use ironmesh_providers::{Believed, discover};
+use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::forecast::{ResourceDifference, difference};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use ironmesh_xds_wire::{Resource, ResourceType, Version};
@@ -62,7 +62,7 @@ pub(crate) fn forecast(
     let mut compiler = Compiler::new(Arc::new(before.revise(inputs.clone())));
     let mut new = compiled(&mut compiler)?;
     if let Some(records) = settled(compiler.snapshot(), proxies, &old, &new) {
-        let believed = Believed::of(&inputs.discovered);
+        let believed = GuardedEndpoints::of(&inputs.discovered);
         let discovered = discover(specification, &records, &believed);
         let settled = compiler.snapshot().revise(Inputs { records, discovered, ..inputs });
         compiler.update(Arc::new(settled));
@@ -111,7 +111,11 @@ fn with_policy(inputs: Inputs, specification: &Arc<MeshSpecification>) -> Inputs
     });
     Inputs {
         certificates: certificates.collect::<OrdMap<_, _>>(),
-        discovered: discover(specification, &inputs.records, &Believed::of(&inputs.discovered)),
+        discovered: discover(
+            specification,
+            &inputs.records,
+            &GuardedEndpoints::of(&inputs.discovered),
+        ),
         specification: Arc::clone(specification),
         ..inputs
     }

@@ -10,7 +10,7 @@ use ironmesh_catalog::{
     ProxyId, ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
 };
 use ironmesh_config::{Loaded, Settings, load_folder};
-use ironmesh_providers::{Believed, discover};
+use ironmesh_providers::{GuardedEndpoints, discover};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -68,7 +68,7 @@ pub(crate) fn snapshot(
         mesh: Mesh { domain: settings.domain.clone(), trust_domain: settings.trust_domain.clone() },
         mode: settings.mode,
         egress: settings.egress,
-        discovered: discover(specification, &records, &Believed::default()),
+        discovered: discover(specification, &records, &GuardedEndpoints::default()),
         specification: Arc::clone(specification),
         records,
         revoked: Records::new(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use ironmesh_admin::ShownHealth;
+use ironmesh_admin::ReportedHealth;
 use ironmesh_catalog::{AzureQuery, Endpoint, ServiceName};
 use ironmesh_providers::Problem;
 use ironmesh_providers::azure::{Call, Survey};
@@ -152,7 +152,7 @@ impl ToldCall {
 fn in_words(endpoint: &Endpoint) -> String {
     let Endpoint { address, port, machine, labels, health, locality, instance, .. } = endpoint;
     let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
-    let health = ShownHealth::of(*health, endpoint.probed);
+    let health = ReportedHealth::of(*health, endpoint.probed);
     let mut text = format!("{address}{port}, {health}");
     let locality = locality.to_string();
     if !locality.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{ApplicationView, Client, EndpointView, ProxyDetail, ShownHealth};
+use ironmesh_admin::{ApplicationView, Client, EndpointView, ProxyDetail, ReportedHealth};
 use ironmesh_catalog::text::escape_line;
 use jiff::Timestamp;
 
@@ -112,9 +112,9 @@ fn endpoint_in_words(endpoint: &EndpointView) -> String {
         .map(|one| {
             let ApplicationView { port, weight, health } = one;
             let health = match health {
-                ShownHealth::Healthy => String::new(),
-                ShownHealth::Unknown => ", health unknown".to_owned(),
-                ShownHealth::Draining | ShownHealth::Unhealthy => format!(", {health}"),
+                ReportedHealth::Healthy => String::new(),
+                ReportedHealth::Unknown => ", health unknown".to_owned(),
+                ReportedHealth::Draining | ReportedHealth::Unhealthy => format!(", {health}"),
             };
             format!("port {port} with weight {weight}{health}")
         })

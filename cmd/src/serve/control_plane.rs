@@ -25,7 +25,7 @@ use ironmesh_catalog::{
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;
 use ironmesh_store::Store;
-use ironmesh_xds_server::{Hub, Turned};
+use ironmesh_xds_server::{ConnectionRejection, Hub};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -35,7 +35,7 @@ use uuid::Uuid;
 use super::audit::Audit;
 use super::metrics;
 use super::policy_source::{PolicyState, Rollbacks};
-use super::reconciler::{Acceptances, Outlook};
+use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
 use super::state_watch::unknown_authority;
 use crate::exit::chain;
@@ -50,7 +50,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) rollbacks: Rollbacks,
     pub(crate) acceptances: Acceptances,
     pub(crate) store: Arc<Store>,
-    pub(crate) outlook: Outlook,
+    pub(crate) feeds: StatusFeeds,
     /// What is wrong with the control plane's own state.
     pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
     pub(crate) hub: Arc<Hub>,
@@ -66,19 +66,19 @@ pub(crate) struct RunningControlPlane {
 
 impl ControlPlane for RunningControlPlane {
     fn readiness(&self) -> Readiness {
-        let ready = *self.outlook.ready.borrow();
+        let ready = *self.feeds.ready.borrow();
         let state = self.policy.borrow().clone();
         let waiting_for = if ready {
             Vec::new()
         } else {
             let of_policy = awaited(&state);
-            let is_missing = self.outlook.snapshot.borrow().is_none();
-            let mut waiting_for = self.outlook.endpoints.borrow().waiting_for.clone();
+            let is_missing = self.feeds.snapshot.borrow().is_none();
+            let mut waiting_for = self.feeds.endpoints.borrow().waiting_for.clone();
             waiting_for.splice(0..0, is_missing.then_some(of_policy));
             waiting_for
         };
         let of_state = self.state_findings.borrow().clone();
-        let findings = self.outlook.mesh_findings.borrow();
+        let findings = self.feeds.mesh_findings.borrow();
         let of_mesh = of_state.iter().chain(&*findings).map(FindingView::from);
         let findings = self.standing_findings.iter().cloned().chain(of_mesh).collect();
         let handshakes = self.handshakes();
@@ -169,7 +169,7 @@ impl ControlPlane for RunningControlPlane {
             hub: Arc::clone(&self.hub),
             register: Arc::clone(&self.register),
             policy: self.policy.clone(),
-            outlook: self.outlook.clone(),
+            feeds: self.feeds.clone(),
             audit: Arc::clone(&self.audit),
         })
     }
@@ -264,7 +264,11 @@ fn awaited(policy: &PolicyState) -> String {
 impl RunningControlPlane {
     /// The TLS handshakes with clients that failed.
     fn handshakes(&self) -> HandshakesView {
-        let failed = [Turned::BadHandshake, Turned::SlowHandshake, Turned::Displaced];
+        let failed = [
+            ConnectionRejection::BadHandshake,
+            ConnectionRejection::SlowHandshake,
+            ConnectionRejection::Displaced,
+        ];
         let counters = self.hub.counters();
         let time = |at: Instant| {
             let age = SignedDuration::try_from(at.elapsed()).unwrap_or(SignedDuration::MAX);

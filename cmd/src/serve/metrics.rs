@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::Provider;
-use ironmesh_providers::Belief;
-use ironmesh_xds_server::{Closed, Counters, Hub, Turned};
+use ironmesh_providers::GuardStatus;
+use ironmesh_xds_server::{Closed, ConnectionRejection, Counters, Hub};
 use ironmesh_xds_wire::ResourceType;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::audit::Audit;
 use super::policy_source::PolicyState;
-use super::reconciler::{EndpointsView, Outlook};
+use super::reconciler::{EndpointsView, StatusFeeds};
 use super::register::Register;
 
 /// Where the numbers come from.
@@ -26,7 +26,7 @@ pub(crate) struct Sources {
     pub(crate) hub: Arc<Hub>,
     pub(crate) register: Arc<Register>,
     pub(crate) policy: watch::Receiver<PolicyState>,
-    pub(crate) outlook: Outlook,
+    pub(crate) feeds: StatusFeeds,
     pub(crate) audit: Arc<Audit>,
 }
 
@@ -49,14 +49,14 @@ impl Collector for Sources {
         let connected = clients.iter().filter(|(_, status)| status.streams > 0).count();
         let joined = self.register.records().len();
         let is_stale = self.policy.borrow().view.stale_since.is_some();
-        let not_in_force = self.outlook.not_in_force.borrow();
+        let not_in_force = self.feeds.not_in_force.borrow();
         let refused: usize = not_in_force.values().map(|one| one.refused.len()).sum();
         let withheld: usize = not_in_force.values().map(|one| one.withheld.len()).sum();
         drop(not_in_force);
-        let mesh_findings = self.outlook.mesh_findings.borrow().len();
-        let proxy_findings: usize = self.outlook.findings.borrow().values().map(Vec::len).sum();
+        let mesh_findings = self.feeds.mesh_findings.borrow().len();
+        let proxy_findings: usize = self.feeds.findings.borrow().values().map(Vec::len).sum();
         let gauges = [
-            ("ready", "Whether xDS is served", usize::from(*self.outlook.ready.borrow())),
+            ("ready", "Whether xDS is served", usize::from(*self.feeds.ready.borrow())),
             ("proxies_joined", "Proxies that have joined and are in use", joined),
             ("proxies_connected", "Proxies with a stream", connected),
             ("xds_streams", "Streams that are open", streams),
@@ -98,13 +98,14 @@ impl Collector for Sources {
             }
         }
         let counts = self.hub.counters();
-        let turned = Turned::ALL.map(|why| (why.word(), counts.connections_turned_away(why)));
+        let turned =
+            ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_turned_away(why)));
         let help = "Connections that were turned away";
         by_reason(&mut encoder, "xds_connections_refused", help, &turned)?;
         let closed = Closed::ALL.map(|why| (why.word(), counts.streams_closed(why)));
         let help = "Streams that were ended for what the client does";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;
-        endpoints(&mut encoder, &self.outlook.endpoints.borrow())?;
+        endpoints(&mut encoder, &self.feeds.endpoints.borrow())?;
         would_deny(&mut encoder, &self.audit)
     }
 }
@@ -119,7 +120,7 @@ fn endpoints(
 ) -> Result<(), std::fmt::Error> {
     let providers: BTreeSet<Provider> =
         known.providers.keys().chain(known.beliefs.keys().map(|(of, _)| of)).copied().collect();
-    let count = |provider: Provider, is_one: fn(&Belief) -> bool| {
+    let count = |provider: Provider, is_one: fn(&GuardStatus) -> bool| {
         let of_it = known.beliefs.iter().filter(|((of, _), _)| *of == provider);
         of_it.filter(|(_, belief)| is_one(belief)).count()
     };
@@ -127,7 +128,7 @@ fn endpoints(
         usize::from(known.providers.get(&provider).is_some_and(|state| state.stale.is_some()))
     };
     let troubles = |provider| known.providers.get(&provider).map_or(0, |one| one.troubles.len());
-    let stale: fn(&Belief) -> bool =
+    let stale: fn(&GuardStatus) -> bool =
         |belief| belief.sighting.as_ref().is_some_and(|sighting| sighting.stale.is_some());
     let gauges: [(&str, &str, OfProvider<'_>); 5] = [
         ("provider_stale", "Whether nobody whom an endpoints provider asks can be used", &is_stale),

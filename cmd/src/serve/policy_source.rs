@@ -27,8 +27,8 @@ use crate::exit::chain;
 use commits::Commits;
 use held::{Held, Shrinking};
 use keeper::Keeper;
-use rollback::Deliberate;
 pub(crate) use rollback::Rollbacks;
+use rollback::SourceCommand;
 use source::Reading;
 pub(crate) use source::Source;
 
@@ -51,7 +51,7 @@ pub(crate) struct PolicySource {
     store: Arc<Store>,
     keeper: Keeper,
     commits: Commits,
-    rollbacks: mpsc::Receiver<Deliberate>,
+    rollbacks: mpsc::Receiver<SourceCommand>,
     /// What the source held when it was last read, if it could be read.
     seen: Option<PolicyRevision>,
     /// What is wrong with what is in force.

@@ -5,7 +5,7 @@ mod group;
 use std::sync::Arc;
 
 use anyhow::Context;
-use ironmesh_config::{ConsulSettings, EtcdPolicy, EtcdTurn, PolicyPlace};
+use ironmesh_config::{ConsulSettings, EtcdPolicy, LeaderElection, PolicyPlace};
 use ironmesh_providers::azure::Azure;
 use ironmesh_providers::consul::{Consul, ConsulOptions, LocalityKeys};
 use ironmesh_providers::{EndpointsProvider, ShrinkRule};
@@ -37,7 +37,7 @@ pub(super) fn endpoints_options(
         .context("cannot ask Azure: mend `[azure]` in the settings")?;
     let azure = Arc::new(azure);
     let group = etcd.map(|etcd| {
-        let turn = EtcdTurn::new(EtcdPolicy::open(etcd.clone())?, "azure");
+        let turn = LeaderElection::new(EtcdPolicy::open(etcd.clone())?, "azure");
         anyhow::Ok(Group::new(turn, Arc::clone(&azure), asks))
     });
     let providers: Vec<Arc<dyn EndpointsProvider>> = vec![Arc::new(consul), azure];

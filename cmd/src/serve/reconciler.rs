@@ -11,14 +11,14 @@ mod duplicates;
 mod endpoints;
 mod expiry;
 mod finding_log;
+mod liveness;
 mod mesh_findings;
-mod moments;
+mod nack_tracker;
 mod order;
 mod own_certificates;
 mod pacing;
 mod progress;
-mod refusals;
-mod suspicion;
+mod snapshot_builder;
 mod without_listener;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,20 +48,20 @@ use duplicates::Duplicates;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
 use endpoints::{Endpoints, moment};
 use finding_log::FindingLog;
-use moments::{Moments, Sources};
+use liveness::{ProxyLiveness, UnreachableProxies};
+use nack_tracker::NackTracker;
+pub(crate) use nack_tracker::{InactiveResources, Refusal};
 use order::{Known, Order};
 use own_certificates::OwnCertificate;
 use pacing::{Cause, Pacing};
-use refusals::Refusals;
-pub(crate) use refusals::{NotInForce, Refusal};
-use suspicion::{Away, Suspicion};
+use snapshot_builder::{SnapshotBuilder, Sources};
 
 /// How often the clock is looked at, for what is due by it. (After a jump of the wall clock, at once.)
 const TICK: Duration = Duration::from_secs(30);
 
 /// What the reconciler tells the rest of the process.
 #[derive(Debug, Clone)]
-pub(crate) struct Outlook {
+pub(crate) struct StatusFeeds {
     /// Whether there is something to serve.
     pub(crate) ready: watch::Receiver<bool>,
     /// The TLS of the xDS listener.
@@ -77,9 +77,9 @@ pub(crate) struct Outlook {
     /// The identities that are live twice.
     pub(crate) duplicates: watch::Receiver<BTreeMap<ProxyId, Finding>>,
     /// Who is away.
-    pub(crate) away: watch::Receiver<Away>,
+    pub(crate) away: watch::Receiver<UnreachableProxies>,
     /// What each that is connected refuses, and what is withheld from it because others do.
-    pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, NotInForce>>,
+    pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, InactiveResources>>,
 }
 
 pub(crate) struct Reconciler {
@@ -99,7 +99,7 @@ pub(crate) struct Reconciler {
     endpoints_view: watch::Sender<EndpointsView>,
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
-    not_in_force: watch::Sender<BTreeMap<ProxyId, NotInForce>>,
+    not_in_force: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
     duplicates_told: watch::Sender<BTreeMap<ProxyId, Finding>>,
 
     /// How long a burst of changes settles after one was acted on.
@@ -108,16 +108,16 @@ pub(crate) struct Reconciler {
     /// What is wrong with what endpoints providers tell.
     endpoints_findings: Vec<Finding>,
     acceptances: mpsc::Receiver<Acceptance>,
-    suspicion: Suspicion,
+    liveness: ProxyLiveness,
     duplicates: Duplicates,
     started: Timestamp,
-    away: watch::Sender<Away>,
+    away: watch::Sender<UnreachableProxies>,
     /// What is wrong with certificates of proxies, and the count of the register's members when it was looked at.
     expiry: (Vec<Finding>, u64),
     is_expiry_news: bool,
-    moments: Moments,
+    snapshot_builder: SnapshotBuilder,
     clients: Clients,
-    refusals: Refusals,
+    nack_tracker: NackTracker,
     order: Order,
     /// Those who were looked at in the last pass, and may have been given something.
     handed_over: BTreeSet<ClientKey>,
@@ -140,17 +140,20 @@ impl Reconciler {
         policy: watch::Receiver<PolicyState>,
         endpoints: EndpointsOptions,
         hub: Arc<Hub>,
-    ) -> anyhow::Result<(Self, Outlook, Acceptances)> {
+    ) -> anyhow::Result<(Self, StatusFeeds, Acceptances)> {
         let now = Timestamp::now();
         let (own_certificate, config) = OwnCertificate::issue(&authority.lock(), settings, now)?;
         let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
         let (acceptances, asked) = mpsc::channel(1);
         let (endpoints_view, started) = (watch::Sender::default(), Timestamp::now());
-        let away = watch::Sender::new(Away { grace: Some(started), ..Away::default() });
+        let away = watch::Sender::new(UnreachableProxies {
+            grace: Some(started),
+            ..UnreachableProxies::default()
+        });
         let (not_in_force, snapshot) = (watch::Sender::default(), watch::Sender::default());
         let duplicates_told = watch::Sender::default();
-        let outlook = Outlook {
+        let feeds = StatusFeeds {
             duplicates: duplicates_told.subscribe(),
             ready: ready.subscribe(),
             tls: tls.subscribe(),
@@ -167,14 +170,14 @@ impl Reconciler {
             endpoints: Endpoints::new(Arc::clone(&store), endpoints)?,
             endpoints_findings: Vec::new(),
             acceptances: asked,
-            suspicion: Suspicion::default(),
+            liveness: ProxyLiveness::default(),
             duplicates: Duplicates::default(),
             duplicates_told,
             started,
             away,
             expiry: (Vec::new(), 0),
             is_expiry_news: false,
-            moments: Moments::new(mesh, settings, kept, issuer, certificates)?,
+            snapshot_builder: SnapshotBuilder::new(mesh, settings, kept, issuer, certificates)?,
             store,
             authority,
             register,
@@ -192,14 +195,14 @@ impl Reconciler {
             findings,
             not_in_force,
             clients: Clients::default(),
-            refusals: Refusals::default(),
+            nack_tracker: NackTracker::default(),
             order: Order::default(),
             handed_over: BTreeSet::new(),
             next_tick: Instant::now(),
             undecided: BTreeSet::new(),
             finding_log: FindingLog::default(),
         };
-        Ok((reconciler, outlook, Acceptances(acceptances)))
+        Ok((reconciler, feeds, Acceptances(acceptances)))
     }
 
     /// Reconciles until `shutdown`.
@@ -267,9 +270,9 @@ impl Reconciler {
         let others = [
             self.order.deadline(),
             self.endpoints.deadline(),
-            self.suspicion.deadline(),
+            self.liveness.deadline(),
             self.duplicates.deadline(),
-            self.refusals.retries.deadline(),
+            self.nack_tracker.retries.deadline(),
         ];
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
     }
@@ -299,7 +302,7 @@ impl Reconciler {
                 }
             } else {
                 self.clients.left(client);
-                self.refusals.left(client);
+                self.nack_tracker.left(client);
                 let id = client.parse::<ProxyId>().ok();
                 self.not_in_force
                     .send_if_modified(|all| id.is_some_and(|id| all.remove(&id).is_some()));
@@ -311,10 +314,10 @@ impl Reconciler {
         let (records, revoked) = (self.register.records(), self.register.revoked());
         let discovered = self.endpoints.discover(&specification, &records, moment(now));
         let sources = Sources { specification, records, revoked, discovered };
-        let changes = self.moments.renew(sources, clock, is_tick);
+        let changes = self.snapshot_builder.renew(sources, clock, is_tick);
         let is_ready = self.endpoints.are_synced(Instant::now());
         let mut affected = self.clients.affected(&changes);
-        let mut concerned = match self.moments.compiler() {
+        let mut concerned = match self.snapshot_builder.compiler() {
             Some(compiler) => self.clients.put_endpoints(&changes, &affected, compiler),
             None => BTreeSet::new(),
         };
@@ -325,9 +328,9 @@ impl Reconciler {
         concerned.extend(affected);
         let mut touched = std::mem::take(&mut self.handed_over);
         touched.extend(news.into_iter().map(|(client, _)| client));
-        self.refusals.judge(&self.hub, &touched);
-        concerned.extend(self.refusals.take_concerned());
-        if let Some(snapshot) = self.moments.snapshot() {
+        self.nack_tracker.judge(&self.hub, &touched);
+        concerned.extend(self.nack_tracker.take_concerned());
+        if let Some(snapshot) = self.snapshot_builder.snapshot() {
             let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
             concerned.extend(self.order.due(Known { snapshot, clients, hub, now }));
         }
@@ -338,15 +341,15 @@ impl Reconciler {
             self.forget_strangers(now);
         }
         // Operators are told, and the disk, when proxies have been.
-        if let Some(away) = self.suspicion.take_away(Instant::now()) {
-            let grace = Some(self.started).filter(|_| self.suspicion.is_in_grace());
-            self.away.send_replace(Away { since: away, grace });
+        if let Some(away) = self.liveness.take_away(Instant::now()) {
+            let grace = Some(self.started).filter(|_| self.liveness.is_in_grace());
+            self.away.send_replace(UnreachableProxies { since: away, grace });
         }
         self.look_at_certificates(is_tick, now);
         self.tell_mesh(now);
         self.endpoints.keep(Instant::now());
         if is_ready && !*self.ready.borrow() {
-            self.suspicion.begin(&self.register.records(), Instant::now(), now);
+            self.liveness.begin(&self.register.records(), Instant::now(), now);
             self.ready.send_replace(true);
         }
     }
@@ -355,7 +358,8 @@ impl Reconciler {
     fn compile(&mut self, clients: &BTreeSet<ClientKey>) {
         let mut told = Vec::new();
         for client in clients {
-            let Some((proxy, compiler)) = self.proxy(client).zip(self.moments.compiler()) else {
+            let Some((proxy, compiler)) = self.proxy(client).zip(self.snapshot_builder.compiler())
+            else {
                 continue;
             };
             let mut compiled = compiler.compile(&proxy);
@@ -364,7 +368,7 @@ impl Reconciler {
                 compiled.resources = compiled.resources.keeping_types_of(&old.compiled.resources);
                 let hub = &self.hub;
                 let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
-                self.refusals.replaced(old, &compiled, has);
+                self.nack_tracker.replaced(old, &compiled, has);
             }
             let is_new = |finding: &&Finding| {
                 !old.is_some_and(|old| old.compiled.findings.contains(finding))
@@ -394,12 +398,12 @@ impl Reconciler {
 
     /// Takes note of what clients refuse; returns of whom there is news.
     fn note_refusals(&mut self, news: &[(ClientKey, ClientNews)]) -> Vec<ClientKey> {
-        let Some(snapshot) = self.moments.snapshot() else { return Vec::new() };
-        let (clients, refusals, hub) = (&self.clients, &mut self.refusals, &self.hub);
+        let Some(snapshot) = self.snapshot_builder.snapshot() else { return Vec::new() };
+        let (clients, nack_tracker, hub) = (&self.clients, &mut self.nack_tracker, &self.hub);
         let mut is_news = |client: &ClientKey, news: &ClientNews| {
             let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
             let given = clients.given(client);
-            given.is_some_and(|given| refusals.note(client, news, has, given, snapshot))
+            given.is_some_and(|given| nack_tracker.note(client, news, has, given, snapshot))
         };
         let of_news = news.iter().filter(|(client, news)| is_news(client, news));
         let concerned = of_news.map(|(client, _)| Arc::clone(client)).collect();
@@ -411,7 +415,7 @@ impl Reconciler {
 
     /// Sends again what clients NACKed for reasons of their own machines, where its pause is over.
     fn retry_refused(&mut self) {
-        for (client, names) in self.refusals.retries.take_due(Instant::now()) {
+        for (client, names) in self.nack_tracker.retries.take_due(Instant::now()) {
             let resources: Vec<_> = names.iter().map(|(_, name)| &**name).collect();
             tracing::info!(%client, ?resources, "NACKed resources are sent again: the reason was local to the proxy's machine");
             self.hub.retry(&client, names);
@@ -419,9 +423,9 @@ impl Reconciler {
     }
 
     /// Tells what is not in force in a client.
-    fn tell_not_in_force(&self, id: ProxyId, told: &NotInForce) {
+    fn tell_not_in_force(&self, id: ProxyId, told: &InactiveResources) {
         self.not_in_force.send_if_modified(|all| {
-            let before = if *told == NotInForce::default() {
+            let before = if *told == InactiveResources::default() {
                 all.remove(&id)
             } else {
                 all.insert(id, told.clone())
@@ -436,9 +440,9 @@ impl Reconciler {
             let Some(given) = self.clients.given(client) else { continue };
             let published = self.hub.published(client);
             let before = published.as_ref();
-            let (set, not_in_force) = self.refusals.settle(client, given, before);
+            let (set, not_in_force) = self.nack_tracker.settle(client, given, before);
             self.tell_not_in_force(given.proxy.record.id, &not_in_force);
-            let set = match (&published, self.moments.snapshot()) {
+            let set = match (&published, self.snapshot_builder.snapshot()) {
                 (Some(before), Some(snapshot)) => {
                     let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
                     self.order.hold(client, set, before, Known { snapshot, clients, hub, now })
@@ -471,9 +475,9 @@ impl Reconciler {
         };
         for client in self.hub.away().iter().filter(|client| !is_known(client)) {
             self.hub.forget(client);
-            self.refusals.forget(client);
+            self.nack_tracker.forget(client);
         }
-        self.refusals.prune(&self.clients);
+        self.nack_tracker.prune(&self.clients);
     }
 }
 

@@ -16,7 +16,7 @@ use super::session::{Entry, Session, Watch};
 use super::{EtcdError, EtcdPolicy, Pushed};
 
 /// After which one looks again in any case.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+const RENEW_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How long to wait after the first failure, and then twice as long each time, up to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -71,7 +71,7 @@ impl EtcdFollower {
             self.wait().await;
             let looked = self.look().await;
             self.is_due = false;
-            self.look_again = Instant::now() + LOOK_AGAIN;
+            self.look_again = Instant::now() + RENEW_INTERVAL;
             match looked {
                 Ok(None) => {}
                 Ok(Some(pushed)) => return Ok(pushed),

@@ -14,7 +14,7 @@ use ironmesh_catalog::{
     ServiceCertificate, Snapshot, Spot, TcpAccesses, TrustBundle, TrustDomain,
 };
 use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
-use ironmesh_providers::{Believed, discover};
+use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use jiff::Timestamp;
 
@@ -172,7 +172,7 @@ fn snapshot(specification: &Arc<MeshSpecification>, proxies: &[Proxy]) -> Snapsh
         mesh: Mesh { trust_domain: TrustDomain::new(domain.clone()), domain },
         mode: Mode::Strict,
         egress: EgressMode::Policy,
-        discovered: discover(specification, &records, &Believed::default()),
+        discovered: discover(specification, &records, &GuardedEndpoints::default()),
         specification: Arc::clone(specification),
         records,
         revoked: Records::new(),

@@ -13,7 +13,7 @@ use super::held::{Held, Lists, Places, matching, single};
 use super::id::ResourceId;
 use super::lists::{List, Scope};
 use super::machines::{Entries, Interface, ScaleSet, State, Tags};
-use crate::{Problem, Sighting, Sightings, Stale};
+use crate::{Problem, ProviderReport, ServiceReport, Stale};
 
 /// Problems that are told of one service, at most.
 const MAX_PROBLEMS: usize = 20;
@@ -22,7 +22,7 @@ const MAX_PROBLEMS: usize = 20;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
     /// What it has found.
-    pub sightings: Sightings,
+    pub sightings: ProviderReport,
     /// What each service asks there, with what the settings say where policy says nothing, in words that are
     /// the same for the same questions.
     pub questions: Arc<BTreeMap<ServiceName, String>>,
@@ -34,7 +34,7 @@ pub(super) struct Board {
     asked: BTreeMap<ServiceName, Vec<AzureQuery>>,
     /// The same in words.
     questions: Arc<BTreeMap<ServiceName, String>>,
-    sightings: Sightings,
+    sightings: ProviderReport,
     /// How many times something was new.
     index: u64,
     is_new: bool,
@@ -47,7 +47,7 @@ struct Part {
     endpoints: Vec<Endpoint>,
     problems: Vec<Problem>,
     /// Whether nobody is missing in it for another reason than that he is not there.
-    is_confirmed: bool,
+    is_authoritative: bool,
     /// Whether there is an answer to it, be it old.
     is_answered: bool,
     /// Whether something was not asked for yet.
@@ -79,8 +79,8 @@ impl Board {
             self.questions = Arc::new(questions);
             self.is_new = true;
         }
-        self.is_new |= !self.sightings.knows_whom;
-        self.sightings.knows_whom = true;
+        self.is_new |= !self.sightings.has_discovered_services;
+        self.sightings.has_discovered_services = true;
     }
 
     /// Takes what another control plane has found for the same questions. What it has found for others is no
@@ -95,7 +95,7 @@ impl Board {
             self.sightings.services.insert(name.clone(), Arc::clone(sighting));
         }
         // Who does not know yet whom to ask for may tell later.
-        if taken.knows_whom {
+        if taken.has_discovered_services {
             let known = self.sightings.services.keys();
             let left: Vec<_> = known.filter(|name| !is_asked(name)).cloned().collect();
             for name in left {
@@ -118,7 +118,7 @@ impl Board {
     /// What is known, if something is new since this was asked last.
     pub(super) fn news(&mut self) -> Option<Told> {
         let is_known = |name| self.sightings.services.contains_key(name);
-        let is_complete = self.sightings.knows_whom && self.asked.keys().all(is_known);
+        let is_complete = self.sightings.has_discovered_services && self.asked.keys().all(is_known);
         self.is_new |= is_complete != self.sightings.is_complete;
         self.sightings.is_complete = is_complete;
         std::mem::take(&mut self.is_new).then(|| Told {
@@ -154,7 +154,7 @@ impl Board {
         if !parts.iter().any(|part| part.is_answered) {
             if let Some(stale) = stale {
                 if let Some(before) = before {
-                    let sighting = Sighting { stale: Some(stale), ..(*before).clone() };
+                    let sighting = ServiceReport { stale: Some(stale), ..(*before).clone() };
                     self.tell(name, sighting);
                 } else {
                     let known = self.sightings.troubles.insert(name.clone(), stale.clone());
@@ -164,10 +164,10 @@ impl Board {
             return;
         }
         // Who cannot be judged and was not there when nobody was missing is new. Else he may have been.
-        let was_confirmed = before.as_ref().is_some_and(|before| before.is_confirmed);
+        let was_confirmed = before.as_ref().is_some_and(|before| before.is_authoritative);
         let is_sure = |part: &Part| was_confirmed || !part.is_unsure;
-        let is_confirmed =
-            parts.iter().all(|part| part.is_confirmed && part.is_answered && is_sure(part));
+        let is_authoritative =
+            parts.iter().all(|part| part.is_authoritative && part.is_answered && is_sure(part));
         let is_partial = parts.iter().any(|part| part.is_partial || !part.is_answered);
         let mut problems = Vec::new();
         let mut found = Vec::new();
@@ -187,16 +187,16 @@ impl Board {
         self.is_new |= self.sightings.troubles.remove(name).is_some();
         let same = before.filter(|before| *before.endpoints == endpoints);
         let sighting = if let Some(before) = same {
-            let Sighting { endpoints, index, learned_at, .. } = (*before).clone();
+            let ServiceReport { endpoints, index, learned_at, .. } = (*before).clone();
             let problems = Arc::new(problems);
-            Sighting { endpoints, index, learned_at, is_confirmed, problems, stale }
+            ServiceReport { endpoints, index, learned_at, is_authoritative, problems, stale }
         } else {
             self.index += 1;
-            Sighting {
+            ServiceReport {
                 endpoints: Arc::new(endpoints),
                 index: self.index,
                 learned_at: now,
-                is_confirmed,
+                is_authoritative,
                 problems: Arc::new(problems),
                 stale,
             }
@@ -204,7 +204,7 @@ impl Board {
         self.tell(name, sighting);
     }
 
-    fn tell(&mut self, name: &ServiceName, sighting: Sighting) {
+    fn tell(&mut self, name: &ServiceName, sighting: ServiceReport) {
         if self.sightings.services.get(name).is_none_or(|before| **before != sighting) {
             self.sightings.services.insert(name.clone(), Arc::new(sighting));
             self.is_new = true;
@@ -243,7 +243,7 @@ fn part(
     before: &[Endpoint],
     now: Timestamp,
 ) -> Part {
-    let mut part = Part { is_confirmed: true, is_of_several, ..Part::default() };
+    let mut part = Part { is_authoritative: true, is_of_several, ..Part::default() };
     let scope = match Scope::of(question) {
         Ok(scope) => scope,
         Err(reason) => {
@@ -301,7 +301,7 @@ impl Part {
             Some(Held { contents: None, trouble: None, .. }) | None => self.is_open = true,
             Some(held) => {
                 self.stale.extend(held.trouble.clone());
-                self.is_confirmed &= held.contents.is_some();
+                self.is_authoritative &= held.contents.is_some();
             }
         }
     }
@@ -364,7 +364,7 @@ impl Part {
         // Resource Graph shows what one may read, and a scale set that has machines shows some.
         let is_of_graph = lists.0.get(&places.machines).is_some_and(|held| held.is_of_graph);
         if machines.good.is_empty() && (set.capacity > 0 || is_of_graph) {
-            self.is_confirmed = false;
+            self.is_authoritative = false;
         }
         for machine in machines.good.values() {
             let interfaces = interfaces(&machine.id, lists, &places);
@@ -422,7 +422,7 @@ impl Part {
                 }
                 Some(id) => self.take(id, Reading::Unusable(reason), question, before),
                 None => {
-                    self.is_confirmed = false;
+                    self.is_authoritative = false;
                     self.problems.push(Problem { instance: "unnamed".to_owned(), reason });
                 }
             }
@@ -438,7 +438,7 @@ impl Part {
                 _ => true,
             };
             if concerns {
-                self.is_confirmed = false;
+                self.is_authoritative = false;
                 let instance = of.map_or_else(|| "unnamed".to_owned(), |id| self.name(id));
                 self.problems.push(Problem { instance, reason: unreadable.reason.clone() });
             }

@@ -15,7 +15,7 @@ use super::error::RequestError;
 use super::lists::Asked;
 use super::options::AzureOptions;
 use super::poll::Poll;
-use crate::Sightings;
+use crate::ProviderReport;
 
 /// So many lists are asked for at once.
 const AT_ONCE: usize = 6;
@@ -27,7 +27,7 @@ pub(super) struct Collector {
     pub(super) specification: watch::Receiver<Arc<MeshSpecification>>,
     pub(super) turn: watch::Receiver<bool>,
     pub(super) taken: watch::Receiver<Told>,
-    pub(super) sightings: watch::Sender<Sightings>,
+    pub(super) sightings: watch::Sender<ProviderReport>,
     pub(super) told: watch::Sender<Told>,
 }
 

@@ -13,7 +13,7 @@ const RESERVED: &str = "ironmesh-";
 
 /// What is to become of a machine.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum MachineState {
     /// It is an endpoint, and fares like this.
     Is(Health),
     /// It is off: nothing answers there.
@@ -48,9 +48,9 @@ pub(super) fn read(
     of_set: &Tags,
 ) -> Reading {
     let health = match standing(state) {
-        Standing::Is(health) => health,
-        Standing::IsOff => return Reading::Nothing,
-        Standing::Unknown(reason) => return Reading::Unusable(reason),
+        MachineState::Is(health) => health,
+        MachineState::IsOff => return Reading::Nothing,
+        MachineState::Unknown(reason) => return Reading::Unusable(reason),
     };
     let address = match address(interfaces, &machine.interfaces, question.address_family) {
         Ok(address) => address,
@@ -74,29 +74,31 @@ pub(super) fn read(
 }
 
 /// The table of states, in docs/decisions/0040.
-fn standing(state: Option<&State>) -> Standing {
+fn standing(state: Option<&State>) -> MachineState {
     let Some(state) = state else {
-        return Standing::Unknown("Azure does not say whether it runs".to_owned());
+        return MachineState::Unknown("Azure does not say whether it runs".to_owned());
     };
     if &*state.provisioning == "deleting" {
-        return Standing::Is(Health::Draining);
+        return MachineState::Is(Health::Draining);
     }
     match state.power.as_deref() {
         Some("running") => {}
-        Some("starting") => return Standing::Is(Health::Unhealthy),
-        Some("stopping" | "deallocating" | "hibernating") => return Standing::Is(Health::Draining),
-        Some("stopped" | "deallocated" | "hibernated") => return Standing::IsOff,
+        Some("starting") => return MachineState::Is(Health::Unhealthy),
+        Some("stopping" | "deallocating" | "hibernating") => {
+            return MachineState::Is(Health::Draining);
+        }
+        Some("stopped" | "deallocated" | "hibernated") => return MachineState::IsOff,
         // One that is being made has no state yet.
-        None if &*state.provisioning == "creating" => return Standing::IsOff,
-        None => return Standing::Unknown("Azure does not say whether it runs".to_owned()),
+        None if &*state.provisioning == "creating" => return MachineState::IsOff,
+        None => return MachineState::Unknown("Azure does not say whether it runs".to_owned()),
         Some(other) => {
-            return Standing::Unknown(format!("Azure says that its power state is `{other}`"));
+            return MachineState::Unknown(format!("Azure says that its power state is `{other}`"));
         }
     }
     if &*state.provisioning == "creating" {
-        return Standing::Is(Health::Unhealthy);
+        return MachineState::Is(Health::Unhealthy);
     }
-    Standing::Is(match state.health.as_deref() {
+    MachineState::Is(match state.health.as_deref() {
         Some("unhealthy" | "initializing" | "unknown") => Health::Unhealthy,
         // Whatever else may come to be said is no reason to call nobody.
         _ => Health::Healthy,
@@ -183,21 +185,21 @@ mod tests {
     fn who_is_called_is_as_the_table_says() {
         use Health::{Draining, Healthy, Unhealthy};
         for (provisioning, power, health, wanted) in [
-            ("succeeded", "running", "", Standing::Is(Healthy)),
-            ("updating", "running", "healthy", Standing::Is(Healthy)),
-            ("failed", "running", "", Standing::Is(Healthy)),
-            ("succeeded", "running", "unhealthy", Standing::Is(Unhealthy)),
-            ("succeeded", "running", "initializing", Standing::Is(Unhealthy)),
-            ("succeeded", "running", "aaaa", Standing::Is(Healthy)),
-            ("creating", "running", "", Standing::Is(Unhealthy)),
-            ("creating", "", "", Standing::IsOff),
-            ("succeeded", "starting", "", Standing::Is(Unhealthy)),
-            ("deleting", "running", "healthy", Standing::Is(Draining)),
-            ("deleting", "", "", Standing::Is(Draining)),
-            ("succeeded", "deallocating", "healthy", Standing::Is(Draining)),
-            ("updating", "stopping", "", Standing::Is(Draining)),
-            ("succeeded", "stopped", "", Standing::IsOff),
-            ("succeeded", "deallocated", "", Standing::IsOff),
+            ("succeeded", "running", "", MachineState::Is(Healthy)),
+            ("updating", "running", "healthy", MachineState::Is(Healthy)),
+            ("failed", "running", "", MachineState::Is(Healthy)),
+            ("succeeded", "running", "unhealthy", MachineState::Is(Unhealthy)),
+            ("succeeded", "running", "initializing", MachineState::Is(Unhealthy)),
+            ("succeeded", "running", "aaaa", MachineState::Is(Healthy)),
+            ("creating", "running", "", MachineState::Is(Unhealthy)),
+            ("creating", "", "", MachineState::IsOff),
+            ("succeeded", "starting", "", MachineState::Is(Unhealthy)),
+            ("deleting", "running", "healthy", MachineState::Is(Draining)),
+            ("deleting", "", "", MachineState::Is(Draining)),
+            ("succeeded", "deallocating", "healthy", MachineState::Is(Draining)),
+            ("updating", "stopping", "", MachineState::Is(Draining)),
+            ("succeeded", "stopped", "", MachineState::IsOff),
+            ("succeeded", "deallocated", "", MachineState::IsOff),
         ] {
             assert_eq!(
                 standing(Some(&state(provisioning, power, health))),
@@ -208,7 +210,7 @@ mod tests {
         for unknown in
             [None, Some(&state("succeeded", "", "")), Some(&state("succeeded", "aaaa", ""))]
         {
-            assert!(matches!(standing(unknown), Standing::Unknown(_)), "{unknown:?}");
+            assert!(matches!(standing(unknown), MachineState::Unknown(_)), "{unknown:?}");
         }
     }
 

@@ -11,7 +11,7 @@ use super::collector::with_defaults;
 use super::error::AzureError;
 use super::options::AzureOptions;
 use super::poll::Poll;
-use crate::Sightings;
+use crate::ProviderReport;
 
 /// What a look has found.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +19,7 @@ pub struct Survey {
     /// The calls, in the order in which they were answered.
     pub calls: Vec<Call>,
     /// What is known after it, as [`crate::EndpointsProvider`] tells it.
-    pub sightings: Sightings,
+    pub sightings: ProviderReport,
 }
 
 /// One call.

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::agent_selector::AgentSelector;
 use super::client::{Clients, Lane, Request};
 use super::error::{ConsulError, RequestError};
 use super::index::{Index, Step};
 use super::options::ConsulOptions;
 use super::preflight::{self, Rights};
 use super::turns::Turns;
-use super::warden::Warden;
 use super::well::{Well, Wellness};
 use crate::backoff::Backoff;
 
@@ -35,7 +35,7 @@ pub(super) struct Shared {
     pub(super) options: Arc<ConsulOptions>,
     pub(super) clients: Arc<Clients>,
     pub(super) turns: Turns,
-    pub(super) warden: Warden,
+    pub(super) warden: AgentSelector,
     pub(super) wellness: Wellness,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Blocking {
     shared: Arc<Shared>,
-    warden: Warden,
+    warden: AgentSelector,
     lane: Lane,
     path: Vec<String>,
     parameters: Vec<(&'static str, String)>,

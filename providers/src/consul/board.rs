@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::answer::distinct;
 use super::instances::{Found, News};
-use crate::{Problem, Sighting, Sightings, Stale};
+use crate::{Problem, ProviderReport, ServiceReport, Stale};
 
 /// So many Consul services may be tagged as one of the mesh: each is a query of its own.
 const MAX_TAGGED: usize = 16;
@@ -19,7 +19,7 @@ pub(super) struct Board {
     asked: BTreeMap<ServiceName, Asked>,
     answers: BTreeMap<Arc<ConsulQuery>, Known>,
     askers: BTreeMap<Arc<ConsulQuery>, BTreeSet<ServiceName>>,
-    sightings: Sightings,
+    sightings: ProviderReport,
     /// Whether it is known of each service what is asked for it.
     is_all_asked: bool,
     /// Whether something is new since somebody looked.
@@ -127,12 +127,12 @@ impl Board {
     }
 
     /// What is known, if something is new since this was asked last.
-    pub(super) fn news(&mut self) -> Option<Sightings> {
+    pub(super) fn news(&mut self) -> Option<ProviderReport> {
         let is_complete = self.is_all_asked && self.sightings.services.len() == self.asked.len();
         self.is_new |= is_complete != self.sightings.is_complete;
-        self.is_new |= self.is_all_asked != self.sightings.knows_whom;
+        self.is_new |= self.is_all_asked != self.sightings.has_discovered_services;
         self.sightings.is_complete = is_complete;
-        self.sightings.knows_whom = self.is_all_asked;
+        self.sightings.has_discovered_services = self.is_all_asked;
         std::mem::take(&mut self.is_new).then(|| self.sightings.clone())
     }
 
@@ -179,13 +179,13 @@ impl Board {
         // That nobody joined by a tag is learned when it is asked for.
         let learned_at = answers.iter().map(|(_, at)| *at).max();
         let learned_at = learned_at.or_else(|| Some(before?.learned_at)).unwrap_or(now);
-        let sighting = Sighting {
+        let sighting = ServiceReport {
             endpoints,
             index: answers.iter().map(|(found, _)| found.index).max().unwrap_or(0),
             learned_at,
-            is_confirmed: asked.is_all_tagged
+            is_authoritative: asked.is_all_tagged
                 && answers.len() == parts.len()
-                && answers.iter().all(|(found, _)| found.is_confirmed),
+                && answers.iter().all(|(found, _)| found.is_authoritative),
             problems: Arc::new(problems),
             stale,
         };

@@ -28,7 +28,7 @@ pub(super) struct Found {
     pub(super) endpoints: Arc<Vec<Endpoint>>,
     pub(super) problems: Arc<Vec<Problem>>,
     pub(super) index: u64,
-    pub(super) is_confirmed: bool,
+    pub(super) is_authoritative: bool,
 }
 
 /// A question that is followed. It tells of what is new to whoever collects answers.
@@ -129,12 +129,12 @@ impl Instances {
             Scope::Some => !endpoints.is_empty(),
             Scope::Filtered => false,
         };
-        let is_confirmed =
+        let is_authoritative =
             self.memory.is_whole(answer.is_backward, endpoints.len()) && may_know_all;
-        if is_confirmed {
+        if is_authoritative {
             self.memory.knows(endpoints.len());
         }
-        Ok(Found { endpoints, problems, index: answer.index, is_confirmed })
+        Ok(Found { endpoints, problems, index: answer.index, is_authoritative })
     }
 
     /// Whether it is as if the token could not read the instances any more.
@@ -146,8 +146,8 @@ impl Instances {
 
 impl Found {
     fn says_the_same(&self, other: &Self) -> bool {
-        (&self.endpoints, &self.problems, self.is_confirmed)
-            == (&other.endpoints, &other.problems, other.is_confirmed)
+        (&self.endpoints, &self.problems, self.is_authoritative)
+            == (&other.endpoints, &other.problems, other.is_authoritative)
     }
 }
 

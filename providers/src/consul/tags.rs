@@ -22,7 +22,7 @@ pub(super) struct Tagged {
     /// Which questions find the instances that joined a service.
     pub(super) questions: Questions,
     /// Whether it is certain that nobody else joined: who answered may read all, and has not lost his memory.
-    pub(super) is_confirmed: bool,
+    pub(super) is_authoritative: bool,
 }
 
 /// Follows the catalog's tags.
@@ -99,15 +99,15 @@ impl Tags {
     fn found(&mut self, known: &Questions, mut questions: Questions, answer: &Answer) -> Tagged {
         let count = questions.values().map(BTreeSet::len).sum();
         let is_whole = self.memory.is_whole(answer.is_backward, count);
-        let is_confirmed = is_whole && answer.scope == Scope::All;
-        if is_confirmed {
+        let is_authoritative = is_whole && answer.scope == Scope::All;
+        if is_authoritative {
             self.memory.knows(count);
         } else {
             for (name, known) in known {
                 questions.entry(name.clone()).or_default().extend(known.iter().cloned());
             }
         }
-        Tagged { questions, is_confirmed }
+        Tagged { questions, is_authoritative }
     }
 
     fn read(&self, body: &[u8]) -> Result<Questions, String> {

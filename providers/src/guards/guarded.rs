@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::Now;
 use super::flaps::Flaps;
 use super::shrink::{Recent, ShrinkRule, healthy, is_lossy, leaving, with_drained, without_loss};
-use crate::provider::Sighting;
+use crate::provider::ServiceReport;
 
 /// One provider's endpoints of one service.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Guarded {
     pub(super) good: Arc<Vec<Endpoint>>,
     pub(super) learned_at: Timestamp,
     /// Where it follows from what was told, and not from what was kept.
-    pub(super) told: Option<Arc<Sighting>>,
+    pub(super) told: Option<Arc<ServiceReport>>,
     pub(super) held: Option<Doubt>,
     pub(super) recent: Recent,
     pub(super) flaps: Flaps,
@@ -54,11 +54,11 @@ pub(super) struct How<'a> {
 }
 
 impl Guarded {
-    /// Takes what was told last, or doubts it. `is_confirmed`: its provider vouches for it now.
+    /// Takes what was told last, or doubts it. `is_authoritative`: its provider vouches for it now.
     pub(super) fn take(
         &mut self,
-        told: &Arc<Sighting>,
-        is_confirmed: bool,
+        told: &Arc<ServiceReport>,
+        is_authoritative: bool,
         how: How<'_>,
         now: Now,
     ) {
@@ -78,7 +78,7 @@ impl Guarded {
         // What nobody vouches for takes nobody away, however few they are.
         let base = self.held.as_ref().map_or(&self.good, |held| &held.base);
         let is_lossy = rule.doubts(before, left)
-            || rule.keep_share > 0.0 && !is_confirmed && is_lossy(base, &told.endpoints);
+            || rule.keep_share > 0.0 && !is_authoritative && is_lossy(base, &told.endpoints);
         let is_doubted = is_lossy && !is_new && !is_accepted && !service.drained;
         if is_doubted {
             let held = self.held.get_or_insert_with(|| Doubt {
@@ -87,7 +87,7 @@ impl Guarded {
                 base: Arc::clone(&self.good),
                 confirmed: None,
             });
-            held.confirmed = is_confirmed.then(|| held.confirmed.unwrap_or(now));
+            held.confirmed = is_authoritative.then(|| held.confirmed.unwrap_or(now));
             let is_over = |since: Now| now.instant >= since.instant + rule.grace;
             if !held.confirmed.is_some_and(is_over) {
                 // Compared with what was believed when the doubt began: who came and went meanwhile is gone.

@@ -11,11 +11,11 @@ use crate::provider::Stale;
 
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Guards, and what they are told.
+/// ProviderGuards, and what they are told.
 struct Place {
-    guards: Guards,
+    guards: ProviderGuards,
     specification: Arc<MeshSpecification>,
-    sightings: Sightings,
+    sightings: ProviderReport,
     now: Now,
 }
 
@@ -67,9 +67,9 @@ pub(crate) fn specification(services: impl IntoIterator<Item = Service>) -> Arc<
 impl Place {
     fn new(kept: impl IntoIterator<Item = KeptEndpoints>) -> Self {
         Self {
-            guards: Guards::new(ShrinkRule { keep_share: 0.5, grace: GRACE }, kept),
+            guards: ProviderGuards::new(ShrinkRule { keep_share: 0.5, grace: GRACE }, kept),
             specification: specification([service(true, false)]),
-            sightings: Sightings::default(),
+            sightings: ProviderReport::default(),
             now: Now {
                 timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
                 instant: Instant::now(),
@@ -82,13 +82,13 @@ impl Place {
         self.guards.advance(&self.specification, sightings, self.now);
     }
 
-    fn sees(&mut self, endpoints: Vec<Endpoint>, is_confirmed: bool) {
+    fn sees(&mut self, endpoints: Vec<Endpoint>, is_authoritative: bool) {
         let learned_at = self.now.timestamp;
-        let sighting = Sighting {
+        let sighting = ServiceReport {
             endpoints: Arc::new(endpoints),
             index: 1,
             learned_at,
-            is_confirmed,
+            is_authoritative,
             problems: Arc::default(),
             stale: None,
         };
@@ -364,7 +364,7 @@ fn what_is_not_believed_is_no_flapping() {
 fn nobody_is_nothing_to_begin_with_unless_somebody_vouches_for_it() {
     let mut place = Place::new([]);
     place.sees(set(&[]), false);
-    assert_eq!(place.guards.believed(), &Believed::default());
+    assert_eq!(place.guards.believed(), &GuardedEndpoints::default());
     assert_eq!(place.guards.unheard().count(), 0, "it has told something");
     place.sees(set(&[]), true);
     assert_eq!(place.guards.believed().0.len(), 1);

@@ -11,8 +11,8 @@ pub(crate) mod upstream;
 use std::collections::{BTreeSet, HashMap};
 
 use ironmesh_catalog::{
-    Exit, ExitByAddress, Exits, Hostname, HttpMatch, IpRange, Protocol, ServiceAccount, Snapshot,
-    hosts,
+    EgressRuleByAddress, EgressRules, Exit, Hostname, HttpMatch, IpRange, Protocol, ServiceAccount,
+    Snapshot, hosts,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::route_action::{
@@ -39,7 +39,7 @@ pub(crate) struct Outward<'a> {
     pub(crate) index: &'a PolicyIndex,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) caller: &'a ServiceAccount,
-    pub(crate) exits: Exits<'a>,
+    pub(crate) exits: EgressRules<'a>,
     /// Whether calls pass that no policy allows.
     pub(crate) passes_through: bool,
 }
@@ -52,7 +52,7 @@ impl<'a> Outward<'a> {
     ) -> Self {
         let passes_through = snapshot.passes_through(&caller.namespace);
         // What lets all pass lets these pass as well.
-        let exits = if passes_through { Exits::default() } else { index.exits(caller) };
+        let exits = if passes_through { EgressRules::default() } else { index.exits(caller) };
         Self { index, snapshot, caller, exits, passes_through }
     }
 
@@ -198,7 +198,7 @@ impl<'a> Outward<'a> {
 }
 
 /// Connections to addresses: which host it is says the request, and whether it may be the filter.
-fn by_address(port: u16, exits: &[ExitByAddress<'_>]) -> Route {
+fn by_address(port: u16, exits: &[EgressRuleByAddress<'_>]) -> Route {
     let route = with(&authority(regex::addresses(port)), connect(to_be_bytes()));
     let ranges = exits.iter().flat_map(|one| &one.egress.ip_addresses).copied();
     // (There is no egress without hosts and without addresses; one would be closed.)

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Egress, Exits, Grant, Grants, HttpMatch, MeshSpecification, Name, Port, RouteRule, Service,
-    ServiceAccount, ServiceName, ServicePort, Snapshot, SplitMatch, TcpRoute, TrafficTarget,
-    UpstreamSettings,
+    Egress, EgressRules, Grant, Grants, HttpMatch, MeshSpecification, Name, Port, RouteRule,
+    Service, ServiceAccount, ServiceName, ServicePort, Snapshot, SplitMatch, TcpRoute,
+    TrafficTarget, UpstreamSettings,
 };
 
 use crate::destination::Destination;
@@ -88,8 +88,8 @@ impl PolicyIndex {
     }
 
     /// What `account` may call outside of the mesh by host or by address.
-    pub(crate) fn exits(&self, account: &ServiceAccount) -> Exits<'_> {
-        Exits::of(self.egresses(account).iter().map(|egress| &**egress))
+    pub(crate) fn exits(&self, account: &ServiceAccount) -> EgressRules<'_> {
+        EgressRules::of(self.egresses(account).iter().map(|egress| &**egress))
     }
 
     /// The services that run as `account`.

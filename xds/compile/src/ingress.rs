@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::codes::INGRESS_COLLISION;
 use ironmesh_catalog::{
-    Application, Finding, Hostname, IngressEntry, IngressPort, Proxy, Service, ServicePort,
-    Snapshot, WayIn,
+    Application, Finding, Hostname, IngressEntry, IngressPort, IngressRule, Proxy, Service,
+    ServicePort, Snapshot,
 };
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{CidrRange, TrafficDirection};
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{
@@ -76,7 +76,7 @@ impl<'a> Taken<'a> {
         service: &Service,
         port: &'a ServicePort,
         filters: Vec<HttpFilter>,
-        way: &'a WayIn,
+        way: &'a IngressRule,
         telling: Telling<'_>,
     ) -> Result<Way, Box<Finding>> {
         match &way.entry {
@@ -115,7 +115,7 @@ impl<'a> Taken<'a> {
     fn collision(
         &self,
         port: &ServicePort,
-        way: &WayIn,
+        way: &IngressRule,
         what: &str,
         by: &str,
         help: &str,
@@ -161,7 +161,7 @@ fn https_chain(
     service: &Service,
     port: &ServicePort,
     filters: Vec<HttpFilter>,
-    way: &WayIn,
+    way: &IngressRule,
     hosts: &[Hostname],
     asks: bool,
     telling: Telling<'_>,
@@ -192,7 +192,7 @@ fn http_listener(
     service: &Service,
     port: &ServicePort,
     filters: Vec<HttpFilter>,
-    way: &WayIn,
+    way: &IngressRule,
     at: u16,
     telling: Telling<'_>,
 ) -> Listener {
@@ -238,12 +238,12 @@ fn manager(
     )
 }
 
-fn name(port: &ServicePort, way: &WayIn) -> String {
+fn name(port: &ServicePort, way: &IngressRule) -> String {
     format!("ingress|{port}|{}", way.entry.protocol())
 }
 
 /// From where connections are taken at all. Only where policy alone says that: the addresses of services come
 /// and go, and with each the connections of the chain would be drained. The routes look at all of them.
-fn source_ranges(way: &WayIn) -> Vec<CidrRange> {
+fn source_ranges(way: &IngressRule) -> Vec<CidrRange> {
     way.fixed_ranges().into_iter().flatten().map(|range| cidr(*range)).collect()
 }

@@ -17,12 +17,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::counters::{Closed, Counters, Turned};
+use crate::connection_limit::ConnectionPermit;
+use crate::counters::{Closed, ConnectionRejection, Counters};
+use crate::log_throttle::LogThrottle;
+use crate::memory_quota::MemoryQuota;
 use crate::peer::Peer;
-use crate::rarely::Rarely;
 use crate::rejections::Rejections;
-use crate::room::Room;
-use crate::seats::Seat;
 use crate::service::Streams;
 
 mod frames;
@@ -68,7 +68,7 @@ const MAX_RESETS: (usize, usize) = (20, 64);
 pub(crate) struct Connections {
     http2: http2::Builder<TokioExecutor>,
     streams: Streams,
-    refusals: Arc<Rarely>,
+    refusals: Arc<LogThrottle>,
 }
 
 impl Connections {
@@ -105,7 +105,7 @@ impl Connections {
     }
 
     /// Serves a connection by a task of its own.
-    pub(crate) fn open<IO>(&self, io: IO, peer: Peer, seat: Seat)
+    pub(crate) fn open<IO>(&self, io: IO, peer: Peer, seat: ConnectionPermit)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -117,11 +117,11 @@ impl Connections {
     }
 
     /// Tells a client on its first stream that it has too many connections, and ends this one.
-    pub(crate) fn refuse<IO>(&self, io: IO, peer: Peer, seat: Seat)
+    pub(crate) fn refuse<IO>(&self, io: IO, peer: Peer, seat: ConnectionPermit)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.counters().turned(Turned::Client);
+        self.counters().turned(ConnectionRejection::Client);
         if let Some(others) = self.refusals.now() {
             tracing::warn!(address = %peer.address, others, "xDS connection refused: the client has too many");
         }
@@ -137,7 +137,7 @@ impl Connections {
     }
 
     /// Serves a connection to its end.
-    async fn serve<IO>(&self, io: IO, peer: Peer, room: &Room)
+    async fn serve<IO>(&self, io: IO, peer: Peer, room: &MemoryQuota)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

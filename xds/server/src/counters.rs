@@ -10,13 +10,13 @@ use ironmesh_xds_wire::ResourceType;
 pub struct Counters {
     by_type: BTreeMap<ResourceType, Counts>,
     sets: AtomicU64,
-    turned: BTreeMap<Turned, AtomicU64>,
+    turned: BTreeMap<ConnectionRejection, AtomicU64>,
     closed: BTreeMap<Closed, AtomicU64>,
 }
 
 /// Why a connection was turned away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Turned {
+pub enum ConnectionRejection {
     /// There are too many.
     Full,
     /// Its client has too many.
@@ -29,7 +29,7 @@ pub enum Turned {
     Displaced,
 }
 
-impl Turned {
+impl ConnectionRejection {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Full, Self::Client, Self::BadHandshake, Self::SlowHandshake, Self::Displaced];
@@ -109,7 +109,10 @@ impl Default for Counters {
         Self {
             by_type,
             sets: AtomicU64::new(0),
-            turned: Turned::ALL.into_iter().map(|why| (why, AtomicU64::new(0))).collect(),
+            turned: ConnectionRejection::ALL
+                .into_iter()
+                .map(|why| (why, AtomicU64::new(0)))
+                .collect(),
             closed: Closed::ALL.into_iter().map(|why| (why, AtomicU64::new(0))).collect(),
         }
     }
@@ -137,7 +140,7 @@ impl Counters {
     }
 
     /// How many connections were turned away for this reason.
-    pub fn connections_turned_away(&self, why: Turned) -> u64 {
+    pub fn connections_turned_away(&self, why: ConnectionRejection) -> u64 {
         self.turned.get(&why).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
@@ -167,7 +170,7 @@ impl Counters {
         self.count(resource_type, |counts| &counts.late);
     }
 
-    pub(crate) fn turned(&self, why: Turned) {
+    pub(crate) fn turned(&self, why: ConnectionRejection) {
         if let Some(count) = self.turned.get(&why) {
             count.fetch_add(1, Ordering::Relaxed);
         }

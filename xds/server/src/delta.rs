@@ -24,7 +24,7 @@ use ironmesh_xds_wire::{DeltaRequest, DeltaResponse, ResourceSet, ResourceType, 
 use tokio::time::Instant;
 
 use crate::overlay::Overlay;
-use crate::stream::{FULL_RESPONSE, REMOVAL_GRACE, Taken, UnknownTypes};
+use crate::stream::{Acked, FULL_RESPONSE, REMOVAL_GRACE, UnknownTypes};
 use crate::subscription;
 use type_stream::{Answer, NAME_PREFIX, TypeStream};
 
@@ -88,7 +88,7 @@ impl DeltaStream {
                 None => {}
             }
             if stream.on_subscriptions(request, self.target.as_ref()) {
-                outputs.push(Output::Acked(Taken { resource_type, names: Vec::new() }));
+                outputs.push(Output::Acked(Acked { resource_type, names: Vec::new() }));
             }
         }
         if self.size() > subscription::MAX_SIZE {
@@ -107,7 +107,7 @@ impl DeltaStream {
         for (resource_type, stream) in &mut self.types {
             stream.dirty.extend(set.changed_since(old, *resource_type));
             if stream.take_over(&set) {
-                let taken = Taken { resource_type: *resource_type, names: Vec::new() };
+                let taken = Acked { resource_type: *resource_type, names: Vec::new() };
                 outputs.push(Output::Acked(taken));
             }
             if self.target.is_none() {

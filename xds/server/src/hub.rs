@@ -16,7 +16,7 @@ use crate::overlay::Overlay;
 use crate::rejections::Rejections;
 use crate::report::Report;
 use crate::sotw::InForce;
-use crate::stream::{Refused, Taken};
+use crate::stream::{Acked, Nacked};
 
 mod live;
 mod retries;
@@ -92,17 +92,17 @@ impl Client {
 
 /// What the first request of a stream says of the client behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Coming {
+pub(crate) enum Reconnect {
     /// It has nothing: a process that has just begun, even where streams of one before are still counted.
     /// That one may have been killed without a word, or be on its way out in a hot restart.
-    Anew,
+    Fresh,
     /// It has nothing of the one type that this stream is about: a process that has just begun, if it has
     /// no other stream.
-    PerhapsAnew,
+    PerhapsFresh,
     /// It has something.
-    Back,
+    Resumed,
     /// It has clusters. Which ones is known only when that is compared with what it is to have.
-    BackWithClusters,
+    ResumedWithClusters,
 }
 
 impl Default for Hub {
@@ -301,7 +301,7 @@ impl Hub {
         self: &Arc<Self>,
         client: ClientKey,
         node: Node,
-        coming: Coming,
+        coming: Reconnect,
         most: usize,
         live: LiveStream,
     ) -> Result<Connection, ClientKey> {
@@ -323,16 +323,16 @@ impl Hub {
             retries: watch::Sender::default(),
         });
         let is_new_process = match coming {
-            Coming::Anew => true,
-            Coming::PerhapsAnew => entry.status.streams == 0,
-            Coming::Back | Coming::BackWithClusters => false,
+            Reconnect::Fresh => true,
+            Reconnect::PerhapsFresh => entry.status.streams == 0,
+            Reconnect::Resumed | Reconnect::ResumedWithClusters => false,
         };
         if is_new_process {
             entry.status.beginnings += 1;
             entry.status.nacks.clear();
             entry.in_force.clear();
         }
-        if coming == Coming::BackWithClusters {
+        if coming == Reconnect::ResumedWithClusters {
             entry.status.has_clusters_to_name = Some(stream);
         }
         entry.status.streams += 1;
@@ -359,7 +359,7 @@ impl Hub {
             client,
             sets,
             refused,
-            has_clusters_to_name: coming == Coming::BackWithClusters,
+            has_clusters_to_name: coming == Reconnect::ResumedWithClusters,
             in_force,
             names,
             cut,
@@ -437,7 +437,7 @@ impl Connection {
         &self.hub.counters
     }
 
-    pub(crate) fn acked(&self, taken: &Taken, acked: Overlay<Version>) {
+    pub(crate) fn acked(&self, taken: &Acked, acked: Overlay<Version>) {
         self.hub.with(&self.client, |client| {
             // What is taken now is refused no longer. (An older version that the client has kept
             // says nothing about the one that it refuses. Nor does the news that it has none: to one
@@ -493,7 +493,7 @@ impl Connection {
 
     /// The client refused a push. Says whether that is final and new: something is refused that the client
     /// was not known to refuse in the same version.
-    pub(crate) fn nacked(&self, refused: &Refused) -> bool {
+    pub(crate) fn nacked(&self, refused: &Nacked) -> bool {
         let mut is_new = false;
         if refused.is_final {
             self.hub.with(&self.client, |client| {

@@ -80,6 +80,7 @@
 
 mod body;
 mod connection;
+mod connection_limit;
 mod counters;
 pub mod delta;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -88,15 +89,16 @@ pub mod fuzzing;
 mod hub;
 mod limits;
 mod listener;
+mod log_throttle;
+mod memory_quota;
 mod messages;
+mod nack_bisection;
 mod overlay;
-mod pace;
 mod peer;
-mod rarely;
+mod rate_limiter;
 mod references;
 mod rejections;
 mod report;
-mod room;
 #[cfg(any(test, feature = "fuzzing"))]
 #[cfg_attr(not(test), expect(dead_code, reason = "the tests use all of it"))]
 #[expect(
@@ -106,7 +108,6 @@ mod room;
     reason = "for tests: a panic is a failed test"
 )]
 mod scenarios;
-mod seats;
 mod separate;
 mod service;
 #[cfg(any(test, feature = "simulated"))]
@@ -117,12 +118,11 @@ mod subscription;
 #[cfg(any(test, feature = "fuzzing"))]
 #[cfg_attr(not(test), expect(dead_code, reason = "the tests use all of it"))]
 mod test_resources;
-mod trials;
 mod validity;
 mod variant;
 
 pub use connection::SILENCE_LIMIT;
-pub use counters::{Closed, Counters, Turned};
+pub use counters::{Closed, ConnectionRejection, Counters};
 pub use hub::{ClientKey, ClientNews, ClientStatus, Hub, LiveStream, Nack};
 /// The resources, sets and messages that the engine is given and gives.
 pub use ironmesh_xds_wire as wire;
@@ -130,5 +130,5 @@ pub use limits::Limits;
 pub use listener::{serve, serve_incoming};
 pub use peer::Peer;
 pub use rejections::{Rejection, Rejections};
-pub use report::{Report, ResourceStatus, Standing};
+pub use report::{Report, ResourceState, ResourceStatus};
 pub use service::{Admission, Refusal};

@@ -3,7 +3,7 @@
 //! The TLS configuration is read anew for every connection, and a handshake has a deadline and never
 //! stands in another's way. Clients that say nothing never stop the listener from accepting.
 
-mod crowd;
+mod handshake_queue;
 mod handshakes;
 
 use std::io;
@@ -22,11 +22,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::Connections;
-use crate::counters::Turned;
+use crate::connection_limit::ConnectionLimit;
+use crate::counters::ConnectionRejection;
 use crate::hub::Hub;
 use crate::limits::Limits;
-use crate::rarely::{Outage, Rarely};
-use crate::seats::Seats;
+use crate::log_throttle::{LogThrottle, Outage};
 use crate::service::{Admission, Streams};
 use handshakes::Handshakes;
 
@@ -102,9 +102,9 @@ async fn accept<IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let seats = Seats::new(streams.limits);
+    let seats = ConnectionLimit::new(streams.limits);
     let mut handshakes = Handshakes::new(Connections::new(streams), streams.limits.handshakes);
-    let no_seat = Rarely::default();
+    let no_seat = LogThrottle::default();
     let mut outage = Outage::default();
     let mut incoming = std::pin::pin!(incoming);
     loop {
@@ -137,7 +137,7 @@ async fn accept<IO>(
         };
         let Some(seat) = seats.take() else {
             // Closed at once: saying why would take a handshake, which is what costs.
-            streams.hub.counters().turned(Turned::Full);
+            streams.hub.counters().turned(ConnectionRejection::Full);
             if let Some(others) = no_seat.now() {
                 let most = streams.limits.connections;
                 tracing::warn!(%address, most, others, "xDS connection closed: there are too many");

@@ -2,7 +2,7 @@
 //!
 //! tonic's own reader keeps the room of the largest message for as long as the stream lives, and an
 //! Envoy's first request is 61 KB, its later ones some dozen bytes. Here the room goes with the message;
-//! and where a message comes in part, it is room that is counted ([`Room`]).
+//! and where a message comes in part, it is room that is counted ([`MemoryQuota`]).
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::room::{Held, NoRoom, Room};
+use crate::memory_quota::{MemoryQuota, NoRoom, QuotaShare};
 
 /// The largest request: Envoy's first is 61 KB.
 const MAX_REQUEST: u32 = 4 << 20;
@@ -31,13 +31,13 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// The messages of a request's body.
 pub(crate) struct Messages<M> {
     body: Body,
-    room: Room,
+    room: MemoryQuota,
     /// What has come and was not looked at.
     data: Bytes,
     /// What has come of the next message.
     buffer: BytesMut,
     /// The room that it takes, where it comes in part.
-    held: Option<Held>,
+    held: Option<QuotaShare>,
     /// How long the client is waited for yet, where it has begun.
     patience: Option<Duration>,
     message: PhantomData<fn() -> M>,
@@ -55,7 +55,7 @@ pub(crate) enum ReadError {
 }
 
 impl<M: Message + Default> Messages<M> {
-    pub(crate) fn new(body: Body, room: Room) -> Self {
+    pub(crate) fn new(body: Body, room: MemoryQuota) -> Self {
         Self {
             body,
             room,
@@ -68,7 +68,7 @@ impl<M: Message + Default> Messages<M> {
     }
 
     /// The room of the connection that they come on.
-    pub(crate) fn room(&self) -> &Room {
+    pub(crate) fn room(&self) -> &MemoryQuota {
         &self.room
     }
 

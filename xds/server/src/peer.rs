@@ -11,7 +11,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 use crate::validity::Validity;
 
 /// How often a connection may open a stream, and how many at once. Each costs more than a request does,
@@ -43,9 +43,9 @@ struct Shared {
     /// How many streams are open, without those of health.
     streams: watch::Sender<usize>,
     /// How fast it may open them.
-    opens: Mutex<Pace>,
+    opens: Mutex<RateLimiter>,
     /// How often it may ask how it stands; held by whoever asks.
-    status: Arc<AsyncMutex<Pace>>,
+    status: Arc<AsyncMutex<RateLimiter>>,
     /// Its certificate has ended.
     has_expired: AtomicBool,
     /// The connection is to end.
@@ -63,8 +63,8 @@ impl Peer {
         let shared = Shared {
             refusals: AtomicU32::new(0),
             streams: watch::Sender::new(0),
-            opens: Mutex::new(Pace::new(STREAM_PACE, STREAM_BURST)),
-            status: Arc::new(AsyncMutex::new(Pace::new(STATUS_PACE, STATUS_BURST))),
+            opens: Mutex::new(RateLimiter::new(STREAM_PACE, STREAM_BURST)),
+            status: Arc::new(AsyncMutex::new(RateLimiter::new(STATUS_PACE, STATUS_BURST))),
             has_expired: AtomicBool::new(false),
             leave: CancellationToken::new(),
             streams_end: CancellationToken::new(),
@@ -142,7 +142,7 @@ impl Peer {
     }
 
     /// The turn to ask how the client stands, and its pace, if no other stream of the connection has it.
-    pub(crate) fn status_turn(&self) -> Option<OwnedMutexGuard<Pace>> {
+    pub(crate) fn status_turn(&self) -> Option<OwnedMutexGuard<RateLimiter>> {
         Arc::clone(&self.shared.status).try_lock_owned().ok()
     }
 

@@ -34,11 +34,11 @@ pub struct ResourceStatus {
 
 /// How a client stands with one resource, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum ResourceState {
     /// It has what it is to have.
-    Taken,
+    Acked,
     /// It refuses what it is to have.
-    Refused,
+    Nacked,
     /// It has another version, and has not answered to the wanted one: that may be on its way, or wait for
     /// something.
     Behind,
@@ -48,12 +48,12 @@ pub enum Standing {
     Leaving,
 }
 
-impl Standing {
+impl ResourceState {
     /// In a word.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Taken => "taken",
-            Self::Refused => "refused",
+            Self::Acked => "taken",
+            Self::Nacked => "refused",
             Self::Behind => "behind",
             Self::NotTaken => "not_taken",
             Self::Leaving => "leaving",
@@ -63,15 +63,15 @@ impl Standing {
 
 impl ResourceStatus {
     /// In a word.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> ResourceState {
         let Some(wanted) = self.wanted.as_ref().map(|wanted| wanted.version()) else {
-            return Standing::Leaving;
+            return ResourceState::Leaving;
         };
         match (self.taken, &self.refused) {
-            (Some(taken), _) if taken == wanted => Standing::Taken,
-            (_, Some(nack)) if nack.version == wanted => Standing::Refused,
-            (Some(_), _) => Standing::Behind,
-            (None, _) => Standing::NotTaken,
+            (Some(taken), _) if taken == wanted => ResourceState::Acked,
+            (_, Some(nack)) if nack.version == wanted => ResourceState::Nacked,
+            (Some(_), _) => ResourceState::Behind,
+            (None, _) => ResourceState::NotTaken,
         }
     }
 }

@@ -18,10 +18,10 @@ use crate::counters::Closed;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
+use crate::log_throttle::ClientLogThrottle;
+use crate::memory_quota::MemoryQuota;
 use crate::messages::Messages;
 use crate::peer::Peer;
-use crate::rarely::RarelyByClient;
-use crate::room::Room;
 use crate::sotw::SotwStream;
 use crate::variant::Variant;
 
@@ -70,7 +70,7 @@ pub(crate) struct Streams {
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
     /// The log of refused streams.
-    pub(crate) refusals: Arc<RarelyByClient>,
+    pub(crate) refusals: Arc<ClientLogThrottle>,
 }
 
 impl Streams {
@@ -90,7 +90,7 @@ impl Streams {
         }
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
-        let room = request.extensions().get::<Room>().cloned();
+        let room = request.extensions().get::<MemoryQuota>().cloned();
         let room = room.ok_or_else(|| Status::internal("the connection has no room"))?;
         if peer.is_turned_away() {
             peer.leave();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceMap, ResourceSet, ResourceType};
 
-use crate::hub::{Coming, Connection, Hub, LiveStream};
+use crate::hub::{Connection, Hub, LiveStream, Reconnect};
 use crate::overlay::Overlay;
-use crate::stream::{Refused, Taken};
+use crate::stream::{Acked, Nacked};
 
 /// Where a client is that says nothing of it.
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
@@ -23,17 +23,17 @@ pub struct SimulatedClient {
 impl SimulatedClient {
     /// A client that comes with nothing.
     pub fn connect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
-        Self::begin(hub, client, node, Coming::Anew, HERE)
+        Self::begin(hub, client, node, Reconnect::Fresh, HERE)
     }
 
     /// The same from `address`.
     pub fn connect_from(hub: &Arc<Hub>, client: &str, node: Node, address: SocketAddr) -> Self {
-        Self::begin(hub, client, node, Coming::Anew, address)
+        Self::begin(hub, client, node, Reconnect::Fresh, address)
     }
 
     /// A client that comes back, and has something still.
     pub fn reconnect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
-        Self::begin(hub, client, node, Coming::Back, HERE)
+        Self::begin(hub, client, node, Reconnect::Resumed, HERE)
     }
 
     #[expect(clippy::expect_used, reason = "for tests: a panic is a failed test")]
@@ -41,7 +41,7 @@ impl SimulatedClient {
         hub: &Arc<Hub>,
         client: &str,
         node: Node,
-        coming: Coming,
+        coming: Reconnect,
         address: SocketAddr,
     ) -> Self {
         let live = LiveStream::begin(address, true);
@@ -75,7 +75,7 @@ impl SimulatedClient {
             return;
         }
         self.has.insert(resource_type, has.clone());
-        let taken = Taken { resource_type, names: has.keys().cloned().collect() };
+        let taken = Acked { resource_type, names: has.keys().cloned().collect() };
         self.connection.acked(&taken, Overlay::all_of(has));
     }
 
@@ -97,7 +97,7 @@ impl SimulatedClient {
     pub fn refuse(&self, resource_type: ResourceType, name: &str, words: &str) {
         let set = self.set();
         let resource: &Arc<Resource> = set.of(resource_type).get(name).expect("it is to have it");
-        self.connection.nacked(&Refused {
+        self.connection.nacked(&Nacked {
             resource_type,
             resources: vec![(Arc::clone(resource.name()), resource.version())],
             error: ErrorDetail { code: 13, message: words.to_owned() },

@@ -21,7 +21,7 @@ use ironmesh_xds_wire::{ResourceSet, ResourceType, SotwRequest, SotwResponse, Ve
 use tokio::time::Instant;
 
 use crate::overlay::Overlay;
-use crate::stream::{REMOVAL_GRACE, Refused, Taken, UnknownTypes};
+use crate::stream::{Acked, Nacked, REMOVAL_GRACE, UnknownTypes};
 use crate::subscription;
 use exchange::Exchange;
 use partial::Partial;
@@ -34,8 +34,8 @@ pub type Output = crate::stream::Output<SotwResponse>;
 /// What comes of a request.
 #[derive(Debug)]
 enum Answer {
-    Acked(Taken),
-    Nacked(Refused),
+    Acked(Acked),
+    Nacked(Nacked),
     /// It is no answer, and may be one to send.
     None,
     /// It is not to be answered.

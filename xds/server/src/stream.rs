@@ -34,9 +34,9 @@ pub enum Output<R> {
     /// To be sent.
     Send(R),
     /// There is news of what the client has.
-    Acked(Taken),
+    Acked(Acked),
     /// The client refused a push.
-    Nacked(Refused),
+    Nacked(Nacked),
     /// The client has not answered a push of this type within [`ACK_DEADLINE`].
     Late(ResourceType),
     /// The stream is to be closed, for this reason.
@@ -45,7 +45,7 @@ pub enum Output<R> {
 
 /// A push that the client refused.
 #[derive(Debug, Clone)]
-pub struct Refused {
+pub struct Nacked {
     /// Its type.
     pub resource_type: ResourceType,
     /// What was in it, and in which versions.
@@ -59,7 +59,7 @@ pub struct Refused {
     pub keeps_earlier: bool,
 }
 
-impl Refused {
+impl Nacked {
     /// Whether what stays in force because of this may name other resources.
     pub(crate) fn is_of_what_refers(&self) -> bool {
         self.is_final && matches!(self.resource_type, ResourceType::Listener | ResourceType::Route)
@@ -68,7 +68,7 @@ impl Refused {
 
 /// News of what the client has: it took a push, or it said what it has from an earlier stream.
 #[derive(Debug, Clone)]
-pub struct Taken {
+pub struct Acked {
     /// The type.
     pub resource_type: ResourceType,
     /// What was in the push, and what it removed.

@@ -54,7 +54,7 @@ fn where_it_is_is_what_the_first_says_that_knows() {
     let placed = [JoinRecord { locality: place("p"), ..records[0].clone() }];
     let snapshot = assemble(vec![at(1, "")], &placed);
     assert_eq!(of_mesh(&snapshot, "store")[0].locality, place("p"));
-    let listed = &standings::standings(&snapshot, &[])[0].endpoint;
+    let listed = &endpoint_statuses::endpoint_statuses(&snapshot, &[])[0].endpoint;
     assert_eq!(listed.as_ref().unwrap().locality, place("p"));
     assert_eq!(of_mesh(&assemble(vec![at(1, "z")], &placed), "store")[0].locality, place("z"));
 

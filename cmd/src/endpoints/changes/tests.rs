@@ -29,7 +29,7 @@ fn endpoints_that_come_go_and_change_are_told_by_what_is_known_of_them() {
     assert_eq!(gone, ["shop/till 10.0.0.5:8080 gone"]);
     let changed = lines(|list| {
         let row = &mut list.services[0].endpoints[0];
-        (row.health, row.weight) = (ironmesh_admin::ShownHealth::Unhealthy, 3);
+        (row.health, row.weight) = (ironmesh_admin::ReportedHealth::Unhealthy, 3);
     });
     assert_eq!(changed, ["shop/till 10.0.0.5:8080 healthy → unhealthy, weight 2 → weight 3"]);
 }

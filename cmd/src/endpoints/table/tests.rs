@@ -1,4 +1,4 @@
-use ironmesh_admin::{ProblemView, ProxyWithout, ShownHealth};
+use ironmesh_admin::{ProblemView, ProxyWithout, ReportedHealth};
 use ironmesh_catalog::{Labels, Locality, Provider, ProxyId};
 
 use super::*;
@@ -13,7 +13,7 @@ fn row(address: &str, provider: Provider, standing: &str) -> EndpointRow {
         port: None,
         provider,
         instance: None,
-        health: ShownHealth::Healthy,
+        health: ReportedHealth::Healthy,
         locality: Locality::default(),
         weight: 1,
         labels: Labels::default(),
@@ -55,7 +55,7 @@ pub(in crate::endpoints) fn list() -> EndpointList {
     };
     let flapping = EndpointRow {
         port: Some(8080),
-        health: ShownHealth::Unhealthy,
+        health: ReportedHealth::Unhealthy,
         flapping: true,
         reason: Some("its proxy has not taken port 80 yet".to_owned()),
         ..row("fd00::6", Provider::Consul, "not_taken")

@@ -13,7 +13,7 @@ use ironmesh_catalog::{
 };
 use ironmesh_cert::Authority;
 use ironmesh_config::Settings;
-use ironmesh_providers::{Believed, discover};
+use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::rendering::StandIn;
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -52,7 +52,7 @@ pub(super) fn of(
         mesh: Mesh { domain, trust_domain },
         mode,
         egress,
-        discovered: discover(specification, &by_id, &Believed::default()),
+        discovered: discover(specification, &by_id, &GuardedEndpoints::default()),
         specification: Arc::clone(specification),
         records: by_id,
         revoked: Records::new(),

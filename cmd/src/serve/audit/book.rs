@@ -1,4 +1,4 @@
-//! Room for what is known of pairs, which is shared by the proxies that tell of them.
+//! Memory for what is known of pairs, which is shared by the proxies that tell of them.
 //!
 //! Each pair is on the share of the proxy that was the first to tell of it. Where there is no room, one of
 //! the largest share gives way to one of a smaller share: so whoever tells of very much leaves as much to

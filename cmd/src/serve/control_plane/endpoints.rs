@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use ironmesh_admin::{
     Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
-    ProxyWithout, Refusal, ServiceEndpoints, ShownHealth, SourceView, StaleView,
+    ProxyWithout, Refusal, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
-use ironmesh_catalog::snapshot::{Absence, Standing, State};
+use ironmesh_catalog::snapshot::{EndpointStatus, ExclusionReason, State};
 use ironmesh_catalog::{JoinRecord, Provider, Records, Service, ServiceName, Snapshot};
 use ironmesh_config::closest;
-use ironmesh_providers::{Belief, Conflict, Held, Stale};
+use ironmesh_providers::{Conflict, GuardStatus, Held, Stale};
 
 use super::RunningControlPlane;
 use crate::serve::reconciler::EndpointsView;
@@ -22,7 +22,7 @@ impl RunningControlPlane {
         service: Option<&ServiceName>,
     ) -> Result<EndpointList, Refusal> {
         let snapshot = self.snapshot()?;
-        let found = self.outlook.endpoints.borrow().clone();
+        let found = self.feeds.endpoints.borrow().clone();
         let services: Vec<_> = match service {
             None => snapshot.specification.services.values().cloned().collect(),
             Some(name) => vec![known(&snapshot, name)?],
@@ -53,7 +53,7 @@ impl RunningControlPlane {
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, Refusal> {
         let none = || Refusal::Failure("there is no policy in force yet; see /readyz".to_owned());
-        self.outlook.snapshot.borrow().clone().ok_or_else(none)
+        self.feeds.snapshot.borrow().clone().ok_or_else(none)
     }
 }
 
@@ -86,8 +86,8 @@ fn of_service(
         let is_known = found.beliefs.contains_key(&(*provider, whole.clone()));
         (!is_known).then(|| never_answered(*provider, trouble))
     });
-    let standings = snapshot.standings(&service.name, past);
-    let without = |one: &Standing| {
+    let endpoint_statuses = snapshot.endpoint_statuses(&service.name, past);
+    let without = |one: &EndpointStatus| {
         let id = one.proxy.filter(|_| one.endpoint.is_none())?;
         Some(ProxyWithout { id, mesh_address: one.mesh_address? })
     };
@@ -96,13 +96,16 @@ fn of_service(
         service: service.name.clone(),
         drained: service.drained,
         sources: known.chain(unanswered).collect(),
-        without_endpoint: standings.iter().filter_map(without).collect(),
-        endpoints: standings.into_iter().filter_map(|one| row(service, one, &beliefs)).collect(),
+        without_endpoint: endpoint_statuses.iter().filter_map(without).collect(),
+        endpoints: endpoint_statuses
+            .into_iter()
+            .filter_map(|one| row(service, one, &beliefs))
+            .collect(),
         conflicts: conflicts.map(conflict_view).collect(),
     }
 }
 
-fn source(provider: Provider, belief: &Belief) -> SourceView {
+fn source(provider: Provider, belief: &GuardStatus) -> SourceView {
     let sighting = belief.sighting.as_deref();
     let problems = sighting.into_iter().flat_map(|sighting| sighting.problems.iter());
     let problem = |one: &ironmesh_providers::Problem| ProblemView {
@@ -113,7 +116,7 @@ fn source(provider: Provider, belief: &Belief) -> SourceView {
         provider,
         learned_at: Some(belief.learned_at),
         index: sighting.map(|sighting| sighting.index),
-        confirmed: sighting.is_some_and(|sighting| sighting.is_confirmed),
+        confirmed: sighting.is_some_and(|sighting| sighting.is_authoritative),
         stale: sighting.and_then(|sighting| sighting.stale.as_ref()).map(stale_view),
         held: belief.held.map(|Held { since, until, before, left }| HeldView {
             since,
@@ -154,8 +157,8 @@ fn conflict_view(Conflict { taken, ignored }: &Conflict) -> ConflictView {
 /// An endpoint; none for a proxy that has none.
 fn row(
     service: &Service,
-    standing: Standing,
-    beliefs: &[(Provider, &Arc<Belief>)],
+    standing: EndpointStatus,
+    beliefs: &[(Provider, &Arc<GuardStatus>)],
 ) -> Option<EndpointRow> {
     let endpoint = standing.endpoint?;
     let application = || {
@@ -183,7 +186,7 @@ fn row(
         port: endpoint.port,
         provider: endpoint.provider,
         instance: endpoint.instance.map(|name| name.to_string()),
-        health: ShownHealth::of(endpoint.health, endpoint.probed),
+        health: ReportedHealth::of(endpoint.health, endpoint.probed),
         locality: endpoint.locality,
         weight: endpoint.weight,
         labels: endpoint.labels,
@@ -203,18 +206,18 @@ fn words(state: &State) -> (&'static str, Option<String>) {
     }
 }
 
-fn word(absence: &Absence) -> &'static str {
+fn word(absence: &ExclusionReason) -> &'static str {
     match absence {
-        Absence::Drained => "drained",
-        Absence::Excluded { .. } => "excluded",
-        Absence::NoProxy => "no_proxy",
-        Absence::SeveralProxies { .. } => "several_proxies",
-        Absence::Unclaimed => "unclaimed",
-        Absence::NotTaken { .. } => "not_taken",
-        Absence::Unheard { .. } => "unheard",
-        Absence::Suspect { .. } => "suspect",
-        Absence::Revoked => "revoked",
-        Absence::Expired => "expired",
-        Absence::NoEndpoint => "no_endpoint",
+        ExclusionReason::Drained => "drained",
+        ExclusionReason::Excluded { .. } => "excluded",
+        ExclusionReason::NoProxy => "no_proxy",
+        ExclusionReason::SeveralProxies { .. } => "several_proxies",
+        ExclusionReason::Unclaimed => "unclaimed",
+        ExclusionReason::NotTaken { .. } => "not_taken",
+        ExclusionReason::Unheard { .. } => "unheard",
+        ExclusionReason::Suspect { .. } => "suspect",
+        ExclusionReason::Revoked => "revoked",
+        ExclusionReason::Expired => "expired",
+        ExclusionReason::NoEndpoint => "no_endpoint",
     }
 }

@@ -72,7 +72,7 @@ impl RunningControlPlane {
     }
 
     fn newest(&self) -> Result<Arc<Snapshot>, Refusal> {
-        let snapshot = self.outlook.snapshot.borrow().clone();
+        let snapshot = self.feeds.snapshot.borrow().clone();
         let none = || Refusal::Busy("there is no policy in force yet; see /readyz".to_owned());
         snapshot.ok_or_else(none)
     }

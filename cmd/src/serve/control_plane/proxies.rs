@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use super::RunningControlPlane;
 use crate::exit::chain;
-use crate::serve::reconciler::{self, NotInForce};
+use crate::serve::reconciler::{self, InactiveResources};
 
 /// How much of a UUID must be given at least.
 const SHORTEST: usize = 4;
@@ -58,17 +58,17 @@ impl RunningControlPlane {
     /// A proxy as it stands.
     pub(super) fn view(&self, record: &Arc<JoinRecord>) -> ProxyView {
         let streams = self.hub.streams(&record.id.to_string());
-        let not_in_force = self.outlook.not_in_force.borrow();
-        let views = |of: fn(&NotInForce) -> &Vec<reconciler::Refusal>| {
+        let not_in_force = self.feeds.not_in_force.borrow();
+        let views = |of: fn(&InactiveResources) -> &Vec<reconciler::Refusal>| {
             not_in_force.get(&record.id).into_iter().flat_map(of).map(nack_view).collect()
         };
-        let findings = self.outlook.findings.borrow();
+        let findings = self.feeds.findings.borrow();
         let findings = findings.get(&record.id).into_iter().flatten();
-        let duplicates = self.outlook.duplicates.borrow();
+        let duplicates = self.feeds.duplicates.borrow();
         let findings = duplicates.get(&record.id).into_iter().chain(findings);
         let live = self.hub.live_streams(&record.id.to_string());
         let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
-        let away = self.outlook.away.borrow();
+        let away = self.feeds.away.borrow();
         let lost = record.suspect_since.or_else(|| away.since.get(&record.id).copied());
         let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
         let is_expected = lost.is_none() && away.grace.is_some_and(was_here);
@@ -88,7 +88,7 @@ impl RunningControlPlane {
 
     /// Whether callers dial a proxy on any of its service ports.
     fn is_called(&self, record: &JoinRecord) -> bool {
-        let snapshot = self.outlook.snapshot.borrow();
+        let snapshot = self.feeds.snapshot.borrow();
         let Some(snapshot) = snapshot.as_ref() else { return false };
         let services = record.services.iter().filter_map(|name| snapshot.service(name));
         let mut ports = services.flat_map(|service| service.service_ports());
@@ -107,7 +107,7 @@ impl RunningControlPlane {
         for resource in report.iter().flat_map(|report| &report.resources) {
             *resources.entry(resource.standing().word().to_owned()).or_default() += 1;
         }
-        let snapshot = self.outlook.snapshot.borrow().clone();
+        let snapshot = self.feeds.snapshot.borrow().clone();
         let service = |name| snapshot.as_ref()?.service(name).cloned();
         let first = record.services.first();
         let identity =

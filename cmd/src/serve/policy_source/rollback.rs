@@ -16,7 +16,7 @@ use crate::exit::chain;
 
 /// What an operator asks of the policy source.
 #[derive(Debug)]
-pub(crate) enum Deliberate {
+pub(crate) enum SourceCommand {
     /// To roll back.
     RollBack(RollbackRequest, Reply<RolledBack>),
     /// To activate a removal that is held back.
@@ -27,20 +27,20 @@ type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
 /// Whom to ask.
 #[derive(Debug, Clone)]
-pub(crate) struct Rollbacks(pub(super) mpsc::Sender<Deliberate>);
+pub(crate) struct Rollbacks(pub(super) mpsc::Sender<SourceCommand>);
 
 impl Rollbacks {
     /// Asks, and waits until it is done. Blocks.
     pub(crate) fn ask(&self, request: RollbackRequest) -> Result<RolledBack, Refusal> {
-        self.send(|reply| Deliberate::RollBack(request, reply))
+        self.send(|reply| SourceCommand::RollBack(request, reply))
     }
 
     /// Asks for a removal to be activated, and waits until it is. Blocks.
     pub(crate) fn accept(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal> {
-        self.send(|reply| Deliberate::Accept(request, reply))
+        self.send(|reply| SourceCommand::Accept(request, reply))
     }
 
-    fn send<T>(&self, request: impl FnOnce(Reply<T>) -> Deliberate) -> Result<T, Refusal> {
+    fn send<T>(&self, request: impl FnOnce(Reply<T>) -> SourceCommand) -> Result<T, Refusal> {
         let ended = || Refusal::Failure("the control plane is stopping".to_owned());
         let (reply, replied) = oneshot::channel();
         self.0.blocking_send(request(reply)).map_err(|_| ended())?;
@@ -50,11 +50,11 @@ impl Rollbacks {
 
 impl PolicySource {
     /// Does what is asked, and answers. Blocks on the store.
-    pub(super) fn answer(&mut self, request: Deliberate) {
+    pub(super) fn answer(&mut self, request: SourceCommand) {
         // The client may be gone; the request is carried out all the same.
         match request {
-            Deliberate::RollBack(request, reply) => drop(reply.send(self.roll_back(&request))),
-            Deliberate::Accept(request, reply) => drop(reply.send(self.accept(&request))),
+            SourceCommand::RollBack(request, reply) => drop(reply.send(self.roll_back(&request))),
+            SourceCommand::Accept(request, reply) => drop(reply.send(self.accept(&request))),
         }
     }
 

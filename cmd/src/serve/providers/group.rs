@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::ServiceName;
-use ironmesh_config::{EtcdError, EtcdTurn, Looked};
+use ironmesh_config::{EtcdError, LeaderElection, Role};
 use ironmesh_providers::azure::{Azure, Told};
-use ironmesh_providers::{Sighting, Sightings, Stale};
+use ironmesh_providers::{ProviderReport, ServiceReport, Stale};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -23,7 +23,7 @@ const FORMAT: u32 = 2;
 /// A control plane among others.
 #[derive(Debug)]
 pub(crate) struct Group {
-    turn: EtcdTurn,
+    turn: LeaderElection,
     azure: Arc<Azure>,
     /// Whether it is our turn to ask.
     asks: watch::Sender<bool>,
@@ -72,15 +72,16 @@ enum Lead {
 struct Shared {
     format: u32,
     questions: Vec<(ServiceName, String)>,
-    services: Vec<(ServiceName, Arc<Sighting>)>,
+    services: Vec<(ServiceName, Arc<ServiceReport>)>,
     troubles: Vec<(ServiceName, Stale)>,
-    knows_whom: bool,
+    #[serde(rename = "knows_whom")]
+    has_discovered_services: bool,
     is_complete: bool,
     stale: Option<Stale>,
 }
 
 impl Group {
-    pub(super) fn new(turn: EtcdTurn, azure: Arc<Azure>, asks: watch::Sender<bool>) -> Self {
+    pub(super) fn new(turn: LeaderElection, azure: Arc<Azure>, asks: watch::Sender<bool>) -> Self {
         let told = azure.told();
         let silent_since = Instant::now();
         Self {
@@ -105,7 +106,7 @@ impl Group {
         loop {
             let looked = self.turn.look().await;
             let is_ours = self.follow(looked) && self.tell().await;
-            let look_again = Instant::now() + EtcdTurn::LOOK_AGAIN;
+            let look_again = Instant::now() + LeaderElection::RENEW_INTERVAL;
             let may_tell = is_ours && self.may_tell();
             tokio::select! {
                 () = sleep_until(look_again) => {}
@@ -120,13 +121,13 @@ impl Group {
     }
 
     /// Asks or takes, as etcd says. Returns whether it is our turn there.
-    fn follow(&mut self, looked: Result<Looked, EtcdError>) -> bool {
+    fn follow(&mut self, looked: Result<Role, EtcdError>) -> bool {
         match looked {
             Ok(looked) => {
                 self.silent_since = Instant::now();
                 self.is_logged = false;
                 match looked {
-                    Looked::Ours { is_new } => {
+                    Role::Leader { is_new } => {
                         if is_new {
                             self.shared = None;
                         }
@@ -135,7 +136,7 @@ impl Group {
                         self.set(true);
                         return true;
                     }
-                    Looked::Theirs(told) => {
+                    Role::Follower(told) => {
                         self.rest();
                         if let Some(bytes) = told {
                             let told = decode(&bytes);
@@ -166,7 +167,7 @@ impl Group {
                             self.set(false);
                         }
                     }
-                    Looked::Silent => {
+                    Role::Unknown => {
                         self.rest();
                         // Nobody but who has the turn asks before he has told something; if he can.
                         self.wait();
@@ -177,7 +178,7 @@ impl Group {
                 self.shared = None;
                 let is_silent =
                     matches!(error, EtcdError::Endpoint { .. } | EtcdError::NoEndpoint(_));
-                if !is_silent || self.silent_since.elapsed() >= EtcdTurn::LASTS {
+                if !is_silent || self.silent_since.elapsed() >= LeaderElection::LEASE_TTL {
                     self.lead = Lead::Ahead;
                     self.set(true);
                     if !std::mem::replace(&mut self.is_logged, true) {
@@ -206,7 +207,7 @@ impl Group {
     fn is_ahead(&mut self) -> bool {
         self.lead = match self.lead {
             Lead::Ahead => Lead::AheadSince(Instant::now()),
-            Lead::AheadSince(since) if since.elapsed() >= EtcdTurn::LASTS => Lead::None,
+            Lead::AheadSince(since) if since.elapsed() >= LeaderElection::LEASE_TTL => Lead::None,
             lead => lead,
         };
         self.lead != Lead::None
@@ -215,7 +216,7 @@ impl Group {
     /// Asks after all, if nothing that we can use was told for long.
     fn wait(&mut self) {
         let since = *self.waits_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= EtcdTurn::LASTS {
+        if since.elapsed() >= LeaderElection::LEASE_TTL {
             self.set(true);
         }
     }
@@ -228,7 +229,7 @@ impl Group {
     /// Whether what is found is told at once. etcd keeps all that it was ever told until it is compacted, and at
     /// a start much is found one after the other.
     fn may_tell(&self) -> bool {
-        self.told_at.is_none_or(|at| at.elapsed() >= EtcdTurn::LOOK_AGAIN)
+        self.told_at.is_none_or(|at| at.elapsed() >= LeaderElection::RENEW_INTERVAL)
     }
 
     /// Tells the others what was found. Who cannot for long gives the turn to somebody who can. Returns
@@ -241,7 +242,7 @@ impl Group {
         let is_too_much = bytes.is_empty();
         if is_too_much && !self.is_too_much {
             tracing::warn!(
-                most = EtcdTurn::MOST_TOLD,
+                most = LeaderElection::MOST_TOLD,
                 "what Azure says is too much to be told to others by etcd: each of us asks for itself"
             );
         }
@@ -259,7 +260,7 @@ impl Group {
                     tracing::warn!(error, "cannot tell others what Azure says");
                 }
                 let since = *self.mute_since.get_or_insert_with(Instant::now);
-                if since.elapsed() >= EtcdTurn::LASTS {
+                if since.elapsed() >= LeaderElection::LEASE_TTL {
                     tracing::warn!(
                         "nothing can be told to others: the turn is given up, and each of us asks Azure"
                     );
@@ -284,22 +285,22 @@ fn encode(told: &Told) -> Vec<u8> {
         questions: questions.map(|(name, one)| (name.clone(), one.clone())).collect(),
         services: services.map(|(name, one)| (name.clone(), Arc::clone(one))).collect(),
         troubles: troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect(),
-        knows_whom: sightings.knows_whom,
+        has_discovered_services: sightings.has_discovered_services,
         is_complete: sightings.is_complete,
         stale: sightings.stale.clone(),
     };
     let bytes = serde_json::to_vec(&shared).unwrap_or_default();
-    if bytes.len() > EtcdTurn::MOST_TOLD { Vec::new() } else { bytes }
+    if bytes.len() > LeaderElection::MOST_TOLD { Vec::new() } else { bytes }
 }
 
 /// What was told; none where that is nothing that this version can use.
 fn decode(bytes: &[u8]) -> Option<Told> {
     let shared: Shared = serde_json::from_slice(bytes).ok()?;
     (shared.format == FORMAT).then(|| Told {
-        sightings: Sightings {
+        sightings: ProviderReport {
             services: shared.services.into_iter().collect(),
             troubles: shared.troubles.into_iter().collect(),
-            knows_whom: shared.knows_whom,
+            has_discovered_services: shared.has_discovered_services,
             is_complete: shared.is_complete,
             stale: shared.stale,
         },
@@ -326,21 +327,21 @@ mod tests {
             machine: Some(uuid::Uuid::from_u128(n.into())),
             ..Endpoint::new(Provider::Azure, std::net::Ipv4Addr::from_bits(n).into())
         };
-        let sighting = Sighting {
+        let sighting = ServiceReport {
             endpoints: Arc::new((0..endpoints).map(endpoint).collect()),
             index: 3,
             learned_at: Timestamp::UNIX_EPOCH,
-            is_confirmed: true,
+            is_authoritative: true,
             problems: Arc::default(),
             stale: stale.clone(),
         };
-        let sightings = Sightings {
+        let sightings = ProviderReport {
             services: [("shop/a".parse().unwrap(), Arc::new(sighting))].into_iter().collect(),
             troubles: stale
                 .iter()
                 .map(|stale| ("shop/b".parse().unwrap(), stale.clone()))
                 .collect(),
-            knows_whom: true,
+            has_discovered_services: true,
             is_complete: false,
             stale,
         };
@@ -357,7 +358,7 @@ mod tests {
             identity: None,
             user: None,
         };
-        let turn = EtcdTurn::new(EtcdPolicy::open(settings).unwrap(), "azure");
+        let turn = LeaderElection::new(EtcdPolicy::open(settings).unwrap(), "azure");
         let (asks, is_asking) = watch::channel(false);
         let options = AzureOptions::default();
         let azure = Azure::start(options, Timestamp::now, is_asking.clone()).unwrap();
@@ -371,21 +372,21 @@ mod tests {
             let is_ours = group.follow(Ok(looked));
             (is_ours, *asks.borrow())
         };
-        assert_eq!(follow(Looked::Silent), (false, false));
-        tokio::time::advance(EtcdTurn::LASTS / 2).await;
-        assert_eq!(follow(Looked::Silent), (false, false));
-        tokio::time::advance(EtcdTurn::LASTS / 2).await;
-        assert_eq!(follow(Looked::Silent), (false, true));
-        let of_other = || Looked::Theirs(Some(encode(&told_when(1, None))));
+        assert_eq!(follow(Role::Unknown), (false, false));
+        tokio::time::advance(LeaderElection::LEASE_TTL / 2).await;
+        assert_eq!(follow(Role::Unknown), (false, false));
+        tokio::time::advance(LeaderElection::LEASE_TTL / 2).await;
+        assert_eq!(follow(Role::Unknown), (false, true));
+        let of_other = || Role::Follower(Some(encode(&told_when(1, None))));
         assert_eq!(follow(of_other()), (false, false));
-        assert_eq!(follow(Looked::Theirs(None)), (false, false));
+        assert_eq!(follow(Role::Follower(None)), (false, false));
         // Who had the turn has gone, and another one has begun: it has its time.
-        assert_eq!(follow(Looked::Silent), (false, false));
-        assert_eq!(follow(Looked::Ours { is_new: true }), (true, true));
+        assert_eq!(follow(Role::Unknown), (false, false));
+        assert_eq!(follow(Role::Leader { is_new: true }), (true, true));
         // What cannot be used is no reason to wait.
         assert_eq!(follow(of_other()), (false, false));
-        assert_eq!(follow(Looked::Theirs(Some(Vec::new()))), (false, true));
-        assert_eq!(follow(Looked::Theirs(None)), (false, true));
+        assert_eq!(follow(Role::Follower(Some(Vec::new()))), (false, true));
+        assert_eq!(follow(Role::Follower(None)), (false, true));
     }
 
     // Its host alone may be the one that Azure does not let in.
@@ -396,12 +397,12 @@ mod tests {
             group.follow(Ok(looked));
             *asks.borrow()
         };
-        assert!(!follow(Looked::Theirs(Some(encode(&told(1))))));
-        tokio::time::advance(EtcdTurn::LASTS).await;
-        assert!(follow(Looked::Theirs(None)));
-        assert!(!follow(Looked::Theirs(Some(encode(&told_when(1, None))))));
-        tokio::time::advance(EtcdTurn::LASTS).await;
-        assert!(!follow(Looked::Theirs(None)));
+        assert!(!follow(Role::Follower(Some(encode(&told(1))))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(follow(Role::Follower(None)));
+        assert!(!follow(Role::Follower(Some(encode(&told_when(1, None))))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(!follow(Role::Follower(None)));
     }
 
     // etcd keeps leases and what is under them over its own restart, and tells them first.
@@ -412,22 +413,22 @@ mod tests {
             group.follow(looked);
             *asks.borrow()
         };
-        let of_other = || Ok(Looked::Theirs(Some(encode(&told_when(1, None)))));
+        let of_other = || Ok(Role::Follower(Some(encode(&told_when(1, None)))));
         let is_away = || Err(EtcdError::NoEndpoint("nobody answers".to_owned()));
         assert!(!follow(of_other()));
         assert!(!follow(is_away()));
         // For a moment is nothing.
-        assert!(!follow(Ok(Looked::Theirs(None))));
-        tokio::time::advance(EtcdTurn::LASTS).await;
+        assert!(!follow(Ok(Role::Follower(None))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
         assert!(follow(is_away()));
-        assert!(follow(Ok(Looked::Theirs(None))), "it has found out itself since");
+        assert!(follow(Ok(Role::Follower(None))), "it has found out itself since");
         assert!(!follow(of_other()), "and now it is told anew");
         // Where it was away for us alone, nothing is told anew.
-        tokio::time::advance(EtcdTurn::LASTS).await;
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
         assert!(follow(is_away()));
-        assert!(follow(Ok(Looked::Theirs(None))));
-        tokio::time::advance(EtcdTurn::LASTS).await;
-        assert!(!follow(Ok(Looked::Theirs(None))));
+        assert!(follow(Ok(Role::Follower(None))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(!follow(Ok(Role::Follower(None))));
     }
 
     #[tokio::test(start_paused = true)]
@@ -436,7 +437,7 @@ mod tests {
         assert!(group.may_tell());
         group.told_at = Some(Instant::now());
         assert!(!group.may_tell());
-        tokio::time::advance(EtcdTurn::LOOK_AGAIN).await;
+        tokio::time::advance(LeaderElection::RENEW_INTERVAL).await;
         assert!(group.may_tell());
     }
 
@@ -444,10 +445,10 @@ mod tests {
     async fn what_was_told_under_a_lease_is_told_again_under_the_next_one() {
         let (mut group, _asks) = group();
         for (looked, is_known) in [
-            (Looked::Ours { is_new: true }, false),
-            (Looked::Ours { is_new: false }, true),
-            (Looked::Silent, false),
-            (Looked::Theirs(None), false),
+            (Role::Leader { is_new: true }, false),
+            (Role::Leader { is_new: false }, true),
+            (Role::Unknown, false),
+            (Role::Follower(None), false),
         ] {
             group.shared = Some(vec![1]);
             group.follow(Ok(looked.clone()));

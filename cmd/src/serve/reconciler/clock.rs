@@ -117,7 +117,7 @@ impl Reconciler {
                         (a machine that was suspended shows the same)";
             Finding::warning(CLOCK_JUMPED, None, message).help(help)
         });
-        let newest = self.moments.newest_issue();
+        let newest = self.snapshot_builder.newest_issue();
         let ahead = newest.filter(|issued_at| issued_at.duration_since(now) > FUTURE);
         let ahead = ahead.map(|issued_at| {
             let message = format!(

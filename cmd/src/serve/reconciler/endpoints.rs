@@ -11,8 +11,8 @@ use ironmesh_catalog::{
     Discovered, Finding, MeshSpecification, Provider, Records, ServiceName, StoreError,
 };
 use ironmesh_providers::{
-    AcceptError, Belief, ClockDifference, Conflict, Discovery, EndpointsProvider, Guards, Now,
-    ShrinkRule, Sightings, Source, Stale, findings,
+    AcceptError, ClockDifference, Conflict, Discovery, EndpointsProvider, GuardStatus, Now,
+    ProviderGuards, ProviderReport, ShrinkRule, Source, Stale, findings,
 };
 use ironmesh_store::Store;
 use jiff::Timestamp;
@@ -59,7 +59,7 @@ impl Default for EndpointsOptions {
 pub(crate) struct EndpointsView {
     /// What each provider says of itself.
     pub(crate) providers: BTreeMap<Provider, ProviderState>,
-    pub(crate) beliefs: OrdMap<Source, Arc<Belief>>,
+    pub(crate) beliefs: OrdMap<Source, Arc<GuardStatus>>,
     pub(crate) conflicts: OrdMap<ServiceName, Arc<[Conflict]>>,
     /// What is waited for before anybody is served.
     pub(crate) waiting_for: Vec<String>,
@@ -80,8 +80,8 @@ pub(crate) struct ProviderState {
 #[derive(Debug)]
 pub(super) struct Endpoints {
     store: Arc<Store>,
-    providers: Vec<(Arc<dyn EndpointsProvider>, watch::Receiver<Sightings>)>,
-    guards: Guards,
+    providers: Vec<(Arc<dyn EndpointsProvider>, watch::Receiver<ProviderReport>)>,
+    guards: ProviderGuards,
     discovery: Discovery,
     followed: Option<Arc<MeshSpecification>>,
     /// The providers of which something was kept.
@@ -123,7 +123,7 @@ impl Endpoints {
         }
         Ok(Self {
             kept_of: kept.iter().map(|one| one.provider).collect(),
-            guards: Guards::new(options.rule, kept),
+            guards: ProviderGuards::new(options.rule, kept),
             store,
             providers,
             discovery: Discovery::new(options.allows_local_addresses),
@@ -185,7 +185,8 @@ impl Endpoints {
         for (provider, service) in self.guards.unheard() {
             unheard.entry(provider).or_default().push(service);
         }
-        for (provider, _) in self.guards.sightings().filter(|(_, one)| !one.knows_whom) {
+        for (provider, _) in self.guards.sightings().filter(|(_, one)| !one.has_discovered_services)
+        {
             // Any service may have instances that joined by themselves.
             unheard.entry(provider).or_default();
         }
@@ -203,7 +204,7 @@ impl Endpoints {
     fn are_refused(&self, provider: Provider, services: &[ServiceName]) -> bool {
         self.guards.sightings().any(|(of, sightings)| {
             of == provider
-                && sightings.knows_whom
+                && sightings.has_discovered_services
                 && sightings.stale.is_none()
                 && sightings.services.len() >= services.len()
                 && services.iter().all(|service| sightings.troubles.contains_key(service))
@@ -260,7 +261,7 @@ impl Endpoints {
     }
 
     fn view(&self) -> EndpointsView {
-        let told = |(provider, sightings): (Provider, &Sightings)| {
+        let told = |(provider, sightings): (Provider, &ProviderReport)| {
             let state = ProviderState {
                 is_complete: sightings.is_complete,
                 stale: sightings.stale.clone(),
@@ -286,7 +287,7 @@ impl Endpoints {
                 names.push(format!("{} others", services.len() - names.len()));
             }
             let of_it = self.guards.sightings().find(|(of, _)| *of == provider);
-            let of_services = |sightings: &Sightings| {
+            let of_services = |sightings: &ProviderReport| {
                 services.iter().find_map(|name| sightings.troubles.get(name).cloned())
             };
             let stale = of_it.and_then(|(_, sightings)| {

@@ -35,7 +35,7 @@ impl Reconciler {
         let clock_findings = self.clock_findings(now);
         let is_news_of_clock = self.clock_findings != clock_findings;
         self.clock_findings = clock_findings;
-        let Some(snapshot) = self.moments.snapshot() else { return };
+        let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
         let is_news_of_certificates = std::mem::take(&mut self.is_expiry_news);
         let is_news_of_listeners = self.clients.without_listener.take_news();
         let is_news = self.snapshot.send_if_modified(|told| {

@@ -25,7 +25,7 @@ impl Reconciler {
     /// Proxies that have in force what they were given take part with it, from now on and over
     /// restarts. What they serve no longer they take part with no longer.
     pub(super) fn record_participation(&mut self) {
-        let Some(snapshot) = self.moments.snapshot() else { return };
+        let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
         let known = Known { snapshot, hub: &self.hub, order: &self.order };
         let clients = &self.clients;
         let (mut progress, mut decided) = (Vec::new(), Vec::new());

@@ -6,7 +6,7 @@ mod duplicates;
 mod endpoints;
 mod finding_log;
 mod log;
+mod nack_tracker;
 mod order;
 mod place;
-mod refusals;
 mod revocation;

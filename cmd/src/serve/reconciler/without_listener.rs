@@ -7,7 +7,7 @@ use ironmesh_catalog::codes::NO_INBOUND_LISTENER;
 use ironmesh_catalog::{Finding, JoinRecord, Snapshot};
 use ironmesh_xds_server::ClientKey;
 
-use super::refusals::is_local;
+use super::nack_tracker::is_local;
 
 /// The proxies without an inbound listener, each with its error finding.
 #[derive(Debug, Default)]

@@ -31,11 +31,11 @@ fn finding<'a>(services: impl IntoIterator<Item = (&'a str, AzureQuery)>) -> Boa
     board.ask(asking(services));
     for name in board.asked.clone().into_keys() {
         let endpoint = Endpoint::new(Provider::Azure, [10, 0, 0, 1].into());
-        let sighting = Sighting {
+        let sighting = ServiceReport {
             endpoints: Arc::new(vec![endpoint]),
             index: 1,
             learned_at: Timestamp::UNIX_EPOCH,
-            is_confirmed: true,
+            is_authoritative: true,
             problems: Arc::default(),
             stale: None,
         };

@@ -161,7 +161,7 @@ async fn who_cannot_be_judged_is_vouched_for_only_where_nobody_was_missing_befor
     let told = poll.news().unwrap();
     let found = told.sightings.services.values().next().unwrap();
     assert_eq!(found.problems.len(), 1, "{found:?}");
-    assert!(found.endpoints.is_empty() && !found.is_confirmed, "{found:?}");
+    assert!(found.endpoints.is_empty() && !found.is_authoritative, "{found:?}");
 }
 
 /// What is answered where all is well: in each scale set there is a machine, which has an address.

@@ -19,7 +19,7 @@ fn found(hosts: &[u8], index: u64) -> News {
         endpoints: Arc::new(hosts.iter().map(endpoint).collect()),
         problems: Arc::default(),
         index,
-        is_confirmed: true,
+        is_authoritative: true,
     })
 }
 
@@ -28,7 +28,7 @@ fn asked(service: &str, own: Option<&str>, tagged: &[&str]) -> (ServiceName, Ask
     (service.parse().unwrap(), Asked { own: own.map(ConsulQuery::of), tagged, is_all_tagged: true })
 }
 
-fn sighting(board: &Board, service: &str) -> Option<Arc<Sighting>> {
+fn sighting(board: &Board, service: &str) -> Option<Arc<ServiceReport>> {
     board.sightings.services.get(&service.parse::<ServiceName>().unwrap()).cloned()
 }
 
@@ -89,10 +89,10 @@ fn what_the_questions_of_a_service_find_is_put_together_when_all_have_been_tried
     // What cannot be asked is left out, and nobody vouches for the rest.
     take(&mut board, "new", News::Trouble("denied".to_owned()), 6);
     let known = sighting(&board, "web").unwrap();
-    assert_eq!((known.endpoints.len(), known.is_confirmed), (3, false));
+    assert_eq!((known.endpoints.len(), known.is_authoritative), (3, false));
     take(&mut board, "new", found(&[9], 7), 7);
     assert_eq!(hosts(&board, "web").len(), 4);
-    assert!(sighting(&board, "web").unwrap().is_confirmed);
+    assert!(sighting(&board, "web").unwrap().is_authoritative);
     board.ask([asked("web", Some("web"), &[])].into(), true, at(8));
     assert_eq!(hosts(&board, "web"), ["10.0.0.1", "10.0.0.2"]);
 }
@@ -143,9 +143,9 @@ fn it_is_complete_when_every_service_was_told_of_and_all_that_joined_are_known()
     assert!(!is_complete(&mut board), "nobody was asked for");
     board.ask([].into(), false, at(1));
     assert!(!is_complete(&mut board), "it is not known who joined");
-    assert!(!board.sightings.knows_whom);
+    assert!(!board.sightings.has_discovered_services);
     board.ask([asked("web", Some("web"), &[])].into(), true, at(2));
-    assert!(!is_complete(&mut board) && board.sightings.knows_whom);
+    assert!(!is_complete(&mut board) && board.sightings.has_discovered_services);
     take(&mut board, "web", found(&[], 3), 3);
     assert!(is_complete(&mut board));
 }
@@ -174,14 +174,14 @@ fn that_nobody_joined_by_a_tag_is_as_certain_as_the_tags_are() {
         [(name, Asked { is_all_tagged, ..asked })].into()
     };
     board.ask(asks(None, false), true, at(1));
-    assert!(!sighting(&board, "web").unwrap().is_confirmed);
+    assert!(!sighting(&board, "web").unwrap().is_authoritative);
     board.ask(asks(None, true), true, at(2));
-    assert!(sighting(&board, "web").unwrap().is_confirmed);
+    assert!(sighting(&board, "web").unwrap().is_authoritative);
     board.ask(asks(Some("web"), true), true, at(3));
     take(&mut board, "web", found(&[1], 7), 4);
-    assert!(sighting(&board, "web").unwrap().is_confirmed);
+    assert!(sighting(&board, "web").unwrap().is_authoritative);
     board.ask(asks(Some("web"), false), true, at(5));
-    assert!(!sighting(&board, "web").unwrap().is_confirmed, "others may have joined it");
+    assert!(!sighting(&board, "web").unwrap().is_authoritative, "others may have joined it");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn of_many_consul_services_that_are_tagged_the_first_are_asked() {
     let [problem] = &sighting.problems[..] else { panic!("{:?}", sighting.problems) };
     assert_eq!(problem.instance, names[MAX_TAGGED]);
     assert!(problem.reason.contains("the 2 after it"), "{}", problem.reason);
-    assert!(sighting.is_confirmed);
+    assert!(sighting.is_authoritative);
 }
 
 #[test]

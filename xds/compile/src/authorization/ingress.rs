@@ -4,7 +4,7 @@
 //! the mesh's own: by TLS the name that they ask for in SNI, which is none of the mesh's; in plaintext that it
 //! is plaintext, which nobody gets through at the mesh port.
 
-use ironmesh_catalog::{Hostname, IngressEntry, ServicePort, Snapshot, WayIn};
+use ironmesh_catalog::{Hostname, IngressEntry, IngressRule, ServicePort, Snapshot};
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
     Permission, Policy, Principal, permission, principal,
 };
@@ -23,7 +23,7 @@ pub(super) fn policies(
     port: &ServicePort,
 ) -> Vec<(String, Policy)> {
     let ways = snapshot.ways_in.get(port).map_or(&[][..], |ways| ways.as_slice());
-    let policy = |way: &WayIn| {
+    let policy = |way: &IngressRule| {
         let (namespace, name) = (&way.policy.namespace, &way.policy.name);
         let name = format!("ingress {namespace}/{name} {}", way.entry.protocol());
         Some((name, policy(index, way)?))
@@ -32,7 +32,7 @@ pub(super) fn policies(
 }
 
 /// None where it has nobody or nothing to allow: an empty list must never come to mean "anyone" (invariant 3).
-fn policy(index: &PolicyIndex, way: &WayIn) -> Option<Policy> {
+fn policy(index: &PolicyIndex, way: &IngressRule) -> Option<Policy> {
     let mut who = Vec::new();
     match &way.entry {
         IngressEntry::Https { skips_client_certificates: false, .. } => {

@@ -26,7 +26,7 @@ proptest! {
                 let outside = policies.iter().filter(|(name, _)| name.starts_with("ingress "));
                 for (policy, rules) in outside {
                     let ways = &snapshot.ways_in[&port];
-                    let is_it = |way: &&ironmesh_catalog::WayIn| {
+                    let is_it = |way: &&ironmesh_catalog::IngressRule| {
                         let (namespace, name) = (&way.policy.namespace, &way.policy.name);
                         **policy == format!("ingress {namespace}/{name} {}", way.entry.protocol())
                     };

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 
 /// How often a client may send a frame without data, and how many at once. It sends some for each
 /// response that it reads (window updates), and for each stream.
@@ -36,7 +36,7 @@ const DATA: u8 = 0;
 #[derive(Debug)]
 pub(super) struct Counted<IO> {
     io: IO,
-    pace: Pace,
+    pace: RateLimiter,
     /// How many bytes pass until the next head.
     passing: usize,
     /// What has come of it.
@@ -47,7 +47,7 @@ pub(super) struct Counted<IO> {
 impl<IO> Counted<IO> {
     /// Counts those of `io`. When there are too many, `flood` is told and nothing more comes.
     pub(super) fn new(io: IO, flood: CancellationToken) -> Self {
-        let pace = Pace::new(PACE, BURST);
+        let pace = RateLimiter::new(PACE, BURST);
         Self { io, pace, passing: PREFACE, head: Vec::with_capacity(HEAD), flood }
     }
 

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::*;
+use crate::connection_limit::ConnectionLimit;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
-use crate::seats::Seats;
 use crate::service::{Admission, Refusal};
 use crate::validity::Validity;
 
@@ -70,7 +70,7 @@ fn connection_by(
     let (client, server) = duplex(1 << 20);
     let peer =
         Peer::new(Vec::new().into(), Validity::endless(), SocketAddr::from(([127, 0, 0, 1], 1)));
-    let seat = Seats::new(streams.limits).take().unwrap();
+    let seat = ConnectionLimit::new(streams.limits).take().unwrap();
     Connections::new(&streams).open(server, peer.clone(), seat);
     (peer, client)
 }

@@ -11,10 +11,10 @@ use ironmesh_xds_wire::{
 };
 use tokio::time::Instant;
 
+use crate::nack_bisection::NackBisection;
 use crate::overlay::Overlay;
 use crate::stream::{ACK_DEADLINE, FULL_RESPONSE};
 use crate::subscription::{self, Subscription};
-use crate::trials::Trials;
 
 mod answer;
 
@@ -64,7 +64,7 @@ pub(crate) struct TypeStream {
     /// Names to be sent with the answer to the type's first request, also where the client has them.
     owed: BTreeSet<Arc<str>>,
     /// Names to be sent in parts, because a push that had them all was refused.
-    trials: Trials,
+    trials: NackBisection,
     /// Whether an answer is due even if it is empty.
     pub(crate) owes_answer: bool,
     pushes: VecDeque<Push>,
@@ -86,7 +86,7 @@ impl TypeStream {
             dirty: BTreeSet::new(),
             asked: BTreeSet::new(),
             owed: BTreeSet::new(),
-            trials: Trials::default(),
+            trials: NackBisection::default(),
             owes_answer: false,
             pushes: VecDeque::new(),
         }

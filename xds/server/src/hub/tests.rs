@@ -11,14 +11,15 @@ fn here() -> LiveStream {
 }
 
 fn connect(hub: &Arc<Hub>) -> Connection {
-    hub.connect("client".into(), Node::default(), Coming::PerhapsAnew, usize::MAX, here()).unwrap()
+    hub.connect("client".into(), Node::default(), Reconnect::PerhapsFresh, usize::MAX, here())
+        .unwrap()
 }
 
 fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
     for (resource_type, ..) in resources {
         let of_type = resources.iter().filter(|(of, ..)| of == resource_type);
         let acked = of_type.map(|(_, name, version)| (Arc::from(*name), *version)).collect();
-        let taken = Taken { resource_type: *resource_type, names: Vec::new() };
+        let taken = Acked { resource_type: *resource_type, names: Vec::new() };
         connection.acked(&taken, acked);
     }
 }
@@ -30,7 +31,7 @@ fn what_a_client_says_of_itself_is_held_once_for_as_long_as_it_says_the_same() {
     let mut connections = Vec::new();
     let mut told = |id: &str| {
         connections.push(
-            hub.connect("client".into(), node(id), Coming::Anew, usize::MAX, here()).unwrap(),
+            hub.connect("client".into(), node(id), Reconnect::Fresh, usize::MAX, here()).unwrap(),
         );
         let news = hub.take_changed();
         let [(client, news)] = &news[..] else { panic!("{news:?}") };
@@ -97,11 +98,11 @@ fn a_new_process_has_refused_nothing_though_streams_of_the_old_one_are_counted()
     let hub = Arc::new(Hub::default());
     let come =
         |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
-    let old = come(Coming::Anew);
+    let old = come(Reconnect::Fresh);
     let bad = listener("l", 1);
     let key = (ResourceType::Listener, Arc::from("l"));
     let refused = |connection: &Connection| {
-        connection.nacked(&Refused {
+        connection.nacked(&Nacked {
             resource_type: ResourceType::Listener,
             resources: vec![(Arc::from("l"), bad.version())],
             error: ErrorDetail { code: 13, message: "no".to_owned() },
@@ -110,19 +111,19 @@ fn a_new_process_has_refused_nothing_though_streams_of_the_old_one_are_counted()
         });
     };
     refused(&old);
-    for coming in [Coming::Back, Coming::PerhapsAnew] {
+    for coming in [Reconnect::Resumed, Reconnect::PerhapsFresh] {
         let further = come(coming);
         assert_eq!(further.refused.get(&key), Some(&bad.version()), "a further stream: {coming:?}");
         assert_eq!(hub.status_of("client").unwrap().beginnings, 1);
     }
-    let new = come(Coming::Anew);
+    let new = come(Reconnect::Fresh);
     assert!(new.refused.is_empty());
     let status = hub.status_of("client").unwrap();
     assert_eq!((status.beginnings, status.nacks.len()), (2, 0));
     // Services of single types: the first stream of a process finds none.
     refused(&new);
     drop((old, new));
-    assert!(come(Coming::PerhapsAnew).refused.is_empty());
+    assert!(come(Reconnect::PerhapsFresh).refused.is_empty());
     assert_eq!(hub.status_of("client").unwrap().beginnings, 3);
 }
 
@@ -146,13 +147,13 @@ fn the_next_stream_takes_over_from_the_newest() {
     let come =
         |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
     let of = ResourceType::Cluster;
-    let kept = || format!("{:?}", come(Coming::Back).in_force[&of]);
+    let kept = || format!("{:?}", come(Reconnect::Resumed).in_force[&of]);
     let text = |in_force: &InForce| format!("{in_force:?}");
     let (one, two, three) = (in_force(1), in_force(2), in_force(3));
-    let old = come(Coming::Anew);
+    let old = come(Reconnect::Fresh);
     old.keep(of, one.clone());
     assert_eq!(kept(), text(&one));
-    let new = come(Coming::Anew);
+    let new = come(Reconnect::Fresh);
     new.keep(of, two.clone());
     old.keep(of, one);
     assert_eq!(kept(), text(&two), "the old process has written over it");
@@ -167,7 +168,7 @@ fn a_refusal_is_news_once() {
     let refuses = |connection: &Connection, names: &[(&str, u32)], is_final| {
         let version =
             |(name, content): &(&str, u32)| (Arc::from(*name), listener(name, *content).version());
-        connection.nacked(&Refused {
+        connection.nacked(&Nacked {
             resource_type: ResourceType::Listener,
             resources: names.iter().map(version).collect(),
             error: ErrorDetail { code: 13, message: "no".to_owned() },
@@ -183,8 +184,9 @@ fn a_refusal_is_news_once() {
     assert!(refuses(&connection, &[("a", 2)], true), "another version");
     assert!(refuses(&connection, &[("a", 2), ("b", 1)], true), "another resource besides");
     // Another process says it for the first time.
-    let new =
-        hub.connect("client".into(), Node::default(), Coming::Anew, usize::MAX, here()).unwrap();
+    let new = hub
+        .connect("client".into(), Node::default(), Reconnect::Fresh, usize::MAX, here())
+        .unwrap();
     assert!(refuses(&new, &[("a", 2)], true));
 }
 
@@ -195,7 +197,7 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
     let hub = Arc::new(Hub::default());
     let connection = connect(&hub);
     let key = (ResourceType::Listener, Arc::from("l"));
-    connection.nacked(&Refused {
+    connection.nacked(&Nacked {
         resource_type: key.0,
         resources: vec![(Arc::clone(&key.1), one.version())],
         error: ErrorDetail { code: 13, message: "no".to_owned() },
@@ -203,7 +205,7 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
         keeps_earlier: true,
     });
     let refuses = || hub.status_of("client").unwrap().nacks.contains_key(&key);
-    let taken = Taken { resource_type: key.0, names: vec![Arc::clone(&key.1)] };
+    let taken = Acked { resource_type: key.0, names: vec![Arc::clone(&key.1)] };
     connection.acked(&taken, Overlay::default());
     assert!(refuses(), "it was told that there is none, and has none");
     connection.acked(&taken, [(Arc::clone(&key.1), two.version())].into_iter().collect());
@@ -215,20 +217,23 @@ fn what_a_stream_leaves_unanswered_the_next_one_is_told_once_also_while_it_is_st
     let hub = Arc::new(Hub::default());
     let come =
         |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
-    let old = come(Coming::Anew);
+    let old = come(Reconnect::Fresh);
     old.take_unanswered();
     old.keep_unanswered(["a".into()].into());
-    let new = come(Coming::Back);
+    let new = come(Reconnect::Resumed);
     assert_eq!(new.take_unanswered(), ["a".into()].into());
     old.keep_unanswered(["b".into()].into());
     assert!(
-        come(Coming::Back).take_unanswered().is_empty(),
+        come(Reconnect::Resumed).take_unanswered().is_empty(),
         "what an older one says is of no account"
     );
-    let newest = come(Coming::Back);
+    let newest = come(Reconnect::Resumed);
     newest.take_unanswered();
     newest.keep_unanswered(["c".into()].into());
-    assert!(come(Coming::Anew).take_unanswered().is_empty(), "another process waits for nothing");
+    assert!(
+        come(Reconnect::Fresh).take_unanswered().is_empty(),
+        "another process waits for nothing"
+    );
 }
 
 // Make before break: whoever lets a cluster go waits for those who may have it.
@@ -238,7 +243,7 @@ fn who_comes_back_may_have_any_cluster_until_it_has_said_which() {
     let come =
         |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
     let may_have = |name| hub.anyone_names(ResourceType::Cluster, name, "other");
-    let mut stream = come(Coming::BackWithClusters);
+    let mut stream = come(Reconnect::ResumedWithClusters);
     assert!(may_have("a") && may_have("b"));
     assert!(!hub.anyone_names(ResourceType::Listener, "a", "other"), "only of clusters");
     acked(&stream, &[(ResourceType::Listener, "l", listener("l", 1).version())]);
@@ -247,7 +252,7 @@ fn who_comes_back_may_have_any_cluster_until_it_has_said_which() {
     assert!(may_have("b"), "there may be more to tell");
     stream.has_compared();
     assert!(may_have("a") && !may_have("b"));
-    let next = come(Coming::BackWithClusters);
+    let next = come(Reconnect::ResumedWithClusters);
     assert!(may_have("b"));
     drop(next);
     assert!(!may_have("b"), "the stream has ended without a word");
@@ -260,7 +265,7 @@ fn who_is_refused_together_with_others_is_not_certain_to_be_guilty() {
     let connection = connect(&hub);
     let refuse = |names: &[&str]| {
         let version = listener("l", 1).version();
-        connection.nacked(&Refused {
+        connection.nacked(&Nacked {
             resource_type: ResourceType::Listener,
             resources: names.iter().map(|name| (Arc::from(*name), version)).collect(),
             error: ErrorDetail { code: 13, message: "no".to_owned() },
@@ -280,7 +285,7 @@ fn live_streams_are_listed_from_open_to_close() {
     let hub = Arc::new(Hub::default());
     let come = |address: &str, is_aggregated| {
         let live = LiveStream::begin(address.parse().unwrap(), is_aggregated);
-        hub.connect("client".into(), Node::default(), Coming::Anew, usize::MAX, live).unwrap()
+        hub.connect("client".into(), Node::default(), Reconnect::Fresh, usize::MAX, live).unwrap()
     };
     let listed = || {
         let streams = hub.live_streams("client").into_iter();

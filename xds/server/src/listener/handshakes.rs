@@ -20,12 +20,12 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
-use super::crowd::{Crowd, Displaced};
+use super::handshake_queue::{EvictedConnection, HandshakeQueue};
 use crate::connection::Connections;
-use crate::counters::Turned;
+use crate::connection_limit::{Claim, ConnectionPermit};
+use crate::counters::ConnectionRejection;
+use crate::log_throttle::LogThrottle;
 use crate::peer::Peer;
-use crate::rarely::Rarely;
-use crate::seats::{Claim, Seat};
 use crate::validity::Validity;
 
 /// How long a client may take to begin its handshake, and how long the handshake may take.
@@ -34,17 +34,17 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 pub(super) struct Handshakes {
     connections: Connections,
     tasks: JoinSet<()>,
-    crowd: Arc<Crowd>,
-    told: Arc<Rarely>,
+    crowd: Arc<HandshakeQueue>,
+    told: Arc<LogThrottle>,
 }
 
 /// A connection in the crowd, for as long as this is there.
-struct Present {
-    crowd: Arc<Crowd>,
+struct QueuedConnection {
+    crowd: Arc<HandshakeQueue>,
     id: u64,
 }
 
-impl Drop for Present {
+impl Drop for QueuedConnection {
     fn drop(&mut self) {
         self.crowd.leave(self.id);
     }
@@ -52,7 +52,7 @@ impl Drop for Present {
 
 impl Handshakes {
     pub(super) fn new(connections: Connections, most: usize) -> Self {
-        let (tasks, crowd) = (JoinSet::new(), Arc::new(Crowd::new(most)));
+        let (tasks, crowd) = (JoinSet::new(), Arc::new(HandshakeQueue::new(most)));
         Self { connections, tasks, crowd, told: Arc::default() }
     }
 
@@ -79,7 +79,7 @@ impl Handshakes {
         tls: Arc<ServerConfig>,
         io: IO,
         address: SocketAddr,
-        mut seat: Seat,
+        mut seat: ConnectionPermit,
     ) where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -87,22 +87,23 @@ impl Handshakes {
         let (crowd, tasks) = (Arc::clone(&self.crowd), &mut self.tasks);
         let displaced = self.crowd.enter(address, |id| {
             tasks.spawn(async move {
-                let present = Present { crowd, id };
+                let present = QueuedConnection { crowd, id };
                 let (turned, words) =
                     match handshake(&present, tls, io, address, &connections, |displaced| {
                         tell_displaced(&connections, &told, displaced);
                     })
                     .await
                     {
-                        Ok((stream, peer)) => match seat
-                            .claim(&connections.owner(&peer.certificate))
-                        {
-                            Claim::Granted => return connections.open(stream, peer, seat),
-                            Claim::TooMany => return connections.refuse(stream, peer, seat),
-                            Claim::FarTooMany => {
-                                (Turned::Client, "the client has too many connections".to_owned())
+                        Ok((stream, peer)) => {
+                            match seat.claim(&connections.owner(&peer.certificate)) {
+                                Claim::Granted => return connections.open(stream, peer, seat),
+                                Claim::TooMany => return connections.refuse(stream, peer, seat),
+                                Claim::FarTooMany => (
+                                    ConnectionRejection::Client,
+                                    "the client has too many connections".to_owned(),
+                                ),
                             }
-                        },
+                        }
                         Err(failure) => failure,
                     };
                 tell(&connections, &told, address, turned, &words);
@@ -130,33 +131,39 @@ impl Handshakes {
     }
 }
 
-fn tell(connections: &Connections, told: &Rarely, address: SocketAddr, why: Turned, words: &str) {
+fn tell(
+    connections: &Connections,
+    told: &LogThrottle,
+    address: SocketAddr,
+    why: ConnectionRejection,
+    words: &str,
+) {
     connections.counters().turned(why);
     if let Some(others) = told.now() {
         tracing::info!(%address, error = words, others, "xDS connection refused");
     }
 }
 
-fn tell_displaced(connections: &Connections, told: &Rarely, displaced: &Displaced) {
+fn tell_displaced(connections: &Connections, told: &LogThrottle, displaced: &EvictedConnection) {
     let words = "the handshake gave way to those of other connections";
-    tell(connections, told, displaced.0, Turned::Displaced, words);
+    tell(connections, told, displaced.0, ConnectionRejection::Displaced, words);
 }
 
 /// Why a handshake came to nothing.
-type Failure = (Turned, String);
+type Failure = (ConnectionRejection, String);
 
 async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
-    present: &Present,
+    present: &QueuedConnection,
     tls: Arc<ServerConfig>,
     io: IO,
     address: SocketAddr,
     connections: &Connections,
-    displace: impl FnOnce(&Displaced),
+    displace: impl FnOnce(&EvictedConnection),
 ) -> Result<(TlsStream<IO>, Peer), Failure> {
-    let slow = |_| (Turned::SlowHandshake, "the handshake took too long".to_owned());
+    let slow = |_| (ConnectionRejection::SlowHandshake, "the handshake took too long".to_owned());
     let bad = |error: io::Error| {
         connections.rejections().note(address, &error, Instant::now());
-        (Turned::BadHandshake, error.to_string())
+        (ConnectionRejection::BadHandshake, error.to_string())
     };
     let hello = LazyConfigAcceptor::new(Acceptor::default(), io);
     let hello = timeout(DEADLINE, hello).await.map_err(slow)?.map_err(bad)?;

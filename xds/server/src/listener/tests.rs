@@ -85,7 +85,7 @@ async fn what_cannot_be_accepted_is_tried_again_after_a_pause() {
     client.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer.first(), Some(&21), "an alert of TLS");
     assert_eq!(begin.elapsed(), 3 * ACCEPT_PAUSE);
-    assert_eq!(hub.counters().connections_turned_away(Turned::BadHandshake), 1);
+    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::BadHandshake), 1);
 }
 
 // Invariant 10.
@@ -105,7 +105,7 @@ async fn a_silent_client_is_closed_in_time_and_stands_in_nobodys_way() {
     // (Timers of tokio go by milliseconds.)
     let deadline = DEADLINE..=DEADLINE + Duration::from_millis(1);
     assert!(deadline.contains(&begin.elapsed()), "{:?}", begin.elapsed());
-    assert_eq!(hub.counters().connections_turned_away(Turned::SlowHandshake), 1);
+    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::SlowHandshake), 1);
 }
 
 // A36: who has said nothing has no time of grace.
@@ -124,7 +124,7 @@ async fn silent_connections_beyond_the_limit_are_closed_at_once() {
     }
     is_answered(&mut silent[2]).await;
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert_eq!(hub.counters().connections_turned_away(Turned::Displaced), 2);
+    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::Displaced), 2);
     // The others have their time.
     let last = silent.last_mut().unwrap();
     assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed");
@@ -153,7 +153,7 @@ async fn flood_of_silent_connections_closes_only_those_of_its_source() {
     }
     is_answered(&mut early).await;
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert!(hub.counters().connections_turned_away(Turned::Displaced) > 380);
+    assert!(hub.counters().connections_turned_away(ConnectionRejection::Displaced) > 380);
 }
 
 /// A client that speaks is answered, by an alert of TLS: what it says is no handshake.
@@ -179,12 +179,12 @@ async fn beyond_the_number_of_connections_one_is_closed_at_once() {
     let begin = Instant::now();
     assert_eq!(one_more.read(&mut [0]).await.unwrap(), 0, "closed");
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert_eq!(hub.counters().connections_turned_away(Turned::Full), 1);
+    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::Full), 1);
     // A place that one leaves is another's.
     there.clear();
     let (mut next, server) = connection();
     next.write_all(b"this is no handshake").await.unwrap();
-    while hub.counters().connections_turned_away(Turned::BadHandshake) < 2 {
+    while hub.counters().connections_turned_away(ConnectionRejection::BadHandshake) < 2 {
         tokio::task::yield_now().await;
     }
     incoming.send(server).await.unwrap();

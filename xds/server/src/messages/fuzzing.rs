@@ -7,7 +7,7 @@ use http_body::Frame;
 
 use super::*;
 use crate::limits::Limits;
-use crate::room::Rooms;
+use crate::memory_quota::Rooms;
 
 /// Any bytes for a message: what is in it is nobody's business here.
 #[derive(Clone, PartialEq, Message)]

@@ -8,7 +8,7 @@ use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
 use super::*;
 use crate::limits::Limits;
-use crate::room::Rooms;
+use crate::memory_quota::Rooms;
 
 /// Gives these pieces, one at a time, and then ends, or says nothing more.
 struct Pieces {
@@ -31,12 +31,17 @@ impl http_body::Body for Pieces {
     }
 }
 
-fn room(limits: &Limits) -> Room {
+fn room(limits: &Limits) -> MemoryQuota {
     let rooms = Rooms::new(limits);
     rooms.of_connection(&rooms.of_client())
 }
 
-fn messages_in(room: Room, bytes: &[u8], size: usize, ends: bool) -> Messages<DiscoveryRequest> {
+fn messages_in(
+    room: MemoryQuota,
+    bytes: &[u8],
+    size: usize,
+    ends: bool,
+) -> Messages<DiscoveryRequest> {
     let pieces = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
     Messages::new(Body::new(Pieces { pieces, ends }), room)
 }

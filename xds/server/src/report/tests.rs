@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceSet, ResourceType};
 
-use super::Standing::{Behind, Leaving, NotTaken, Refused, Taken};
+use super::ResourceState::{Acked, Behind, Leaving, Nacked, NotTaken};
 use super::*;
 use crate::hub::LiveStream;
-use crate::hub::{Coming, Connection, Hub};
+use crate::hub::{Reconnect, Connection, Hub};
 use crate::stream;
 use crate::test_resources::cluster;
 
@@ -13,7 +13,7 @@ fn connect(hub: &Arc<Hub>) -> Connection {
     hub.connect(
         "client".into(),
         Node::default(),
-        Coming::Anew,
+        Reconnect::Fresh,
         usize::MAX,
         LiveStream::begin(([127, 0, 0, 1], 1).into(), true),
     )
@@ -21,7 +21,7 @@ fn connect(hub: &Arc<Hub>) -> Connection {
 }
 
 fn take(connection: &Connection, resources: &[&Resource]) {
-    let taken = stream::Taken {
+    let taken = stream::Acked {
         resource_type: ResourceType::Cluster,
         names: resources.iter().map(|one| Arc::clone(one.name())).collect(),
     };
@@ -30,7 +30,7 @@ fn take(connection: &Connection, resources: &[&Resource]) {
 }
 
 fn refuse(connection: &Connection, resource: &Resource) {
-    connection.nacked(&stream::Refused {
+    connection.nacked(&stream::Nacked {
         resource_type: ResourceType::Cluster,
         resources: vec![(Arc::clone(resource.name()), resource.version())],
         error: ErrorDetail { code: 13, message: "no such thing".to_owned() },
@@ -39,7 +39,7 @@ fn refuse(connection: &Connection, resource: &Resource) {
     });
 }
 
-fn stands(hub: &Hub) -> Vec<(String, Standing)> {
+fn stands(hub: &Hub) -> Vec<(String, ResourceState)> {
     let report = hub.report("client").unwrap();
     let stands = |one: &ResourceStatus| (one.name.to_string(), one.standing());
     report.resources.iter().map(stands).collect()
@@ -60,18 +60,18 @@ fn each_resource_stands_as_the_client_has_answered() {
     let connection = connect(&hub);
     let (a, b, b2, c) = (cluster("a", 1), cluster("b", 1), cluster("b", 2), cluster("c", 1));
     hub.publish("client", all(&[&a, &b, &c]));
-    let named = |stands: [Standing; 3]| -> Vec<_> {
+    let named = |stands: [ResourceState; 3]| -> Vec<_> {
         ["a", "b", "c"].map(str::to_owned).into_iter().zip(stands).collect()
     };
     assert_eq!(stands(&hub), named([NotTaken, NotTaken, NotTaken]));
     take(&connection, &[&a, &b]);
     refuse(&connection, &c);
-    assert_eq!(stands(&hub), named([Taken, Taken, Refused]));
+    assert_eq!(stands(&hub), named([Acked, Acked, Nacked]));
     let report = hub.report("client").unwrap();
     assert_eq!(report.resources[2].refused.as_ref().unwrap().message, "no such thing");
 
     hub.publish("client", all(&[&b2, &c]));
-    let expected = [("b", Behind), ("c", Refused), ("a", Leaving)];
+    let expected = [("b", Behind), ("c", Nacked), ("a", Leaving)];
     assert_eq!(stands(&hub), expected.map(|(name, stands)| (name.to_owned(), stands)));
     let report = hub.report("client").unwrap();
     assert_eq!(report.resources[0].taken, Some(b.version()));
@@ -81,7 +81,7 @@ fn each_resource_stands_as_the_client_has_answered() {
     hub.publish("client", all(&[&b]));
     let report = hub.report("client").unwrap();
     let of_b = report.resources.iter().find(|one| &*one.name == "b").unwrap();
-    assert_eq!(of_b.standing(), Taken);
+    assert_eq!(of_b.standing(), Acked);
     assert_eq!(of_b.refused.as_ref().unwrap().version, b2.version());
 
     // What it has taken goes with its stream.

@@ -26,9 +26,9 @@ use super::run::{FIRST_REQUEST_DEADLINE, MAX_FLOOD, SLOW_READER_DEADLINE, next};
 use crate::body::{Message, MessageBody};
 use crate::counters::Closed;
 use crate::hub::{ClientKey, Hub};
+use crate::memory_quota::MemoryQuota;
 use crate::messages::Messages;
 use crate::peer::Peer;
-use crate::room::Room;
 
 mod matchers;
 mod told;
@@ -135,7 +135,7 @@ impl Streams {
         peer: &Peer,
         node: &Node,
         request: ClientStatusRequest,
-        room: &Room,
+        room: &MemoryQuota,
         turn: Option<OwnedSemaphorePermit>,
     ) -> Result<Message, Status> {
         let client = self.admit(peer, node)?;
@@ -173,17 +173,17 @@ fn status_of(
 /// A message with its client's turn, which goes with the last of its bytes.
 fn held(message: Message, turn: Option<OwnedSemaphorePermit>) -> Message {
     let turn = Arc::new(turn);
-    let held = |bytes| Bytes::from_owner(Held { bytes, _turn: Arc::clone(&turn) });
+    let held = |bytes| Bytes::from_owner(QuotaShare { bytes, _turn: Arc::clone(&turn) });
     message.into_iter().map(held).collect()
 }
 
 /// Bytes, and the turn of their client.
-struct Held {
+struct QuotaShare {
     bytes: Bytes,
     _turn: Arc<Option<OwnedSemaphorePermit>>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for QuotaShare {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -13,12 +13,12 @@ use tonic::Status;
 use super::Streams;
 use crate::body::Message;
 use crate::counters::Closed;
-use crate::hub::{ClientKey, Coming, Connection, LiveStream};
+use crate::hub::{ClientKey, Connection, LiveStream, Reconnect};
 use crate::messages::{Messages, ReadError};
-use crate::pace::Pace;
 use crate::peer::Peer;
+use crate::rate_limiter::RateLimiter;
 use crate::separate::Separate;
-use crate::stream::{Output, Refused};
+use crate::stream::{Nacked, Output};
 use crate::variant::Variant;
 
 /// How long a client may take to say who it is.
@@ -56,7 +56,7 @@ impl Streams {
         let first = first.map_err(|_| Status::unavailable("no request came"))?;
         let first = first.map_err(|error| self.unread(peer, error))?;
         let Some(first) = first else { return Ok(()) };
-        let mut pace = Pace::new(PACE, BURST);
+        let mut pace = RateLimiter::new(PACE, BURST);
         pace.take(cost(&first), Instant::now());
         let mut request = request::<V>(first, only)?;
         let node = V::node(&mut request).take().filter(|node| !node.id.is_empty());
@@ -67,12 +67,12 @@ impl Streams {
         let disconnections = self.hub.disconnections();
         let client = self.admit(peer, &node)?;
         let coming = match (V::is_fresh(&request), only) {
-            (true, None) => Coming::Anew,
-            (true, Some(_)) => Coming::PerhapsAnew,
+            (true, None) => Reconnect::Fresh,
+            (true, Some(_)) => Reconnect::PerhapsFresh,
             (false, _) if V::type_url(&mut request) == ResourceType::Cluster.url() => {
-                Coming::BackWithClusters
+                Reconnect::ResumedWithClusters
             }
-            (false, _) => Coming::Back,
+            (false, _) => Reconnect::Resumed,
         };
         let most = self.limits.streams_per_client;
         let live = LiveStream::begin(peer.address, only.is_none());
@@ -336,8 +336,8 @@ async fn deliver<V: Variant>(
 }
 
 /// Logs a refusal: loudly where there is something to do about it, and no more than once.
-fn tell(client: &str, refused: &Refused, is_new: bool) {
-    let Refused { resource_type, resources, error, is_final, .. } = refused;
+fn tell(client: &str, refused: &Nacked, is_new: bool) {
+    let Nacked { resource_type, resources, error, is_final, .. } = refused;
     let names: Vec<_> = resources.iter().map(|(name, _)| name).collect();
     let reason = &error.message;
     if names.is_empty() {

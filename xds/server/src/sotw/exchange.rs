@@ -46,8 +46,8 @@ pub(crate) struct Said {
 
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    Taken,
-    Refused(ErrorDetail),
+    Acked,
+    Nacked(ErrorDetail),
 }
 
 impl Exchange {
@@ -79,7 +79,7 @@ impl Exchange {
             was_answered = std::mem::replace(&mut last.is_answered, true);
             if !was_answered {
                 self.is_lagging = false;
-                verdict = Some(request.error.clone().map_or(Verdict::Taken, Verdict::Refused));
+                verdict = Some(request.error.clone().map_or(Verdict::Acked, Verdict::Nacked));
             }
         }
         let names_before = self.subscription.names.len();

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::Answer;
 use super::exchange::{Exchange, Verdict};
+use crate::nack_bisection::NackBisection;
 use crate::overlay::Overlay;
-use crate::stream::{FULL_RESPONSE, Refused, Taken};
-use crate::trials::Trials;
+use crate::stream::{Acked, FULL_RESPONSE, Nacked};
 
 #[derive(Debug)]
 pub(crate) struct Partial {
@@ -34,7 +34,7 @@ pub(crate) struct Partial {
     /// Names that are to be sent whatever the client has.
     asked: BTreeSet<Arc<str>>,
     /// Names to be sent in parts, because a push that had them all was refused.
-    trials: Trials,
+    trials: NackBisection,
     /// Whether the client may ask once more for what it has had. Envoy does when what refers to that
     /// is pushed; others do so with every answer, and each would bring them a push.
     may_ask_again: bool,
@@ -55,7 +55,7 @@ impl Partial {
             refused: BTreeMap::new(),
             dirty: BTreeSet::new(),
             asked: BTreeSet::new(),
-            trials: Trials::default(),
+            trials: NackBisection::default(),
             may_ask_again: false,
             owes_answer: false,
             push: Vec::new(),
@@ -81,8 +81,8 @@ impl Partial {
         self.asked.retain(|name| !is_dropped(name));
         self.trials.retain(|name| !is_dropped(name));
         let answer = match said.verdict {
-            Some(Verdict::Taken) => Answer::Acked(self.on_ack(target)),
-            Some(Verdict::Refused(error)) => Answer::Nacked(self.on_nack(error, target)),
+            Some(Verdict::Acked) => Answer::Acked(self.on_ack(target)),
+            Some(Verdict::Nacked(error)) => Answer::Nacked(self.on_nack(error, target)),
             None if said.is_stale => Answer::Stale,
             None => Answer::None,
         };
@@ -95,7 +95,7 @@ impl Partial {
         answer
     }
 
-    fn on_ack(&mut self, target: Option<&ResourceSet>) -> Taken {
+    fn on_ack(&mut self, target: Option<&ResourceSet>) -> Acked {
         let mut names = Vec::new();
         for resource in std::mem::take(&mut self.push) {
             let name = resource.name();
@@ -116,12 +116,12 @@ impl Partial {
             }
             names.push(Arc::clone(name));
         }
-        Taken { resource_type: self.resource_type, names }
+        Acked { resource_type: self.resource_type, names }
     }
 
     /// Envoy may have taken the good resources of a push that it refused, so of none of them do we
     /// know the version (rule 5).
-    fn on_nack(&mut self, error: ErrorDetail, target: Option<&ResourceSet>) -> Refused {
+    fn on_nack(&mut self, error: ErrorDetail, target: Option<&ResourceSet>) -> Nacked {
         let push = std::mem::take(&mut self.push);
         let is_final = push.len() == 1;
         if !is_final {
@@ -146,7 +146,7 @@ impl Partial {
         let resources = push.iter().map(|r| (Arc::clone(r.name()), r.version())).collect();
         let resource_type = self.resource_type;
         // What a client had when the stream began is not known of these types.
-        Refused { resource_type, resources, error, is_final, keeps_earlier: true }
+        Nacked { resource_type, resources, error, is_final, keeps_earlier: true }
     }
 
     /// Sends `name` again although the client NACKed it. Says whether the client had.

@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use super::Answer;
 use super::exchange::{Exchange, Verdict};
+use crate::nack_bisection::NackBisection;
 use crate::overlay::Overlay;
-use crate::trials::Trials;
 
 mod answer;
 mod claim;
 mod doubts;
 
 pub use claim::InForce;
-use doubts::Doubts;
+use doubts::UncertainState;
 
 #[derive(Debug)]
 pub(crate) struct Whole {
@@ -34,7 +34,7 @@ pub(crate) struct Whole {
     /// version of a state that we do not know.
     pub(super) knows_base: bool,
     /// In what the client may differ from `in_force`.
-    doubts: Doubts,
+    doubts: UncertainState,
     /// What is in force and not in doubt.
     pub(crate) acked: Overlay<Version>,
     /// Versions that the client refused. They are not sent to it again.
@@ -45,7 +45,7 @@ pub(crate) struct Whole {
     pub(super) is_blocked: bool,
     /// Names that are tried in parts, on top of what is in force, because a push that changed them all
     /// was refused.
-    trials: Trials,
+    trials: NackBisection,
     /// Names that wait for what they refer to.
     pub(super) held: Vec<Arc<str>>,
     /// Names that are to be sent, if they are there, whatever the client has.
@@ -69,12 +69,12 @@ impl Whole {
             in_force: ResourceMap::new(),
             in_force_version: String::new(),
             knows_base: true,
-            doubts: Doubts::default(),
+            doubts: UncertainState::default(),
             acked: Overlay::default(),
             refused: BTreeMap::new(),
             refused_state: None,
             is_blocked: false,
-            trials: Trials::default(),
+            trials: NackBisection::default(),
             held: Vec::new(),
             asked: BTreeSet::new(),
             owes_answer: false,
@@ -95,8 +95,8 @@ impl Whole {
             self.claimed = Some(request.version_info.clone());
         }
         let answer = match said.verdict {
-            Some(Verdict::Taken) => Answer::Acked(self.on_ack(target)),
-            Some(Verdict::Refused(error)) => Answer::Nacked(self.on_nack(error)),
+            Some(Verdict::Acked) => Answer::Acked(self.on_ack(target)),
+            Some(Verdict::Nacked(error)) => Answer::Nacked(self.on_nack(error)),
             None if said.is_stale => Answer::Stale,
             None => Answer::None,
         };

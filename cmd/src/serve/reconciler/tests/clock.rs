@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::place::Place;
 use crate::serve::policy_source::PolicyState;
 use crate::serve::reconciler::endpoints::moment;
-use crate::serve::reconciler::moments::Sources;
+use crate::serve::reconciler::snapshot_builder::Sources;
 use crate::serve::register::InForce;
 
 const POLICY: &str = r#"
@@ -32,21 +32,21 @@ impl Place {
     fn encodes(&mut self, now: Timestamp, is_tick: bool) -> u64 {
         let specification = self.policy.borrow().specification.clone().unwrap();
         let clock = ClockReading { now, steady_for: Duration::ZERO };
-        let moments = &mut self.reconciler.moments;
-        let before = moments.compiler().unwrap().encoded();
+        let snapshot_builder = &mut self.reconciler.snapshot_builder;
+        let before = snapshot_builder.compiler().unwrap().encoded();
         {
             let (records, revoked) = (self.register.records(), self.register.revoked());
             let endpoints = &mut self.reconciler.endpoints;
             let discovered = endpoints.discover(&specification, &records, moment(now));
             let sources = Sources { specification, records, revoked, discovered };
-            moments.renew(sources, clock, is_tick);
+            snapshot_builder.renew(sources, clock, is_tick);
         }
-        moments.compiler().unwrap().encoded() - before
+        snapshot_builder.compiler().unwrap().encoded() - before
     }
 
     fn serial(&self) -> String {
         let account: ServiceAccount = "store".parse().unwrap();
-        let snapshot = self.reconciler.moments.snapshot().unwrap();
+        let snapshot = self.reconciler.snapshot_builder.snapshot().unwrap();
         snapshot.certificates.get(&account).unwrap().serial.clone()
     }
 
@@ -54,7 +54,7 @@ impl Place {
     fn sent(&mut self) -> ironmesh_xds_wire::Version {
         let record = self.register.records().values().next().unwrap().as_ref().clone();
         let proxy = Proxy { record, statement: ProxyStatement::default() };
-        let compiled = self.reconciler.moments.compiler().unwrap().compile(&proxy);
+        let compiled = self.reconciler.snapshot_builder.compiler().unwrap().compile(&proxy);
         let secrets = compiled.resources.of(ironmesh_xds_wire::ResourceType::Secret);
         secrets.get("service-cert:default/store").unwrap().version()
     }
@@ -69,7 +69,7 @@ fn a_service_certificate_is_renewed_in_time_and_sent() {
     let mut place = open();
     let now = place.now;
     place.tick(now);
-    assert!(*place.outlook.ready.borrow());
+    assert!(*place.feeds.ready.borrow());
     let (serial, sent) = (place.serial(), place.sent());
     place.tick(later(now, 12));
     assert_eq!((place.serial(), place.sent()), (serial.clone(), sent), "renewed too early");
@@ -84,14 +84,14 @@ fn the_certificate_of_the_xds_port_is_renewed_in_time() {
     let mut place = open();
     let now = place.now;
     place.tick(later(now, 24 * 15));
-    assert!(!place.outlook.tls.has_changed().unwrap());
+    assert!(!place.feeds.tls.has_changed().unwrap());
     place.tick(later(now, 24 * 21));
-    assert!(place.outlook.tls.has_changed().unwrap());
+    assert!(place.feeds.tls.has_changed().unwrap());
 }
 
 /// What the mesh findings are, by code.
 fn codes(place: &Place) -> Vec<String> {
-    let findings = place.outlook.mesh_findings.borrow();
+    let findings = place.feeds.mesh_findings.borrow();
     findings.iter().map(|finding| finding.code.to_string()).collect()
 }
 
@@ -112,7 +112,7 @@ fn jump_ahead_removes_no_proxy_and_is_reported() {
     // The clock is set right: what is in use was issued in the future.
     place.reconciler.clock.compare(now, instant).unwrap();
     place.tick(now);
-    let findings = place.outlook.mesh_findings.borrow().clone();
+    let findings = place.feeds.mesh_findings.borrow().clone();
     assert_eq!(codes(&place), ["IM0711", "IM0712"]);
     assert!(findings[0].message.contains("jumped back by 17520h"), "{}", findings[0].message);
 }
@@ -127,7 +127,7 @@ fn proxy_taken_out_of_use_by_a_fast_clock_is_back_after_the_correction() {
     place.tick(now);
     let records = place.register.records();
     let (id, _) = records.iter().next().expect("it is back");
-    assert!(place.reconciler.moments.snapshot().unwrap().record(*id).is_some());
+    assert!(place.reconciler.snapshot_builder.snapshot().unwrap().record(*id).is_some());
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn without_a_policy_nothing_is_served() {
     let now = place.now;
     let good = place.policy.send_replace(PolicyState::default());
     place.tick(now);
-    assert!(!*place.outlook.ready.borrow());
+    assert!(!*place.feeds.ready.borrow());
     place.policy.send_replace(good);
     place.reconciler.reconcile(now);
-    assert!(*place.outlook.ready.borrow());
+    assert!(*place.feeds.ready.borrow());
 }
 
 #[test]
@@ -160,6 +160,6 @@ fn what_changes_nothing_for_proxies_compiles_nothing_anew() {
     let ports = [("store".parse().unwrap(), 80)].into();
     place.register.participate([(other.id, InForce::These(&Participation(ports)).into())]).unwrap();
     assert_eq!(place.encodes(now, false), 0, "a participant whom nobody calls");
-    let endpoints = &place.reconciler.moments.snapshot().unwrap().endpoints;
+    let endpoints = &place.reconciler.snapshot_builder.snapshot().unwrap().endpoints;
     assert_eq!(endpoints.values().map(|endpoints| endpoints.len()).sum::<usize>(), 1);
 }

@@ -53,7 +53,7 @@ fn an_answer_compiles_nothing_and_another_word_of_a_client_does() {
     let mut store = place.connect(&record);
     let encoded = |place: &mut Place| {
         place.pass();
-        place.reconciler.moments.compiler().unwrap().encoded()
+        place.reconciler.snapshot_builder.compiler().unwrap().encoded()
     };
     let first = encoded(&mut place);
     for resource_type in ResourceType::ALL {
@@ -115,10 +115,10 @@ fn one_endpoints_change_encodes_one_resource_and_visits_those_who_may_call() {
         second.take_all();
         // That it takes part is written down, and at the next pass callers are told its address.
         place.pass();
-        let encoded = place.reconciler.moments.compiler().unwrap().encoded();
+        let encoded = place.reconciler.snapshot_builder.compiler().unwrap().encoded();
         let sets = place.hub.counters().sets();
         place.pass();
-        assert_eq!(place.reconciler.moments.compiler().unwrap().encoded(), encoded + 1);
+        assert_eq!(place.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 1);
         assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers));
         place.pass();
         assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers), "and nobody twice");
@@ -142,13 +142,13 @@ fn a_list_of_endpoints_in_policy_costs_no_more_when_it_changes() {
         clients.push(place.proxy(2, &["store"]));
         place.set_policy(&listed("{ address = \"10.0.0.1\" }, { address = \"10.0.0.2\" }"));
         place.settle(&mut clients.iter_mut().collect::<Vec<_>>());
-        let encoded = place.reconciler.moments.compiler().unwrap().encoded();
+        let encoded = place.reconciler.snapshot_builder.compiler().unwrap().encoded();
         let sets = place.hub.counters().sets();
         place.set_policy(&listed(
             "{ address = \"10.0.0.1\", weight = 3 }, { address = \"10.0.0.2\" }",
         ));
         // The endpoints; and its own cluster and two listeners of the proxy in front of the one that changed.
-        assert_eq!(place.reconciler.moments.compiler().unwrap().encoded(), encoded + 4);
+        assert_eq!(place.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 4);
         // These come out as they were: an application that is alone has no weight.
         assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers));
     }

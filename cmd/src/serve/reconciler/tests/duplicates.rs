@@ -19,22 +19,22 @@ async fn identity_live_on_two_machines_raises_an_alarm_until_one_is_left() {
     let thief = come("10.0.0.2:7");
     drop(thief);
     place.tick(place.now);
-    assert!(place.outlook.duplicates.borrow().is_empty(), "a hot restart");
+    assert!(place.feeds.duplicates.borrow().is_empty(), "a hot restart");
     assert!(place.reconciler.duplicates.deadline().is_some(), "it is looked at again");
 
     let address = "10.0.0.2:8".parse().unwrap();
     let thief =
         SimulatedClient::connect_from(&place.hub, &record.id.to_string(), node(&record), address);
     place.pass();
-    assert!(place.outlook.duplicates.borrow().is_empty(), "its machine may have another address");
+    assert!(place.feeds.duplicates.borrow().is_empty(), "its machine may have another address");
     tokio::time::advance(SILENCE_LIMIT).await;
     place.pass();
-    let alarm = place.outlook.duplicates.borrow().get(&record.id).cloned().expect("an alarm");
+    let alarm = place.feeds.duplicates.borrow().get(&record.id).cloned().expect("an alarm");
     for address in ["10.0.0.1:5", "10.0.0.2:8"] {
         assert!(alarm.message.contains(address), "{}", alarm.message);
     }
     drop((own, restarted));
     place.pass();
-    assert!(place.outlook.duplicates.borrow().is_empty());
+    assert!(place.feeds.duplicates.borrow().is_empty());
     drop(thief);
 }

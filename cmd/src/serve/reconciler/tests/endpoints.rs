@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{Endpoint, MeshSpecification, Provider, ProxyId, ServicePort, codes};
-use ironmesh_providers::{EndpointsProvider, PeerClock, Sighting, Sightings, Stale};
+use ironmesh_providers::{EndpointsProvider, PeerClock, ProviderReport, ServiceReport, Stale};
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::ResourceType::{self, Cluster};
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::place::Place;
 use crate::serve::reconciler::EndpointsOptions;
-use crate::serve::reconciler::suspicion::LOST_FOR;
+use crate::serve::reconciler::liveness::LOST_FOR;
 
 const POLICY: &str = r#"
 [[service]]
@@ -29,7 +29,7 @@ ports = [{ port = 80, protocol = "http", allowed_target_ports = ["9000-9009"] }]
 /// A provider that tells what it is given.
 #[derive(Debug, Default)]
 struct ByHand {
-    sightings: watch::Sender<Sightings>,
+    sightings: watch::Sender<ProviderReport>,
     followed: Mutex<Vec<Arc<MeshSpecification>>>,
     clock: PeerClock,
 }
@@ -47,7 +47,7 @@ impl EndpointsProvider for ByHand {
         Some(self.clock.clone())
     }
 
-    fn sightings(&self) -> watch::Receiver<Sightings> {
+    fn sightings(&self) -> watch::Receiver<ProviderReport> {
         self.sightings.subscribe()
     }
 }
@@ -61,17 +61,17 @@ impl ByHand {
 
     /// Tells that these are the endpoints of the store.
     fn tell_all(&self, endpoints: Vec<Endpoint>) {
-        let sighting = Sighting {
+        let sighting = ServiceReport {
             endpoints: Arc::new(endpoints),
             index: 1,
             learned_at: Timestamp::now(),
-            is_confirmed: true,
+            is_authoritative: true,
             problems: Arc::default(),
             stale: None,
         };
         self.sightings.send_modify(|sightings| {
             sightings.services.insert("store".parse().unwrap(), Arc::new(sighting));
-            (sightings.is_complete, sightings.knows_whom) = (true, true);
+            (sightings.is_complete, sightings.has_discovered_services) = (true, true);
         });
     }
 }
@@ -84,16 +84,16 @@ impl Place {
     /// At how many addresses the store is called.
     fn called(&self) -> usize {
         let port = ServicePort::new("store".parse().unwrap(), 80);
-        let snapshot = self.reconciler.moments.snapshot().unwrap();
+        let snapshot = self.reconciler.snapshot_builder.snapshot().unwrap();
         snapshot.endpoints.get(&port).map_or(0, |all| all.len())
     }
 
     fn is_ready(&self) -> bool {
-        *self.outlook.ready.borrow()
+        *self.feeds.ready.borrow()
     }
 
     fn waits_for(&self) -> String {
-        self.outlook.endpoints.borrow().waiting_for.join("; ")
+        self.feeds.endpoints.borrow().waiting_for.join("; ")
     }
 }
 
@@ -136,7 +136,7 @@ async fn provider_with_another_time_is_reported_until_the_clocks_agree() {
     let mut reported = |date: Timestamp| {
         provider.clock.heard("consul-1", date);
         place.tick(now);
-        let findings = place.outlook.mesh_findings.borrow();
+        let findings = place.feeds.mesh_findings.borrow();
         // (The endpoint has no proxy, which is another finding.)
         let of_clock = findings.iter().filter(|finding| finding.code == codes::CLOCK_DIFFERS);
         of_clock.map(ToString::to_string).collect::<Vec<_>>()
@@ -195,7 +195,7 @@ async fn a_loss_is_told_and_ends_when_its_time_is_over() {
     place.pass();
     assert_eq!(place.called(), 3);
     let told = |place: &Place| {
-        let findings = place.outlook.mesh_findings.borrow();
+        let findings = place.feeds.mesh_findings.borrow();
         findings.iter().any(|finding| finding.code.to_string() == "IM0502")
     };
     assert!(told(&place));
@@ -217,10 +217,10 @@ async fn a_change_of_one_endpoint_encodes_the_endpoints_of_one_service() {
     provider.tell(&[1, 2, 3]);
     let mut caller = place.proxy(1, &["store"]);
     place.settle(&mut [&mut caller]);
-    let before = place.reconciler.moments.compiler().unwrap().encoded();
+    let before = place.reconciler.snapshot_builder.compiler().unwrap().encoded();
     provider.tell(&[1, 2]);
     place.settle(&mut [&mut caller]);
-    let encoded = place.reconciler.moments.compiler().unwrap().encoded() - before;
+    let encoded = place.reconciler.snapshot_builder.compiler().unwrap().encoded() - before;
     assert_eq!((place.called(), encoded), (2, 1));
 }
 
@@ -418,7 +418,7 @@ async fn who_joins_by_itself_is_waited_for_too() {
     place.pass();
     assert!(!place.is_ready());
     assert!(place.waits_for().contains("joined by itself"), "{}", place.waits_for());
-    provider.sightings.send_modify(|sightings| sightings.knows_whom = true);
+    provider.sightings.send_modify(|sightings| sightings.has_discovered_services = true);
     place.pass();
     assert!(place.is_ready());
 }

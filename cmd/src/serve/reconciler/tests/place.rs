@@ -21,13 +21,13 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::serve::policy_source::PolicyState;
-use crate::serve::reconciler::{EndpointsOptions, Outlook, Reconciler};
+use crate::serve::reconciler::{EndpointsOptions, Reconciler, StatusFeeds};
 use crate::serve::register::Register;
 
 pub(super) struct Place {
     folder: TempDir,
     pub(super) reconciler: Reconciler,
-    pub(super) outlook: Outlook,
+    pub(super) feeds: StatusFeeds,
     pub(super) register: Arc<Register>,
     pub(super) policy: watch::Sender<PolicyState>,
     pub(super) hub: Arc<Hub>,
@@ -63,7 +63,7 @@ impl Place {
         let register = Arc::new(Register::open(Arc::clone(&store), now).unwrap());
         let (policy, receiver) = watch::channel(state_of(policy));
         let hub = Arc::<Hub>::default();
-        let (reconciler, outlook, _) = Reconciler::new(
+        let (reconciler, feeds, _) = Reconciler::new(
             Mesh { domain: Domain::default(), trust_domain },
             &Settings::default(),
             store,
@@ -75,7 +75,7 @@ impl Place {
             Arc::clone(&hub),
         )
         .unwrap();
-        Self { folder, reconciler, outlook, register, policy, hub, now }
+        Self { folder, reconciler, feeds, register, policy, hub, now }
     }
 
     /// Lets proxy number `number` join as these services. It is not connected yet.

@@ -92,7 +92,7 @@ pub(in crate::tests) enum Edit {
     /// Callers of all services of the mesh.
     MeshSetting,
     /// The second version may be called from outside of the mesh.
-    WayIn,
+    IngressRule,
     /// The same at another port.
     MovedWayIn,
     /// The server's sidecars tell of calls.
@@ -218,7 +218,9 @@ impl Shape {
                 self.splits.push(leads(CLIENT, &[SECOND_VERSION, CLIENT]));
                 self.splits[1].backends.extend([(SECOND_VERSION, 1)]);
             }
-            Edit::WayIn => self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8443)],
+            Edit::IngressRule => {
+                self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8443)]
+            }
             Edit::MovedWayIn => {
                 self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8444)];
             }

@@ -59,7 +59,7 @@ fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
         (Edit::Setting, (8, 16, 3)),
         (Edit::NamespaceSetting, (10, 22, 4)),
         // Its inbound routes, and what its proxy has of its own.
-        (Edit::WayIn, (1, 5, 1)),
+        (Edit::IngressRule, (1, 5, 1)),
         // Nothing that is shared: the collector's cluster, and the listeners of the one who tells. (The client
         // that has the server as an upstream is looked at, too.)
         (Edit::Told, (0, 7, 1)),
@@ -121,11 +121,11 @@ fn whatever_one_edit_touches_is_as_from_nothing() {
         (&[], Edit::Retry),
         // The server has neither a split nor a target that names the group.
         (&[Edit::NoSplits, Edit::TimeOfRequests], Edit::Match),
-        (&[], Edit::WayIn),
+        (&[], Edit::IngressRule),
         // Its routes are as they were.
-        (&[Edit::WayIn], Edit::MovedWayIn),
+        (&[Edit::IngressRule], Edit::MovedWayIn),
         // No target is about who is called.
-        (&[Edit::WayIn], Edit::Match),
+        (&[Edit::IngressRule], Edit::Match),
         (&[], Edit::Told),
         (&[Edit::Told], Edit::AllTold),
         // Who calls the outside is told what it may ask there, and nobody else.

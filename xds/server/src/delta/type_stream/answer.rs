@@ -6,13 +6,13 @@ use std::sync::Arc;
 use ironmesh_xds_wire::DeltaRequest;
 
 use super::TypeStream;
-use crate::stream::{Refused, Taken};
+use crate::stream::{Acked, Nacked};
 
 /// How a client answered a push.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Acked(Taken),
-    Nacked(Refused),
+    Acked(Acked),
+    Nacked(Nacked),
 }
 
 impl TypeStream {
@@ -44,7 +44,7 @@ impl TypeStream {
                 self.unsure.remove(&name);
                 self.acked.insert(name, version);
             }
-            return Some(Answer::Acked(Taken { resource_type: self.resource_type, names }));
+            return Some(Answer::Acked(Acked { resource_type: self.resource_type, names }));
         };
         // Envoy may have taken the good resources of a push that it refused (it does for errors of
         // meaning, and not for malformed messages), so of none of them do we know the version. Those that
@@ -84,7 +84,7 @@ impl TypeStream {
             self.trials.split(names.filter(|name| !later.contains(*name)).cloned().collect());
         }
         let (resource_type, resources) = (self.resource_type, push.resources);
-        Some(Answer::Nacked(Refused { resource_type, resources, error, is_final, keeps_earlier }))
+        Some(Answer::Nacked(Nacked { resource_type, resources, error, is_final, keeps_earlier }))
     }
 
     /// Sends `name` again although the client NACKed it. Says whether the client had.

@@ -8,14 +8,14 @@ use ironmesh_xds_wire::{Resource, Version};
 
 use super::Client;
 use crate::scenarios::dialect::{Dialect, Push, Response};
-use crate::stream::{Output, Refused, Taken};
+use crate::stream::{Acked, Nacked, Output};
 
 impl<V: Dialect> Client<V> {
     pub(super) fn see(&mut self, outputs: Vec<Output<V::Response>>) {
         for output in outputs {
             let line = match output {
                 Output::Send(response) => self.receive(response),
-                Output::Acked(Taken { resource_type, names }) => {
+                Output::Acked(Acked { resource_type, names }) => {
                     let mut line = short(resource_type).to_owned();
                     line.extend(names.iter().flat_map(|name| [" ", name]));
                     self.heard.push(line);
@@ -29,8 +29,8 @@ impl<V: Dialect> Client<V> {
         }
     }
 
-    fn hear_of_refusal(&mut self, refused: Refused) -> String {
-        let Refused { resource_type: of, resources, error, is_final, .. } = refused;
+    fn hear_of_refusal(&mut self, refused: Nacked) -> String {
+        let Nacked { resource_type: of, resources, error, is_final, .. } = refused;
         let names: Vec<_> = resources.iter().map(|(name, _)| &**name).collect();
         let verdict = if is_final { "refused" } else { "in doubt" };
         let line = format!("{} {verdict}: {} ({})", short(of), names.join(" "), error.message);

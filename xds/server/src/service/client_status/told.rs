@@ -7,7 +7,7 @@ use ironmesh_xds_wire::pb::envoy::service::status::v3::client_config::GenericXds
 use ironmesh_xds_wire::pb::envoy::service::status::v3::{ClientConfig, ConfigStatus};
 
 use crate::hub::Nack;
-use crate::report::{Report, ResourceStatus, Standing};
+use crate::report::{Report, ResourceState, ResourceStatus};
 
 /// A client as it is told of.
 pub(super) fn config(report: &Report, without_contents: bool) -> ClientConfig {
@@ -41,15 +41,15 @@ fn words(status: &ResourceStatus) -> (ConfigStatus, ClientResourceStatus) {
     let client_status = match (status.standing(), &status.refused) {
         // What it has is what it had before, or stands in for what it refuses.
         (_, Some(_)) => ClientResourceStatus::Nacked,
-        (Standing::Taken | Standing::Behind, None) => ClientResourceStatus::Acked,
-        (Standing::Leaving, None) => ClientResourceStatus::DoesNotExist,
-        (Standing::NotTaken | Standing::Refused, None) => ClientResourceStatus::Unknown,
+        (ResourceState::Acked | ResourceState::Behind, None) => ClientResourceStatus::Acked,
+        (ResourceState::Leaving, None) => ClientResourceStatus::DoesNotExist,
+        (ResourceState::NotTaken | ResourceState::Nacked, None) => ClientResourceStatus::Unknown,
     };
     let config_status = match status.standing() {
-        Standing::Taken => ConfigStatus::Synced,
-        Standing::Refused => ConfigStatus::Error,
-        Standing::Behind | Standing::Leaving => ConfigStatus::Stale,
-        Standing::NotTaken => ConfigStatus::Unknown,
+        ResourceState::Acked => ConfigStatus::Synced,
+        ResourceState::Nacked => ConfigStatus::Error,
+        ResourceState::Behind | ResourceState::Leaving => ConfigStatus::Stale,
+        ResourceState::NotTaken => ConfigStatus::Unknown,
     };
     (config_status, client_status)
 }

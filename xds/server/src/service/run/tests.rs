@@ -20,10 +20,10 @@ use tokio_util::task::TaskTracker;
 use tonic::Code;
 
 use super::*;
+use crate::connection_limit::ConnectionLimit;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
-use crate::seats::Seats;
 use crate::service::{Admission, Refusal};
 use crate::test_resources::{cluster, set};
 use crate::validity::Validity;
@@ -82,7 +82,7 @@ impl Client {
             );
             let requests = Messages::new(
                 tonic::body::Body::new(Requests(incoming)),
-                Seats::new(Limits::default()).take().unwrap().room().clone(),
+                ConnectionLimit::new(Limits::default()).take().unwrap().room().clone(),
             );
             streams.run::<DeltaStream>(&peer, None, requests, &outgoing).await
         });

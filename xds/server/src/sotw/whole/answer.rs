@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use ironmesh_xds_wire::{ErrorDetail, ResourceSet, Version};
 
-use super::{Doubts, Whole, differing};
-use crate::stream::{Refused, Taken};
+use super::{UncertainState, Whole, differing};
+use crate::stream::{Acked, Nacked};
 
 impl Whole {
     /// The client has all of the last push, and nothing else.
-    pub(super) fn on_ack(&mut self, target: Option<&ResourceSet>) -> Taken {
+    pub(super) fn on_ack(&mut self, target: Option<&ResourceSet>) -> Acked {
         let state = std::mem::take(&mut self.push);
         let mut names = differing(&self.in_force, &state);
         for name in &names {
@@ -34,7 +34,7 @@ impl Whole {
         self.sent = Some(state.clone());
         self.in_force = state;
         self.knows_base = true;
-        Taken { resource_type: self.resource_type, names }
+        Acked { resource_type: self.resource_type, names }
     }
 
     /// Sends `name` again although the client NACKed it. Says whether the client had.
@@ -45,7 +45,7 @@ impl Whole {
     }
 
     /// The client has the state of before, and perhaps what was good in the last push (rule 5).
-    pub(super) fn on_nack(&mut self, error: ErrorDetail) -> Refused {
+    pub(super) fn on_nack(&mut self, error: ErrorDetail) -> Nacked {
         let state = std::mem::take(&mut self.push);
         let differing = differing(&self.in_force, &state);
         for name in &differing {
@@ -64,7 +64,7 @@ impl Whole {
             _ if !self.knows_base => {
                 self.refused_state = Some(Version::of_all(state.values()));
                 self.sent = None;
-                self.doubts = Doubts::default();
+                self.doubts = UncertainState::default();
                 is_final = true;
             }
             [(name, version)] => {
@@ -82,6 +82,6 @@ impl Whole {
             }
         }
         let resource_type = self.resource_type;
-        Refused { resource_type, resources, error, is_final, keeps_earlier }
+        Nacked { resource_type, resources, error, is_final, keeps_earlier }
     }
 }

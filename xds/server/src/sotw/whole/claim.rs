@@ -2,9 +2,9 @@
 
 use ironmesh_xds_wire::{ResourceMap, ResourceSet, Version};
 
-use super::{Doubts, Whole};
+use super::{UncertainState, Whole};
 use crate::overlay::Overlay;
-use crate::stream::Taken;
+use crate::stream::Acked;
 
 /// All clusters or all listeners that a client has taken, for its next stream: one that comes back
 /// with their version has them, whatever it is to have now. A copy shares its structure with what was
@@ -15,7 +15,7 @@ pub struct InForce {
     /// The version by which the client knows it. (It may have dropped names since.)
     version: String,
     /// In what it may differ from that, because it has refused a push since.
-    doubts: Doubts,
+    doubts: UncertainState,
     /// The last push, if it has no answer yet. When the stream ends nobody knows how it was taken.
     under_way: Option<ResourceMap>,
     /// Whether `state` is all that the client had. Where it is not, no version that the client names says
@@ -34,7 +34,7 @@ impl InForce {
 
     /// What a client has in force that names `version`, if that is known; and in what it may differ from
     /// that, or from anything else.
-    fn recall(mut self, version: &str, has_named: bool) -> (Option<ResourceMap>, Doubts) {
+    fn recall(mut self, version: &str, has_named: bool) -> (Option<ResourceMap>, UncertainState) {
         let is_state = self.is_complete && self.version == version;
         if !is_state && self.knows(version, has_named) {
             return (self.under_way, self.doubts.of_any_base());
@@ -61,7 +61,7 @@ impl Whole {
 
     /// Judges what the client says that it has, when it is known what it is to have. Returns news of
     /// what it has, if there are any.
-    pub(crate) fn settle_claim(&mut self, target: &ResourceSet) -> Option<Taken> {
+    pub(crate) fn settle_claim(&mut self, target: &ResourceSet) -> Option<Acked> {
         let claimed = self.claimed.take()?;
         // Who names something may have dropped something, and kept the version.
         let has_named = self.exchange.subscription.has_named;
@@ -99,6 +99,6 @@ impl Whole {
             self.owes_answer = false;
         }
         self.forget_dropped();
-        Some(Taken { resource_type: self.resource_type, names: Vec::new() })
+        Some(Acked { resource_type: self.resource_type, names: Vec::new() })
     }
 }

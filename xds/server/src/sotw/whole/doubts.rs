@@ -9,14 +9,14 @@ use ironmesh_xds_wire::ResourceMap;
 use super::differing;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Doubts {
+pub(super) struct UncertainState {
     /// The names that it may have in another version, or not at all.
     pub(super) names: BTreeSet<Arc<str>>,
     /// Those of them that it may have let go.
     pub(super) gone: BTreeSet<Arc<str>>,
 }
 
-impl Doubts {
+impl UncertainState {
     /// The client may have taken `push`, or a part of it.
     pub(super) fn add(&mut self, in_force: &ResourceMap, push: &ResourceMap) {
         let differing = differing(in_force, push);

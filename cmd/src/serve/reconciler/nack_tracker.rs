@@ -6,11 +6,11 @@
 //! a version that every proxy NACKs which was sent it is withheld from a few that come later: a minority
 //! never decides for the fleet (docs/decisions/0050).
 
-mod doubts;
+mod answers;
+mod fallbacks;
 mod last_good;
+mod report;
 mod retries;
-mod stand_ins;
-mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
 use super::clients::{Clients, Given};
-use doubts::Doubts;
+use answers::PendingAnswers;
+use fallbacks::Fallbacks;
 use last_good::LastGood;
+pub(crate) use report::{Fallback, InactiveResources, Refusal};
 use retries::Retries;
-use stand_ins::StandIns;
-pub(crate) use told::{Instead, NotInForce, Refusal};
 
 /// What a resource is called.
 type Name = (ResourceType, Arc<str>);
@@ -45,14 +45,14 @@ const ENOUGH: usize = 3;
 
 /// What clients refuse.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub(super) struct NackTracker {
     by_client: BTreeMap<ClientKey, OfClient>,
     last_good: LastGood,
-    stand_ins: StandIns,
+    stand_ins: Fallbacks,
     /// From which clients each version is withheld.
     withheld: BTreeMap<(Name, Version), BTreeSet<ClientKey>>,
-    condemned: Condemned,
-    doubts: Doubts,
+    condemned: WithheldVersions,
+    doubts: PendingAnswers,
     /// When what was NACKed for reasons of a client's machine is sent again.
     pub(super) retries: Retries,
     /// Whether what clients are given in place of what is refused may be another now.
@@ -60,13 +60,13 @@ pub(super) struct Refusals {
 }
 
 /// The withheld versions.
-type Condemned = BTreeMap<(Name, Version), NackedByAll>;
+type WithheldVersions = BTreeMap<(Name, Version), NackedByAll>;
 
 /// A version that every client NACKs which was sent it.
 #[derive(Debug)]
 struct NackedByAll {
     /// The words of one client.
-    first: Refused,
+    first: TrackedNack,
     /// How many clients NACK it.
     clients: usize,
 }
@@ -76,12 +76,12 @@ struct NackedByAll {
 struct OfClient {
     /// Which process of it: another has refused nothing yet.
     beginnings: u64,
-    names: BTreeMap<Name, Refused>,
+    names: BTreeMap<Name, TrackedNack>,
 }
 
 /// What a client refuses of one resource, for as long as policy asks for the same version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Refused {
+struct TrackedNack {
     /// The version that policy asks for.
     ideal: Version,
     /// Why it is refused.
@@ -96,7 +96,7 @@ struct Refused {
     keeps_earlier: bool,
 }
 
-impl Refusals {
+impl NackTracker {
     /// Those whose sets may be others, since the last call, for what others have answered or had: all
     /// who refuse something or from whom something is withheld, or nobody.
     pub(super) fn take_concerned(&mut self) -> BTreeSet<ClientKey> {
@@ -199,7 +199,7 @@ impl Refusals {
                 }
             } else if wanted == Some(nack.version) {
                 let origins = origins(snapshot, &given.proxy, name.0, &name.1, &nack.message);
-                let refused = Refused {
+                let refused = TrackedNack {
                     ideal: nack.version,
                     message: nack.message.clone(),
                     is_certain: nack.is_certain,
@@ -228,10 +228,10 @@ impl Refusals {
         client: &ClientKey,
         given: &Given,
         before: Option<&ResourceSet>,
-    ) -> (ResourceSet, NotInForce) {
+    ) -> (ResourceSet, InactiveResources) {
         self.send_all(client);
         let (ideal, account) = (&given.compiled.resources, given.account.as_ref());
-        let (mut set, mut not_in_force) = (ideal.clone(), NotInForce::default());
+        let (mut set, mut not_in_force) = (ideal.clone(), InactiveResources::default());
         let own = self.by_client.get(client).map(|own| &own.names);
         for (name, refused) in own.into_iter().flatten() {
             let resource = ideal.of(name.0).get(&name.1);
@@ -300,7 +300,8 @@ impl Refusals {
     /// that is not their machine's own. `touched` are the clients to which something has happened since
     /// the last call.
     pub(super) fn judge(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
-        let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &Refused)>> = BTreeMap::new();
+        let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &TrackedNack)>> =
+            BTreeMap::new();
         for (client, own) in &self.by_client {
             // What a client NACKed before it left says nothing of those that come after it.
             if hub.published(client).is_none() {
@@ -313,8 +314,8 @@ impl Refusals {
                 }
             }
         }
-        let mut condemned = Condemned::new();
-        let mut doubts = Doubts::default();
+        let mut condemned = WithheldVersions::new();
+        let mut doubts = PendingAnswers::default();
         for ((name, version), refusing) in refusing {
             let Some((_, first)) = refusing.first().filter(|_| refusing.len() >= ENOUGH) else {
                 continue;
@@ -325,11 +326,11 @@ impl Refusals {
             if !doubts.is_undecided(&version_of, &clients, known)
                 && !doubts.is_acked(&version_of, known)
             {
-                let (first, clients) = (Refused::clone(first), clients.len());
+                let (first, clients) = (TrackedNack::clone(first), clients.len());
                 condemned.insert(version_of, NackedByAll { first, clients });
             }
         }
-        let words = |all: &Condemned| {
+        let words = |all: &WithheldVersions| {
             all.iter().map(|(version, by_all)| (version.clone(), by_all.first.clone())).collect()
         };
         let (before, after): (Vec<_>, Vec<_>) = (words(&self.condemned), words(&condemned));
@@ -346,15 +347,15 @@ pub(super) fn is_local(message: &str) -> bool {
 /// What is refused of what policy asks for, and what is in force instead.
 fn view(
     (resource_type, name): &Name,
-    refused: &Refused,
-    stand_in: Option<&(Arc<Resource>, Instead)>,
+    refused: &TrackedNack,
+    stand_in: Option<&(Arc<Resource>, Fallback)>,
 ) -> Refusal {
     Refusal {
         resource_type: *resource_type,
         name: Arc::clone(name),
         version: refused.ideal,
         message: refused.message.clone(),
-        instead: stand_in.map_or(Instead::LastGood, |(_, instead)| *instead),
+        instead: stand_in.map_or(Fallback::LastGood, |(_, instead)| *instead),
         origins: refused.origins.clone(),
     }
 }
@@ -373,7 +374,7 @@ fn keep_what_it_names<'a>(
     }
 }
 
-fn log(client: &str, (resource_type, name): &Name, refused: &Refused) {
+fn log(client: &str, (resource_type, name): &Name, refused: &TrackedNack) {
     let policy: Vec<_> = refused.origins.iter().map(ToString::to_string).collect();
     tracing::error!(
         client,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(crate) struct Rarely(Mutex<State>);
+pub(crate) struct LogThrottle(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -19,7 +19,7 @@ struct State {
     kept_back: u64,
 }
 
-impl Rarely {
+impl LogThrottle {
     /// Whether it is to be said now; if so, how often it was kept back since the last time.
     pub(crate) fn now(&self) -> Option<u64> {
         let mut state = self.0.lock();
@@ -36,17 +36,17 @@ impl Rarely {
 /// How long nothing more is logged about the same client.
 const PAUSE_OF_A_CLIENT: Duration = Duration::from_secs(60);
 
-/// How many clients are told apart. What the others do is logged together, as [`Rarely`] has it.
+/// How many clients are told apart. What the others do is logged together, as [`LogThrottle`] has it.
 const MOST_CLIENTS: usize = 256;
 
 /// A log throttle by client: one that tries again and again is logged once a minute, with how often.
 #[derive(Debug, Default)]
-pub(crate) struct RarelyByClient {
+pub(crate) struct ClientLogThrottle {
     clients: Mutex<HashMap<Vec<u8>, (Instant, u64)>>,
-    others: Rarely,
+    others: LogThrottle,
 }
 
-impl RarelyByClient {
+impl ClientLogThrottle {
     /// Whether to log now what `client` does; if so, how often it was not logged since the last time.
     pub(crate) fn now(&self, client: Vec<u8>) -> Option<u64> {
         let now = Instant::now();
@@ -74,7 +74,7 @@ impl RarelyByClient {
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     is_said: bool,
-    rarely: Rarely,
+    rarely: LogThrottle,
 }
 
 impl Outage {
@@ -97,7 +97,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_comes_in_masses_is_said_once_a_second_with_its_number() {
-        let rarely = Rarely::default();
+        let rarely = LogThrottle::default();
         assert_eq!([rarely.now(), rarely.now(), rarely.now()], [Some(0), None, None]);
         tokio::time::advance(PAUSE).await;
         assert_eq!([rarely.now(), rarely.now()], [Some(2), None]);
@@ -105,7 +105,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn client_that_tries_again_is_logged_once_a_minute_with_the_count() {
-        let throttle = RarelyByClient::default();
+        let throttle = ClientLogThrottle::default();
         let now = |client: &str| throttle.now(client.as_bytes().to_vec());
         assert_eq!([now("a"), now("a"), now("b"), now("a")], [Some(0), None, Some(0), None]);
         tokio::time::advance(PAUSE_OF_A_CLIENT).await;
@@ -114,7 +114,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn clients_beyond_the_bound_are_logged_together() {
-        let throttle = RarelyByClient::default();
+        let throttle = ClientLogThrottle::default();
         let now = |client: usize| throttle.now(client.to_be_bytes().to_vec());
         assert!((0..MOST_CLIENTS).all(|client| now(client) == Some(0)));
         assert_eq!([now(MOST_CLIENTS), now(MOST_CLIENTS + 1)], [Some(0), None]);

@@ -17,7 +17,7 @@ pub(super) const LOST_FOR: Duration = Duration::from_secs(60);
 
 /// Who is connected, and who is lost since when.
 #[derive(Debug, Default)]
-pub(super) struct Suspicion {
+pub(super) struct ProxyLiveness {
     connected: BTreeSet<ProxyId>,
     lost: BTreeMap<ProxyId, Lost>,
     /// Whether more were lost than connected when it was looked last.
@@ -26,13 +26,13 @@ pub(super) struct Suspicion {
     has_begun: bool,
     /// Until when those that were connected before our restart have time to reconnect.
     grace_ends: Option<Instant>,
-    /// Whether what [`Suspicion::take_away`] gives may be another since it was published last.
+    /// Whether what [`ProxyLiveness::take_away`] gives may be another since it was published last.
     is_news: bool,
 }
 
 /// Who is away, as far as there was time to connect.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Away {
+pub(crate) struct UnreachableProxies {
     /// When each lost its stream, but for those that are suspected to be dead.
     pub(crate) since: BTreeMap<ProxyId, Timestamp>,
     /// When the control plane started, as long as proxies that were connected before have time to reconnect.
@@ -50,7 +50,7 @@ struct Lost {
     is_expected: bool,
 }
 
-impl Suspicion {
+impl ProxyLiveness {
     /// From now on proxies are served: those that were connected before our restart are expected back.
     pub(super) fn begin(&mut self, records: &Records, now: Instant, since: Timestamp) {
         let expected = records
@@ -145,10 +145,10 @@ impl Reconciler {
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };
             if news.streams == 0 {
-                self.suspicion.lost(id, Instant::now(), now);
+                self.liveness.lost(id, Instant::now(), now);
                 continue;
             }
-            self.suspicion.connected(id);
+            self.liveness.connected(id);
             let record = self.register.get(id);
             if record.is_some_and(|record| record.suspect_since.is_some()) {
                 tracing::info!(proxy = %id, "the proxy is back: it is suspected to be dead no more");
@@ -162,7 +162,7 @@ impl Reconciler {
 
     /// Suspects those who have been lost for long.
     pub(super) fn suspect(&mut self) {
-        let suspects = self.suspicion.due(&self.register.records(), Instant::now());
+        let suspects = self.liveness.due(&self.register.records(), Instant::now());
         if suspects.is_empty() {
             return;
         }
@@ -172,7 +172,7 @@ impl Reconciler {
         let suspected: Vec<_> = suspects.iter().map(|(id, since)| (*id, Some(*since))).collect();
         if let Err(error) = self.register.suspect(&suspected) {
             tracing::error!(error = chain(&error), "cannot keep who is suspected to be dead");
-            self.suspicion.put_back(suspects, Instant::now());
+            self.liveness.put_back(suspects, Instant::now());
         }
     }
 }
@@ -220,65 +220,65 @@ mod tests {
 
     #[test]
     fn who_is_lost_for_long_is_suspected_once() {
-        let (mut suspicion, now, all) = (Suspicion::default(), Instant::now(), records(1..=3));
+        let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
         for number in 1..=3 {
-            suspicion.connected(id(number));
+            liveness.connected(id(number));
         }
-        suspicion.lost(id(1), now, then());
-        assert_eq!(suspicion.deadline(), Some(now + LOST_FOR));
-        assert_eq!(suspicion.due(&all, now + LOST_FOR / 2), []);
-        assert_eq!(suspicion.due(&all, now + LOST_FOR), [(id(1), then())]);
-        assert_eq!(suspicion.due(&all, now + LOST_FOR * 2), []);
-        assert_eq!(suspicion.deadline(), None);
+        liveness.lost(id(1), now, then());
+        assert_eq!(liveness.deadline(), Some(now + LOST_FOR));
+        assert_eq!(liveness.due(&all, now + LOST_FOR / 2), []);
+        assert_eq!(liveness.due(&all, now + LOST_FOR), [(id(1), then())]);
+        assert_eq!(liveness.due(&all, now + LOST_FOR * 2), []);
+        assert_eq!(liveness.deadline(), None);
         // One that comes back in time is not.
-        suspicion.lost(id(2), now, then());
-        suspicion.connected(id(2));
-        assert_eq!(suspicion.due(&all, now + LOST_FOR), []);
+        liveness.lost(id(2), now, then());
+        liveness.connected(id(2));
+        assert_eq!(liveness.due(&all, now + LOST_FOR), []);
     }
 
     #[test]
     fn of_a_mass_that_is_lost_nobody_is_suspected() {
-        let (mut suspicion, now, all) = (Suspicion::default(), Instant::now(), records(1..=3));
+        let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
         for number in 1..=3 {
-            suspicion.connected(id(number));
+            liveness.connected(id(number));
         }
-        suspicion.lost(id(1), now, then());
-        suspicion.lost(id(2), now, then());
-        assert_eq!(suspicion.due(&all, now + LOST_FOR * 9), []);
-        assert_eq!(suspicion.deadline(), None);
+        liveness.lost(id(1), now, then());
+        liveness.lost(id(2), now, then());
+        assert_eq!(liveness.due(&all, now + LOST_FOR * 9), []);
+        assert_eq!(liveness.deadline(), None);
         // When others are back, who is away still has time to come back, and then is judged.
-        suspicion.connected(id(2));
+        liveness.connected(id(2));
         let later = now + LOST_FOR * 9;
-        assert_eq!(suspicion.due(&all, later), []);
-        assert_eq!(suspicion.deadline(), Some(later + LOST_FOR));
-        assert_eq!(suspicion.due(&all, later + LOST_FOR), [(id(1), then())]);
+        assert_eq!(liveness.due(&all, later), []);
+        assert_eq!(liveness.deadline(), Some(later + LOST_FOR));
+        assert_eq!(liveness.due(&all, later + LOST_FOR), [(id(1), then())]);
     }
 
     #[test]
     fn after_our_restart_those_who_were_there_have_time_to_come_back() {
-        let (mut suspicion, now, all) = (Suspicion::default(), Instant::now(), records(1..=3));
-        suspicion.connected(id(1));
-        suspicion.begin(&all, now, then());
-        suspicion.connected(id(2));
-        assert_eq!(suspicion.due(&all, now + LOST_FOR / 2), []);
-        assert_eq!(suspicion.due(&all, now + LOST_FOR), [(id(3), then())]);
+        let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
+        liveness.connected(id(1));
+        liveness.begin(&all, now, then());
+        liveness.connected(id(2));
+        assert_eq!(liveness.due(&all, now + LOST_FOR / 2), []);
+        assert_eq!(liveness.due(&all, now + LOST_FOR), [(id(3), then())]);
         // Who is let in no more is no suspect.
-        suspicion.lost(id(2), now, then());
-        assert_eq!(suspicion.due(&records([1, 3]), now + LOST_FOR), []);
+        liveness.lost(id(2), now, then());
+        assert_eq!(liveness.due(&records([1, 3]), now + LOST_FOR), []);
     }
 
     #[test]
     fn proxies_are_away_only_after_the_grace_of_a_restart() {
-        let (mut suspicion, now, all) = (Suspicion::default(), Instant::now(), records(1..=3));
-        suspicion.begin(&all, now, then());
-        suspicion.connected(id(1));
-        suspicion.connected(id(2));
-        assert_eq!(suspicion.take_away(now), Some(BTreeMap::new()), "3 is still expected");
-        assert_eq!(suspicion.take_away(now), None);
-        suspicion.lost(id(1), now, then());
-        assert_eq!(suspicion.take_away(now), Some(BTreeMap::from([(id(1), then())])));
-        assert!(suspicion.deadline() <= Some(now + LOST_FOR));
+        let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
+        liveness.begin(&all, now, then());
+        liveness.connected(id(1));
+        liveness.connected(id(2));
+        assert_eq!(liveness.take_away(now), Some(BTreeMap::new()), "3 is still expected");
+        assert_eq!(liveness.take_away(now), None);
+        liveness.lost(id(1), now, then());
+        assert_eq!(liveness.take_away(now), Some(BTreeMap::from([(id(1), then())])));
+        assert!(liveness.deadline() <= Some(now + LOST_FOR));
         let away = BTreeMap::from([(id(1), then()), (id(3), then())]);
-        assert_eq!(suspicion.take_away(now + LOST_FOR), Some(away));
+        assert_eq!(liveness.take_away(now + LOST_FOR), Some(away));
     }
 }

@@ -46,15 +46,15 @@ impl Source {
 
 /// A connection that was closed to make room, or that kept its place for too long.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Displaced(pub(super) SocketAddr);
+pub(super) struct EvictedConnection(pub(super) SocketAddr);
 
 /// All that are on the way.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct HandshakeQueue {
     /// How many places there are.
     places: usize,
     inside: Mutex<Inside>,
-    /// Tells when [`Crowd::room`] and [`Crowd::next_displaced`] are to look again.
+    /// Tells when [`HandshakeQueue::room`] and [`HandshakeQueue::next_displaced`] are to look again.
     changed: Notify,
 }
 
@@ -114,13 +114,13 @@ impl<T> Group<T> {
 }
 
 impl Inside {
-    fn close(&mut self, id: Id) -> Option<Displaced> {
+    fn close(&mut self, id: Id) -> Option<EvictedConnection> {
         self.silent.remove(id);
         self.waiting.remove(id);
         self.placed.remove(id);
         let (task, address) = self.tasks.remove(&id)?;
         task.abort();
-        Some(Displaced(address))
+        Some(EvictedConnection(address))
     }
 
     /// Gives free places to those who wait: first to a source that has the fewest.
@@ -140,7 +140,7 @@ impl Inside {
     }
 }
 
-impl Crowd {
+impl HandshakeQueue {
     pub(super) fn new(places: usize) -> Self {
         Self { places, inside: Mutex::default(), changed: Notify::new() }
     }
@@ -155,7 +155,7 @@ impl Crowd {
         &self,
         address: SocketAddr,
         begin: impl FnOnce(Id) -> AbortHandle,
-    ) -> Option<Displaced> {
+    ) -> Option<EvictedConnection> {
         let mut inside = self.inside.lock();
         let oldest = inside.silent.greatest().and_then(BTreeSet::first).copied();
         let is_full = inside.silent.len() >= self.most();
@@ -172,7 +172,7 @@ impl Crowd {
     /// Takes note that a client has said all that it has to say first. Returns what tells when it has a
     /// place, and one that was closed: where too many wait, the newest one of the source of which the most
     /// do, which may be this one.
-    pub(super) fn has_spoken(&self, id: Id) -> (oneshot::Receiver<()>, Option<Displaced>) {
+    pub(super) fn has_spoken(&self, id: Id) -> (oneshot::Receiver<()>, Option<EvictedConnection>) {
         let (place, granted) = oneshot::channel();
         let mut inside = self.inside.lock();
         let mut displaced = None;
@@ -219,7 +219,7 @@ impl Crowd {
     }
 
     /// Waits until one has had its place for too long while others wait, and closes that one.
-    pub(super) async fn next_displaced(&self) -> Displaced {
+    pub(super) async fn next_displaced(&self) -> EvictedConnection {
         loop {
             let changed = self.changed.notified();
             let due = {

@@ -12,7 +12,7 @@ use super::Name;
 
 /// The results of the last pass.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
+pub(super) struct PendingAnswers {
     /// No client has ACKed these.
     not_acked: BTreeSet<(Name, Version)>,
     /// Every client that was sent these NACKs them.
@@ -22,9 +22,9 @@ pub(super) struct Doubts {
 }
 
 /// The results of the last pass, the clients to which something has happened since, and all clients.
-type Known<'a> = (&'a Doubts, &'a BTreeSet<ClientKey>, &'a Hub);
+type Known<'a> = (&'a PendingAnswers, &'a BTreeSet<ClientKey>, &'a Hub);
 
-impl Doubts {
+impl PendingAnswers {
     /// Whether any client has ACKed this version.
     pub(super) fn is_acked(
         &mut self,

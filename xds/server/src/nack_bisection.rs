@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 /// The names that are still to be tried, in groups.
 #[derive(Debug, Default)]
-pub(crate) struct Trials(VecDeque<Vec<Arc<str>>>);
+pub(crate) struct NackBisection(VecDeque<Vec<Arc<str>>>);
 
-impl Trials {
+impl NackBisection {
     /// These were refused together. Their halves are tried before all others.
     pub(crate) fn split(&mut self, mut names: Vec<Arc<str>>) {
         let second = names.split_off(names.len().div_ceil(2));
@@ -54,7 +54,7 @@ mod tests {
 
     /// How many pushes it takes to find the guilty ones among `count`, and who is found.
     fn search(count: usize, is_guilty: impl Fn(usize) -> bool) -> (usize, Vec<usize>) {
-        let (mut trials, mut pushes, mut found) = (Trials::default(), 0, Vec::new());
+        let (mut trials, mut pushes, mut found) = (NackBisection::default(), 0, Vec::new());
         let all: Vec<Arc<str>> = (0..count).map(|number| number.to_string().into()).collect();
         let number = |name: &Arc<str>| name.parse::<usize>().unwrap();
         trials.split(all);

@@ -2,17 +2,17 @@
 
 use super::*;
 use crate::exclusion::Exclusion;
-use crate::snapshot::{Absence, Standing, State};
+use crate::snapshot::{EndpointStatus, ExclusionReason, State};
 
 const AT: Timestamp = Timestamp::UNIX_EPOCH;
 
-pub(super) fn standings(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<Standing> {
+pub(super) fn endpoint_statuses(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<EndpointStatus> {
     let past = past.iter().map(|record| (record.id, Arc::new(record.clone()))).collect();
-    snapshot.standings(&"store".parse().unwrap(), &past)
+    snapshot.endpoint_statuses(&"store".parse().unwrap(), &past)
 }
 
 fn states(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<State> {
-    standings(snapshot, past).into_iter().map(|one| one.state).collect()
+    endpoint_statuses(snapshot, past).into_iter().map(|one| one.state).collect()
 }
 
 fn state(mode: Mode, endpoint: &Endpoint, records: &[JoinRecord]) -> State {
@@ -43,13 +43,13 @@ fn every_endpoint_is_a_participant_or_it_is_said_why_not() {
     let proxies = vec![ready.id, beside.id];
     let both = [ready, beside];
     // The records, why not, and whether a permissive service calls the endpoint in plaintext.
-    let stories: [(&[JoinRecord], Option<Absence>, bool); 6] = [
+    let stories: [(&[JoinRecord], Option<ExclusionReason>, bool); 6] = [
         (&both[..1], None, false),
-        (&[], Some(Absence::NoProxy), true),
-        (&[unclaimed], Some(Absence::Unclaimed), true),
-        (&[connected], Some(Absence::NotTaken { ports: vec![WEB] }), true),
-        (&both, Some(Absence::SeveralProxies { proxies }), true),
-        (&[revoked], Some(Absence::Revoked), false),
+        (&[], Some(ExclusionReason::NoProxy), true),
+        (&[unclaimed], Some(ExclusionReason::Unclaimed), true),
+        (&[connected], Some(ExclusionReason::NotTaken { ports: vec![WEB] }), true),
+        (&both, Some(ExclusionReason::SeveralProxies { proxies }), true),
+        (&[revoked], Some(ExclusionReason::Revoked), false),
     ];
     for (records, why, is_plaintext) in stories {
         let out = why.clone().map_or(State::Participant, State::Out);
@@ -70,7 +70,7 @@ fn one_whose_proxy_has_not_heard_of_it_is_not_called_at_all() {
     let records = std::slice::from_ref(&record);
     for mode in [Mode::Strict, Mode::Permissive] {
         let known = endpoint("10.0.0.1", Some(9000), 1);
-        let out = State::Out(Absence::Unheard { ports: vec![WEB] });
+        let out = State::Out(ExclusionReason::Unheard { ports: vec![WEB] });
         assert_eq!(state(mode, &known, records), out, "{mode:?}");
         // It leads to where policy says without having heard of anything.
         for port in [None, Some(8080)] {
@@ -84,7 +84,7 @@ fn one_whose_proxy_has_not_heard_of_it_is_not_called_at_all() {
 fn it_is_told_which_proxy_is_in_front_and_where_that_is_dialled() {
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", false)];
     let snapshot = assemble(vec![endpoint("10.0.0.1", None, 1)], &records);
-    let all = standings(&snapshot, &[]);
+    let all = endpoint_statuses(&snapshot, &[]);
     let [one] = all.as_slice() else { panic!("{all:?}") };
     // Of those that are dialled alike, it is the one that has come furthest.
     assert_eq!((one.proxy, one.mesh_address), (Some(records[0].id), Some(records[0].mesh_address)));
@@ -102,7 +102,7 @@ fn one_that_takes_one_of_two_ports_is_not_all_there() {
     let record = JoinRecord { claimed_at: Some(AT), ..record(1, "10.0.0.1", "store", true) };
     let known = vec![endpoint("10.0.0.1", None, 1)];
     let snapshot = assemble_all(Mode::Strict, vec![(store, known)], &[record]);
-    assert_eq!(states(&snapshot, &[]), [State::Out(Absence::NotTaken { ports: vec![9] })]);
+    assert_eq!(states(&snapshot, &[]), [State::Out(ExclusionReason::NotTaken { ports: vec![9] })]);
     assert_eq!(dialled(&snapshot).len(), 1, "on the other one it is called");
 }
 
@@ -112,15 +112,17 @@ fn one_whose_certificate_has_ended_is_told_from_one_that_never_had_a_proxy() {
     let elsewhere = record(2, "10.0.0.2", "other", true);
     let known = ["10.0.0.1", "10.0.0.2"].map(|address| endpoint(address, None, 1));
     let snapshot = assemble(known.to_vec(), &[]);
-    let [ended, never] = &standings(&snapshot, &[past.clone(), elsewhere])[..] else { panic!() };
-    assert_eq!((&ended.state, ended.proxy), (&State::Out(Absence::Expired), Some(past.id)));
-    assert_eq!((&never.state, never.proxy), (&State::Out(Absence::NoProxy), None));
+    let [ended, never] = &endpoint_statuses(&snapshot, &[past.clone(), elsewhere])[..] else {
+        panic!()
+    };
+    assert_eq!((&ended.state, ended.proxy), (&State::Out(ExclusionReason::Expired), Some(past.id)));
+    assert_eq!((&never.state, never.proxy), (&State::Out(ExclusionReason::NoProxy), None));
 }
 
 #[test]
 fn a_proxy_that_may_be_dead_is_called_only_as_its_provider_says() {
     let suspect = JoinRecord { suspect_since: Some(AT), ..record(1, "10.0.0.1", "store", true) };
-    let why = || State::Out(Absence::Suspect { since: AT });
+    let why = || State::Out(ExclusionReason::Suspect { since: AT });
     let listed = endpoint("10.0.0.1", None, 1);
     let found = Endpoint { provider: Provider::Consul, ..listed.clone() };
     for mode in [Mode::Strict, Mode::Permissive] {
@@ -145,7 +147,7 @@ fn a_proxy_that_may_be_dead_is_called_only_as_its_provider_says() {
     // Where another has come in its place, it is that one that counts.
     let anew = |participates| [suspect.clone(), record(2, "10.0.0.1", "store", participates)];
     assert_eq!(state(Mode::Strict, &listed, &anew(true)), State::Participant);
-    assert_eq!(state(Mode::Strict, &listed, &anew(false)), State::Out(Absence::Unclaimed));
+    assert_eq!(state(Mode::Strict, &listed, &anew(false)), State::Out(ExclusionReason::Unclaimed));
     assert_eq!(told(&assemble(vec![listed], &anew(true))), [""; 0]);
 }
 
@@ -153,9 +155,9 @@ fn a_proxy_that_may_be_dead_is_called_only_as_its_provider_says() {
 fn a_proxy_without_an_endpoint_is_told_once_its_provider_has_spoken() {
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.2", "store", true)];
     let snapshot = assemble(vec![endpoint("10.0.0.1", None, 1)], &records);
-    let [_, alone] = &standings(&snapshot, &[])[..] else { panic!() };
+    let [_, alone] = &endpoint_statuses(&snapshot, &[])[..] else { panic!() };
     assert_eq!((alone.proxy, alone.endpoint.is_none()), (Some(records[1].id), true));
-    assert_eq!(alone.state, State::Out(Absence::NoEndpoint));
+    assert_eq!(alone.state, State::Out(ExclusionReason::NoEndpoint));
     let findings: Vec<_> = snapshot.findings().collect();
     let [finding] = findings[..] else { panic!("{findings:?}") };
     assert_eq!(finding.code.to_string(), "IM0507");
@@ -171,7 +173,7 @@ fn of_a_drained_service_and_of_one_outside_it_is_said_that_they_are() {
     let known = || vec![endpoint("10.0.0.1", None, 1)];
     let drained = Service { drained: true, ..service("store") };
     let snapshot = assemble_all(Mode::Permissive, vec![(drained, known())], &[]);
-    assert_eq!(states(&snapshot, &[]), [State::Out(Absence::Drained)]);
+    assert_eq!(states(&snapshot, &[]), [State::Out(ExclusionReason::Drained)]);
     let external = External { hostname: None, resolution: Resolution::Static };
     let outside = Service { external: Some(external), ..service("store") };
     // One that joined as it before it went outside is nobody there.
@@ -218,7 +220,7 @@ fn excluded_endpoint_is_visible_and_has_no_effect() {
         (Exclusion::LocalAddress, "reports an address that every machine has"),
     ] {
         let excluded = reported(Some(why), 8500);
-        let out = State::Out(Absence::Excluded { why });
+        let out = State::Out(ExclusionReason::Excluded { why });
         for mode in [Mode::Strict, Mode::Permissive] {
             assert_eq!(state(mode, &excluded, std::slice::from_ref(&ready)), out);
             assert_eq!(state(mode, &excluded, &[]), out);

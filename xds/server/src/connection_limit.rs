@@ -1,4 +1,4 @@
-//! Seats for connections: so many are there for all, and so many for each client.
+//! ConnectionLimit for connections: so many are there for all, and so many for each client.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::limits::Limits;
-use crate::room::{ClientRoom, Room, Rooms};
+use crate::memory_quota::{ClientRoom, MemoryQuota, Rooms};
 
 #[derive(Debug)]
-pub(crate) struct Seats {
+pub(crate) struct ConnectionLimit {
     limits: Limits,
     rooms: Rooms,
     hasher: RandomState,
@@ -43,33 +43,33 @@ pub(crate) enum Claim {
     FarTooMany,
 }
 
-impl Seats {
+impl ConnectionLimit {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
         let rooms = Rooms::new(&limits);
         Arc::new(Self { limits, rooms, hasher: RandomState::new(), taken: Mutex::default() })
     }
 
     /// A seat for a connection, if there is one.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Seat> {
+    pub(crate) fn take(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let mut taken = self.taken.lock();
         if taken.all >= self.limits.connections {
             return None;
         }
         taken.all += 1;
         let room = self.rooms.of_connection(&self.rooms.of_client());
-        Some(Seat { seats: Arc::clone(self), owner: None, room })
+        Some(ConnectionPermit { seats: Arc::clone(self), owner: None, room })
     }
 }
 
 /// A seat of a connection, for as long as this is there.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
+pub(crate) struct ConnectionPermit {
+    seats: Arc<ConnectionLimit>,
     owner: Option<u64>,
-    room: Room,
+    room: MemoryQuota,
 }
 
-impl Seat {
+impl ConnectionPermit {
     /// Says whose seat it is.
     pub(crate) fn claim(&mut self, owner: &[u8]) -> Claim {
         let owner = self.seats.hasher.hash_one(owner);
@@ -91,12 +91,12 @@ impl Seat {
     }
 
     /// The room for what comes on it.
-    pub(crate) fn room(&self) -> &Room {
+    pub(crate) fn room(&self) -> &MemoryQuota {
         &self.room
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut taken = self.seats.taken.lock();
         taken.all = taken.all.saturating_sub(1);
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn seats_are_for_all_and_for_each_client_and_come_back() {
         let limits = Limits { connections: 7, connections_per_client: 2, ..Limits::default() };
-        let seats = Seats::new(limits);
+        let seats = ConnectionLimit::new(limits);
         let sit = |owner: &[u8]| {
             let mut seat = seats.take().unwrap();
             (seat.claim(owner), seat)

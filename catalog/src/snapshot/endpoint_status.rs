@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::in_front::InFront;
+use super::proxy_index::ProxyIndex;
 use super::{Records, Snapshot};
 use crate::endpoint::Endpoint;
 use crate::exclusion::Exclusion;
@@ -15,7 +15,7 @@ use crate::proxy::{JoinRecord, ProxyId};
 
 /// How an endpoint of a service stands; or a proxy that joined as it, in front of no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct EndpointStatus {
     /// The endpoint; none of a proxy without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
@@ -36,17 +36,17 @@ pub enum State {
     /// Through its proxy, on all ports of the service.
     Participant,
     /// In plaintext, as its service is permissive and it takes no part, or not on all ports.
-    Plaintext(Absence),
+    Plaintext(ExclusionReason),
     /// As it is: its service is outside of the mesh.
     Outside,
     /// It is not called, or not on all ports.
-    Out(Absence),
+    Out(ExclusionReason),
 }
 
 /// Why an endpoint is no participant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
-pub enum Absence {
+pub enum ExclusionReason {
     /// Policy has taken its service out of service.
     Drained,
     /// Its service does not use it, whatever its provider says.
@@ -86,7 +86,7 @@ pub enum Absence {
     NoEndpoint,
 }
 
-impl fmt::Display for Absence {
+impl fmt::Display for ExclusionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drained => f.write_str("its service is drained"),
@@ -123,7 +123,7 @@ impl Snapshot {
     /// `past` are the records of proxies that are no more in use: it tells an endpoint whose proxy's
     /// certificate has ended from one that never had a proxy. It costs as much as this service has endpoints,
     /// and a look at each of these records.
-    pub fn standings(&self, name: &ServiceName, past: &Records) -> Vec<Standing> {
+    pub fn endpoint_statuses(&self, name: &ServiceName, past: &Records) -> Vec<EndpointStatus> {
         let Some(service) = self.service(name) else { return Vec::new() };
         let judge = self.judge(service);
         let has_stood = |record: &JoinRecord| {
@@ -131,16 +131,16 @@ impl Snapshot {
                 && record.revoked.is_none()
                 && !self.records.contains_key(&record.id)
         };
-        let past = InFront::of(past.values().filter(|record| has_stood(record)).cloned());
+        let past = ProxyIndex::of(past.values().filter(|record| has_stood(record)).cloned());
         let endpoints = self.discovered.0.get(name).map_or(&[][..], |known| known.as_slice());
         let stand = endpoints.iter().map(|endpoint| judge.stand(endpoint, &past));
         // A part has no proxies of its own.
         let without = if service.is_subset() { Vec::new() } else { judge.without(endpoints) };
-        let alone = without.into_iter().map(|record| Standing {
+        let alone = without.into_iter().map(|record| EndpointStatus {
             endpoint: None,
             proxy: Some(record.id),
             mesh_address: Some(record.mesh_address),
-            state: State::Out(Absence::NoEndpoint),
+            state: State::Out(ExclusionReason::NoEndpoint),
         });
         stand.chain(alone).collect()
     }

@@ -1,4 +1,4 @@
-//! Room for requests that have come in part.
+//! Memory for requests that have come in part.
 //!
 //! A request is read when it is whole, and may be of 4 MiB: one client that begins one on each of its
 //! streams, and ends none, would have us hold 4 GiB. So such a request takes room of its client, and of
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::Limits;
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 
 /// What each connection has for itself, in bytes: an Envoy's first request has 61 KB, and some hundred for
 /// each cluster that it has already. So that is room for 1,900 of them; what brings more along takes of
@@ -53,12 +53,12 @@ pub(crate) struct ClientRoom {
     answer: Arc<Semaphore>,
     /// For its streams that tell of calls, and how fast they may.
     logs: Arc<Semaphore>,
-    log_pace: Arc<Mutex<Pace>>,
+    log_pace: Arc<Mutex<RateLimiter>>,
 }
 
 /// The room for the streams of one connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Room {
+pub(crate) struct MemoryQuota {
     connection: Arc<Semaphore>,
     client: Arc<Semaphore>,
     all: Arc<Semaphore>,
@@ -66,12 +66,12 @@ pub(crate) struct Room {
     making: Arc<Semaphore>,
     client_logs: Arc<Semaphore>,
     all_logs: Arc<Semaphore>,
-    log_pace: Arc<Mutex<Pace>>,
+    log_pace: Arc<Mutex<RateLimiter>>,
 }
 
-/// Room that is taken, for as long as this is there.
+/// Memory that is taken, for as long as this is there.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct QuotaShare {
     _client: OwnedSemaphorePermit,
     _connection_or_all: OwnedSemaphorePermit,
 }
@@ -102,13 +102,13 @@ impl Rooms {
             requests: room(self.per_client),
             answer: room(1),
             logs: room(self.logs_per_client),
-            log_pace: Arc::new(Mutex::new(Pace::new(LOG_PACE, LOG_BURST))),
+            log_pace: Arc::new(Mutex::new(RateLimiter::new(LOG_PACE, LOG_BURST))),
         }
     }
 
     /// The room for one more connection of a client.
-    pub(crate) fn of_connection(&self, client: &ClientRoom) -> Room {
-        Room {
+    pub(crate) fn of_connection(&self, client: &ClientRoom) -> MemoryQuota {
+        MemoryQuota {
             connection: room(OF_CONNECTION),
             client: Arc::clone(&client.requests),
             all: Arc::clone(&self.all),
@@ -121,14 +121,14 @@ impl Rooms {
     }
 }
 
-impl Room {
+impl MemoryQuota {
     /// Takes room for a request of so many bytes.
-    pub(crate) fn hold(&self, bytes: u32) -> Result<Held, NoRoom> {
+    pub(crate) fn hold(&self, bytes: u32) -> Result<QuotaShare, NoRoom> {
         let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(bytes);
         let client = take(&self.client).map_err(|_| NoRoom::OfClient)?;
         let other = take(&self.connection).or_else(|_| take(&self.all));
         let other = other.map_err(|_| NoRoom::OfAll)?;
-        Ok(Held { _client: client, _connection_or_all: other })
+        Ok(QuotaShare { _client: client, _connection_or_all: other })
     }
 
     /// The room for one answer about the client's status, when there is none of it under way.
@@ -144,7 +144,7 @@ impl Room {
     }
 
     /// How fast the client may tell of calls.
-    pub(crate) fn log_pace(&self) -> &Mutex<Pace> {
+    pub(crate) fn log_pace(&self) -> &Mutex<RateLimiter> {
         &self.log_pace
     }
 
@@ -189,7 +189,7 @@ mod tests {
     // A client does not have more held for it by having more connections.
     #[tokio::test]
     async fn an_answer_is_the_only_one_of_its_client() {
-        let waits = async |room: &Room| {
+        let waits = async |room: &MemoryQuota| {
             let mut answer = std::pin::pin!(room.answer());
             std::future::poll_fn(|context| {
                 std::task::Poll::Ready(answer.as_mut().poll(context).is_pending())

@@ -10,7 +10,7 @@ use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
 use tokio::time::advance;
 
 use super::place::Place;
-use crate::serve::reconciler::refusals::Instead;
+use crate::serve::reconciler::nack_tracker::Fallback;
 
 /// Two accounts that may call a service each, `one` and `two`, which have this port besides 80.
 fn policy(port: u16) -> String {
@@ -50,7 +50,7 @@ fn nacking(place: &mut Place, policy: &str, numbers: std::ops::Range<u8>) -> Vec
 
 /// From how many proxies something is withheld.
 fn withheld(place: &Place) -> usize {
-    let not_in_force = place.outlook.not_in_force.borrow();
+    let not_in_force = place.feeds.not_in_force.borrow();
     not_in_force.values().filter(|one| !one.withheld.is_empty()).count()
 }
 
@@ -132,7 +132,7 @@ fn a_newcomer_is_never_given_what_another_account_had() {
     let newcomer = place.proxy(9, &["y"]);
     place.pass();
     let set = newcomer.set();
-    assert_eq!(place.outlook.not_in_force.borrow().len(), 4, "three refuse, one was not asked");
+    assert_eq!(place.feeds.not_in_force.borrow().len(), 4, "three refuse, one was not asked");
     assert!(set.contains(Cluster, "default/two|80"), "it has come and is served");
     let table = set.of(Route).get("outbound-http");
     assert!(table.is_none(), "{:#}", table.unwrap().to_json());
@@ -154,10 +154,10 @@ fn a_stand_in_is_made_once_for_all_who_are_given_it() {
     for other in [&clients[1], &clients[2], &newcomer] {
         assert!(Arc::ptr_eq(&given(other), &stand_in));
     }
-    let not_in_force = place.outlook.not_in_force.borrow();
+    let not_in_force = place.feeds.not_in_force.borrow();
     let all = not_in_force.values().flat_map(|one| one.refused.iter().chain(&one.withheld));
     let all: Vec<_> = all.map(|refusal| (&*refusal.name, refusal.instead)).collect();
-    assert_eq!(all, [(name, Instead::Closed); 4]);
+    assert_eq!(all, [(name, Fallback::Closed); 4]);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn what_nobody_needs_any_more_is_forgotten() {
     x.take_all();
     one.refuse(Route, "inbound|default/one|80", "no such thing");
     place.tick(place.now);
-    let refusing = place.reconciler.refusals.remembered();
+    let refusing = place.reconciler.nack_tracker.remembered();
     assert_eq!(
         refusing,
         (1, 4),
@@ -183,7 +183,7 @@ fn what_nobody_needs_any_more_is_forgotten() {
     let stand_in = Arc::clone(&one.set().of(Route)["inbound|default/one|80"]);
     drop(clients);
     place.tick(place.now);
-    assert_eq!(place.reconciler.refusals.remembered(), (1, 3));
+    assert_eq!(place.reconciler.nack_tracker.remembered(), (1, 3));
     let again = place.returning(2);
     place.pass();
     assert_eq!(again.set().of(Route)["inbound|default/one|80"].version(), stand_in.version());
@@ -244,12 +244,12 @@ impl Place {
     /// How many hosts callers of the service `one` dial.
     fn hosts_of_one(&self) -> usize {
         let port: ServicePort = "default/one|80".parse().unwrap();
-        self.reconciler.moments.snapshot().unwrap().endpoints[&port].len()
+        self.reconciler.snapshot_builder.snapshot().unwrap().endpoints[&port].len()
     }
 
     /// The findings of that code, with their texts and advice.
     fn findings_of(&self, code: u16) -> Vec<String> {
-        let findings = self.outlook.mesh_findings.borrow();
+        let findings = self.feeds.mesh_findings.borrow();
         let of_code = findings.iter().filter(|finding| finding.code.0 == code);
         of_code.map(|one| format!("{one} {}", one.help.clone().unwrap_or_default())).collect()
     }

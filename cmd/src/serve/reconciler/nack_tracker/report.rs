@@ -8,7 +8,7 @@ use ironmesh_xds_wire::{ResourceType, Version};
 
 /// What of what policy asks for is not in force in a proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct NotInForce {
+pub(crate) struct InactiveResources {
     /// What it refuses.
     pub(crate) refused: Vec<Refusal>,
     /// What others refuse, and it has not been asked.
@@ -27,14 +27,14 @@ pub(crate) struct Refusal {
     /// Why, in the words of who refuses it.
     pub(crate) message: String,
     /// What is in force instead.
-    pub(crate) instead: Instead,
+    pub(crate) instead: Fallback,
     /// The policy behind it.
     pub(crate) origins: Vec<Origin>,
 }
 
 /// What is in force in place of what is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Instead {
+pub(crate) enum Fallback {
     /// What the client had before, if anything.
     LastGood,
     /// What was allowed before and is allowed now as well.
@@ -43,7 +43,7 @@ pub(crate) enum Instead {
     Closed,
 }
 
-impl fmt::Display for Instead {
+impl fmt::Display for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LastGood => "last_good",

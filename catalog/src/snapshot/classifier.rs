@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::in_front::InFront;
-use super::standing::{Absence, Standing, State};
+use super::endpoint_status::{EndpointStatus, ExclusionReason, State};
+use super::proxy_index::ProxyIndex;
 use crate::endpoint::{Endpoint, Provider};
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
@@ -13,7 +13,7 @@ use crate::service::{Port, Service};
 
 /// What the endpoints of one service are judged by.
 #[derive(Debug)]
-pub(super) struct Judge<'a> {
+pub(super) struct EndpointClassifier<'a> {
     pub(super) service: &'a Service,
     /// Whether nobody is called, as operators wish.
     pub(super) is_drained: bool,
@@ -22,14 +22,14 @@ pub(super) struct Judge<'a> {
     /// Those of Consul and Azure whom policy asks for its endpoints.
     pub(super) asked: Vec<Provider>,
     /// The proxies that joined as the service; none of one outside of the mesh.
-    pub(super) in_front: InFront,
+    pub(super) in_front: ProxyIndex,
     /// Those of them that were shut out.
-    pub(super) revoked: InFront,
+    pub(super) revoked: ProxyIndex,
 }
 
 /// Who stands in front of an endpoint.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Front<'a> {
+pub(super) enum ProxyMatch<'a> {
     /// A proxy. Several are one that joined again: they are dialled alike.
     Proxy(&'a [Arc<JoinRecord>]),
     /// The same, and nothing but a dead one.
@@ -41,7 +41,7 @@ pub(super) enum Front<'a> {
     Nobody,
 }
 
-impl<'a> Front<'a> {
+impl<'a> ProxyMatch<'a> {
     /// The proxies behind which the endpoint is.
     pub(super) fn proxies(self) -> &'a [Arc<JoinRecord>] {
         match self {
@@ -51,23 +51,23 @@ impl<'a> Front<'a> {
     }
 }
 
-impl Judge<'_> {
+impl EndpointClassifier<'_> {
     fn served_as(&self) -> &ServiceName {
         self.service.served_as()
     }
 
-    pub(super) fn front(&self, endpoint: &Endpoint) -> Front<'_> {
+    pub(super) fn front(&self, endpoint: &Endpoint) -> ProxyMatch<'_> {
         let candidates = self.in_front.candidates(endpoint);
         let addresses: BTreeSet<_> = candidates.iter().map(|one| one.mesh_address).collect();
         if candidates.is_empty() {
             let revoked = self.revoked.candidates(endpoint).first();
-            revoked.map_or(Front::Nobody, |record| Front::Revoked(record))
+            revoked.map_or(ProxyMatch::Nobody, |record| ProxyMatch::Revoked(record))
         } else if candidates.iter().all(|record| is_withdrawn(endpoint, record)) {
-            Front::Suspect(candidates)
+            ProxyMatch::Suspect(candidates)
         } else if addresses.len() > 1 {
-            Front::Several(candidates)
+            ProxyMatch::Several(candidates)
         } else {
-            Front::Proxy(candidates)
+            ProxyMatch::Proxy(candidates)
         }
     }
 
@@ -109,10 +109,14 @@ impl Judge<'_> {
     }
 
     /// Whether an endpoint is called in plaintext where it takes no part.
-    pub(super) fn is_called_in_plaintext(&self, endpoint: &Endpoint, front: Front<'_>) -> bool {
+    pub(super) fn is_called_in_plaintext(
+        &self,
+        endpoint: &Endpoint,
+        front: ProxyMatch<'_>,
+    ) -> bool {
         self.takes_plaintext
             && self.is_asked(endpoint.provider)
-            && !matches!(front, Front::Suspect(_) | Front::Revoked(_))
+            && !matches!(front, ProxyMatch::Suspect(_) | ProxyMatch::Revoked(_))
     }
 
     /// Whether policy itself asks a provider for the service's endpoints. Whoever may register in Consul may
@@ -127,21 +131,23 @@ impl Judge<'_> {
     }
 
     /// How an endpoint stands on all ports of the service. `past` are proxies whose certificates have ended.
-    pub(super) fn stand(&self, endpoint: &Endpoint, past: &InFront) -> Standing {
+    pub(super) fn stand(&self, endpoint: &Endpoint, past: &ProxyIndex) -> EndpointStatus {
         let front = self.front(endpoint);
         let in_front = match front {
-            Front::Proxy(records) | Front::Suspect(records) => self.foremost(endpoint, records),
-            Front::Revoked(record) => Some(record),
-            Front::Several(_) => None,
-            Front::Nobody => past.candidates(endpoint).first().map(|record| &**record),
+            ProxyMatch::Proxy(records) | ProxyMatch::Suspect(records) => {
+                self.foremost(endpoint, records)
+            }
+            ProxyMatch::Revoked(record) => Some(record),
+            ProxyMatch::Several(_) => None,
+            ProxyMatch::Nobody => past.candidates(endpoint).first().map(|record| &**record),
         };
         let state = match self.absence(endpoint, front, in_front) {
-            _ if self.is_drained => State::Out(Absence::Drained),
-            Some(why @ Absence::Excluded { .. }) => State::Out(why),
+            _ if self.is_drained => State::Out(ExclusionReason::Drained),
+            Some(why @ ExclusionReason::Excluded { .. }) => State::Out(why),
             None => State::Participant,
             Some(_) if self.service.external.is_some() => State::Outside,
             // It takes part, so that it is not called in plaintext on any port.
-            Some(why @ Absence::Unheard { .. }) => State::Out(why),
+            Some(why @ ExclusionReason::Unheard { .. }) => State::Out(why),
             Some(why) if self.is_called_in_plaintext(endpoint, front) => State::Plaintext(why),
             Some(why) => State::Out(why),
         };
@@ -150,7 +156,7 @@ impl Judge<'_> {
         if let Some(record) = in_front.filter(|_| endpoint.locality.is_empty()) {
             endpoint.locality = record.locality.clone();
         }
-        Standing {
+        EndpointStatus {
             endpoint: Some(endpoint),
             proxy: in_front.map(|record| record.id),
             mesh_address: in_front.map(|record| record.mesh_address),
@@ -172,14 +178,14 @@ impl Judge<'_> {
     fn absence(
         &self,
         endpoint: &Endpoint,
-        front: Front<'_>,
+        front: ProxyMatch<'_>,
         in_front: Option<&JoinRecord>,
-    ) -> Option<Absence> {
+    ) -> Option<ExclusionReason> {
         if let Some(why) = endpoint.exclusion {
-            return Some(Absence::Excluded { why });
+            return Some(ExclusionReason::Excluded { why });
         }
         let why = match front {
-            Front::Proxy(records) => {
+            ProxyMatch::Proxy(records) => {
                 let is_missing =
                     |port: &&Port| self.called(endpoint, records, port).next().is_none();
                 let missing: Vec<_> = self.service.ports.iter().filter(is_missing).collect();
@@ -190,21 +196,21 @@ impl Judge<'_> {
                 let is_claimed = |record: &Arc<JoinRecord>| record.claimed_at.is_some();
                 match ports.as_slice() {
                     [] => return None,
-                    _ if missing.iter().all(is_taken) => Absence::Unheard { ports },
-                    _ if records.iter().any(is_claimed) => Absence::NotTaken { ports },
-                    _ => Absence::Unclaimed,
+                    _ if missing.iter().all(is_taken) => ExclusionReason::Unheard { ports },
+                    _ if records.iter().any(is_claimed) => ExclusionReason::NotTaken { ports },
+                    _ => ExclusionReason::Unclaimed,
                 }
             }
-            Front::Suspect(records) => {
+            ProxyMatch::Suspect(records) => {
                 let since = records.iter().filter_map(|record| record.suspect_since).max();
-                Absence::Suspect { since: since.unwrap_or_default() }
+                ExclusionReason::Suspect { since: since.unwrap_or_default() }
             }
-            Front::Several(records) => {
-                Absence::SeveralProxies { proxies: records.iter().map(|one| one.id).collect() }
-            }
-            Front::Revoked(_) => Absence::Revoked,
-            Front::Nobody if in_front.is_some() => Absence::Expired,
-            Front::Nobody => Absence::NoProxy,
+            ProxyMatch::Several(records) => ExclusionReason::SeveralProxies {
+                proxies: records.iter().map(|one| one.id).collect(),
+            },
+            ProxyMatch::Revoked(_) => ExclusionReason::Revoked,
+            ProxyMatch::Nobody if in_front.is_some() => ExclusionReason::Expired,
+            ProxyMatch::Nobody => ExclusionReason::NoProxy,
         };
         Some(why)
     }

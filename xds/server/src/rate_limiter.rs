@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// A bucket that is filled steadily: each thing that is done takes from it. Kept as the time until which
 /// what was done is paid for.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct RateLimiter {
     interval: Duration,
     burst: Duration,
     paid_until: Instant,
@@ -16,7 +16,7 @@ pub(crate) struct Pace {
     empty_since: Option<Instant>,
 }
 
-impl Pace {
+impl RateLimiter {
     /// One thing in `interval`, and `burst` of them at once.
     pub(crate) fn new(interval: Duration, burst: u32) -> Self {
         Self { interval, burst: interval * burst, paid_until: Instant::now(), empty_since: None }
@@ -53,7 +53,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_free_and_what_follows_is_paced() {
-        let mut pace = Pace::new(SECOND, 10);
+        let mut pace = RateLimiter::new(SECOND, 10);
         let now = Instant::now();
         for _ in 0..10 {
             assert!(pace.is_ready(now));
@@ -67,7 +67,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_who_keeps_the_pace_is_never_slowed() {
-        let mut pace = Pace::new(SECOND, 10);
+        let mut pace = RateLimiter::new(SECOND, 10);
         let mut now = Instant::now();
         for _ in 0..1000 {
             assert!(pace.is_ready(now));
@@ -78,7 +78,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_who_does_not_is_known_by_how_long_it_goes_on() {
-        let mut pace = Pace::new(SECOND, 10);
+        let mut pace = RateLimiter::new(SECOND, 10);
         let mut now = Instant::now();
         pace.take(10, now);
         for seconds in 1..30 {

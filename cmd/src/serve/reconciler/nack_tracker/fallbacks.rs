@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 use ironmesh_xds_compile::stand_in::{carries_authorization, closed, narrowed};
 use ironmesh_xds_wire::{Resource, Version};
 
-use super::{Instead, Name};
+use super::{Fallback, Name};
 
 /// The stand-ins that somebody is given.
 #[derive(Debug, Default)]
-pub(super) struct StandIns {
-    given: BTreeMap<Key, (Weak<Resource>, Instead)>,
+pub(super) struct Fallbacks {
+    given: BTreeMap<Key, (Weak<Resource>, Fallback)>,
 }
 
 /// All that a stand-in follows from.
@@ -23,7 +23,7 @@ struct Key {
     refused: BTreeSet<Version>,
 }
 
-impl StandIns {
+impl Fallbacks {
     /// The first that is not among the refused versions: narrowed, or else closed. `None` for what
     /// carries no authorization.
     pub(super) fn of(
@@ -31,7 +31,7 @@ impl StandIns {
         ideal: &Resource,
         last_good: Option<&Arc<Resource>>,
         refused: &BTreeSet<Version>,
-    ) -> Option<(Arc<Resource>, Instead)> {
+    ) -> Option<(Arc<Resource>, Fallback)> {
         if !carries_authorization(ideal) {
             return None;
         }
@@ -50,7 +50,7 @@ impl StandIns {
         let narrowed = last_good.and_then(|last_good| narrowed(ideal, last_good));
         let narrowed = narrowed
             .filter(|one| one.version() != closed.version() && !refused.contains(&one.version()));
-        let instead = if narrowed.is_some() { Instead::Narrowed } else { Instead::Closed };
+        let instead = if narrowed.is_some() { Fallback::Narrowed } else { Fallback::Closed };
         let resource = Arc::new(narrowed.unwrap_or(closed));
         self.given.retain(|_, (given, _)| given.strong_count() > 0);
         self.given.insert(key, (Arc::downgrade(&resource), instead));

@@ -1,6 +1,6 @@
 //! The one task that decides which agent is asked, with which token, and whether it can be believed.
 //!
-//! Queries ask where it says, on its [`Ground`]. When one of them has trouble, it asks the warden to look: a
+//! Queries ask where it says, on its [`ActiveAgent`]. When one of them has trouble, it asks the warden to look: a
 //! thousand queries whose agent has died are one look and not a thousand, and all go on together elsewhere.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 
 /// On what a query stands: whom it asks, and as whom.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct ActiveAgent {
     /// Which agent and token it is. As long as it is the same, running queries run on.
     epoch: u64,
     pub(super) agent: Url,
@@ -38,18 +38,18 @@ pub(super) struct Ground {
 
 /// How things stand.
 #[derive(Debug, Clone)]
-pub(super) enum Standing {
+pub(super) enum AgentTrust {
     /// It was not looked yet.
     Unknown,
     /// All is well.
-    Good(Arc<Ground>),
+    Good(Arc<ActiveAgent>),
     /// Nobody can be believed, or reached. Why, and what to do.
     Bad(Arc<str>),
 }
 
 #[derive(Debug)]
 struct State {
-    standing: Standing,
+    standing: AgentTrust,
     /// Up to which look, of those that were asked for, it has been looked.
     looked: u64,
 }
@@ -66,19 +66,19 @@ struct Wishes {
 
 /// What queries know of the warden.
 #[derive(Debug, Clone)]
-pub(super) struct Warden {
+pub(super) struct AgentSelector {
     state: watch::Receiver<State>,
     wishes: Arc<watch::Sender<Wishes>>,
 }
 
-impl Warden {
+impl AgentSelector {
     /// A warden, and the task that it is, which is for the caller to run.
     pub(super) fn new(
         options: Arc<ConsulOptions>,
         agents: Vec<Url>,
         clients: Arc<Clients>,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let state = watch::Sender::new(State { standing: Standing::Unknown, looked: 0 });
+        let state = watch::Sender::new(State { standing: AgentTrust::Unknown, looked: 0 });
         let wishes = Arc::new(watch::Sender::new(Wishes::default()));
         let watch = Watch {
             asked: wishes.subscribe(),
@@ -95,9 +95,9 @@ impl Warden {
     }
 
     /// On what to ask, as soon as somebody can be believed. Never returns when the warden has ended.
-    pub(super) async fn ground(&mut self) -> Arc<Ground> {
+    pub(super) async fn ground(&mut self) -> Arc<ActiveAgent> {
         loop {
-            if let Standing::Good(ground) = &self.state.borrow_and_update().standing {
+            if let AgentTrust::Good(ground) = &self.state.borrow_and_update().standing {
                 return Arc::clone(ground);
             }
             self.changed().await;
@@ -105,10 +105,10 @@ impl Warden {
     }
 
     /// Returns when what was asked on `ground` is to be asked again.
-    pub(super) async fn lost(&mut self, ground: &Ground) {
+    pub(super) async fn lost(&mut self, ground: &ActiveAgent) {
         loop {
             match &self.state.borrow_and_update().standing {
-                Standing::Good(now) if now.epoch == ground.epoch => {}
+                AgentTrust::Good(now) if now.epoch == ground.epoch => {}
                 _ => return,
             }
             self.changed().await;
@@ -128,20 +128,20 @@ impl Warden {
     }
 
     /// The same, and the agent is left where there is another.
-    pub(super) async fn leave(&mut self, ground: &Ground) {
+    pub(super) async fn leave(&mut self, ground: &ActiveAgent) {
         self.wish(|wishes| wishes.leave = Some(ground.epoch)).await;
     }
 
     /// What the token may read, if what was asked on `ground` still counts.
-    pub(super) fn rights(&self, ground: &Ground) -> Option<Rights> {
+    pub(super) fn rights(&self, ground: &ActiveAgent) -> Option<Rights> {
         match &self.state.borrow().standing {
-            Standing::Good(now) if now.epoch == ground.epoch => Some(now.rights),
+            AgentTrust::Good(now) if now.epoch == ground.epoch => Some(now.rights),
             _ => None,
         }
     }
 
     /// How things stand, once that has changed.
-    pub(super) async fn news(&mut self) -> Standing {
+    pub(super) async fn news(&mut self) -> AgentTrust {
         self.changed().await;
         self.state.borrow_and_update().standing.clone()
     }
@@ -186,7 +186,7 @@ impl Watch {
         loop {
             if !self.asked.borrow().is_needed {
                 // What is not asked is not answered badly.
-                state.send_modify(|state| state.standing = Standing::Unknown);
+                state.send_modify(|state| state.standing = AgentTrust::Unknown);
                 if self.asked.wait_for(|wishes| wishes.is_needed).await.is_err() {
                     return;
                 }
@@ -279,29 +279,29 @@ impl Watch {
             Ok(rights) => {
                 let Some(agent) = self.agents.get(self.at) else { return };
                 let (agent, token) = (agent.clone(), self.token.clone());
-                Standing::Good(Arc::new(Ground { epoch: self.epoch, agent, token, rights }))
+                AgentTrust::Good(Arc::new(ActiveAgent { epoch: self.epoch, agent, token, rights }))
             }
             Err(reason) => {
                 // Whatever is under way was asked of somebody who is not believed any more.
                 self.epoch += 1;
-                Standing::Bad(reason.into())
+                AgentTrust::Bad(reason.into())
             }
         };
         state.send_if_modified(|state| {
             let is_same = match (&state.standing, &standing) {
-                (Standing::Good(one), Standing::Good(other)) => {
+                (AgentTrust::Good(one), AgentTrust::Good(other)) => {
                     (one.epoch, one.rights) == (other.epoch, other.rights)
                 }
-                (Standing::Bad(one), Standing::Bad(other)) => one == other,
+                (AgentTrust::Bad(one), AgentTrust::Bad(other)) => one == other,
                 _ => false,
             };
             if !is_same {
                 match &standing {
-                    Standing::Good(ground) => {
+                    AgentTrust::Good(ground) => {
                         tracing::info!(agent = %ground.agent, rights = ?ground.rights, "asking Consul");
                     }
-                    Standing::Bad(reason) => tracing::warn!("Consul is not believed: {reason}"),
-                    Standing::Unknown => {}
+                    AgentTrust::Bad(reason) => tracing::warn!("Consul is not believed: {reason}"),
+                    AgentTrust::Unknown => {}
                 }
                 state.standing = standing;
             }

@@ -4,17 +4,17 @@ use super::*;
 
 /// A crowd on its way to so many places. Its tasks do nothing until they are ended.
 struct Place {
-    crowd: Crowd,
+    crowd: HandshakeQueue,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Place {
     fn new(places: usize) -> Self {
-        Self { crowd: Crowd::new(places), tasks: Vec::new() }
+        Self { crowd: HandshakeQueue::new(places), tasks: Vec::new() }
     }
 
     /// Somebody comes from 127.0.0.`host`.
-    fn enter(&mut self, host: u8, port: u16) -> (Id, Option<Displaced>) {
+    fn enter(&mut self, host: u8, port: u16) -> (Id, Option<EvictedConnection>) {
         let mut own = 0;
         let displaced = self.crowd.enter(address(host, port), |id| {
             own = id;
@@ -27,7 +27,11 @@ impl Place {
     }
 
     /// The same, and it speaks.
-    fn speak(&mut self, host: u8, port: u16) -> (Id, oneshot::Receiver<()>, Option<Displaced>) {
+    fn speak(
+        &mut self,
+        host: u8,
+        port: u16,
+    ) -> (Id, oneshot::Receiver<()>, Option<EvictedConnection>) {
         let (id, none) = self.enter(host, port);
         assert_eq!(none, None);
         let (place, displaced) = self.crowd.has_spoken(id);
@@ -46,8 +50,8 @@ async fn silent_connections_of_the_greatest_source_are_closed_first() {
     for port in 1..=3 {
         assert_eq!(place.enter(2, port).1, None);
     }
-    assert_eq!(place.enter(2, 4).1, Some(Displaced(address(2, 1))));
-    assert_eq!(place.enter(4, 1).1, Some(Displaced(address(2, 2))));
+    assert_eq!(place.enter(2, 4).1, Some(EvictedConnection(address(2, 1))));
+    assert_eq!(place.enter(4, 1).1, Some(EvictedConnection(address(2, 2))));
     tokio::task::yield_now().await;
     let ended: Vec<_> = place.tasks.iter().map(tokio::task::JoinHandle::is_finished).collect();
     assert_eq!(ended, [false, true, true, false, false, false]);
@@ -88,7 +92,7 @@ async fn place_kept_for_long_is_given_up_when_others_wait() {
     let nobody_waits = tokio::time::timeout(3 * SAFE, place.crowd.next_displaced());
     assert!(nobody_waits.await.is_err());
     let (_, second, _) = place.speak(3, 1);
-    assert_eq!(place.crowd.next_displaced().await, Displaced(address(2, 1)));
+    assert_eq!(place.crowd.next_displaced().await, EvictedConnection(address(2, 1)));
     assert_eq!(begin.elapsed().as_secs(), (3 * SAFE).as_secs(), "at once: its time was over");
     assert_eq!(second.await, Ok(()));
 }
@@ -105,9 +109,9 @@ async fn accepting_pauses_only_in_a_storm_that_makes_progress() {
     assert!(!is_stalled(&place).await);
     waiting.push(place.speak(2, 6));
     // Whoever has the place does not go on: from now on the newest of the greatest source gives way.
-    assert_eq!(place.crowd.next_displaced().await, Displaced(address(2, 2)));
+    assert_eq!(place.crowd.next_displaced().await, EvictedConnection(address(2, 2)));
     waiting.push(place.speak(2, 7));
     assert!(!is_stalled(&place).await);
     let (_, _, displaced) = place.speak(3, 1);
-    assert_eq!(displaced, Some(Displaced(address(2, 7))));
+    assert_eq!(displaced, Some(EvictedConnection(address(2, 7))));
 }

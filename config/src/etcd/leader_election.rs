@@ -12,7 +12,7 @@ use super::session::{Session, Watch};
 use super::{EtcdError, EtcdPolicy};
 
 /// A turn that several control planes take.
-pub struct EtcdTurn {
+pub struct LeaderElection {
     policy: EtcdPolicy,
     keys: Keys,
     session: Option<Session>,
@@ -33,30 +33,30 @@ const LASTS_SECONDS: i64 = 10;
 
 /// How it stands with a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Looked {
+pub enum Role {
     /// It is ours.
-    Ours {
+    Leader {
         /// Whether it was not before: what we told then is gone with the lease.
         is_new: bool,
     },
     /// It is that of another one, who has told this; none where that is nothing new.
-    Theirs(Option<Vec<u8>>),
+    Follower(Option<Vec<u8>>),
     /// It is that of another one, and nothing is told.
-    Silent,
+    Unknown,
 }
 
-impl std::fmt::Debug for EtcdTurn {
+impl std::fmt::Debug for LeaderElection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EtcdTurn").field("turn", &self.keys.turn).finish_non_exhaustive()
+        f.debug_struct("LeaderElection").field("turn", &self.keys.turn).finish_non_exhaustive()
     }
 }
 
-impl EtcdTurn {
+impl LeaderElection {
     /// After so long the turn of one who says nothing any more is over.
-    pub const LASTS: Duration = Duration::from_secs(LASTS_SECONDS.unsigned_abs());
+    pub const LEASE_TTL: Duration = Duration::from_secs(LASTS_SECONDS.unsigned_abs());
 
     /// So often one looks, to keep the turn or to take it.
-    pub const LOOK_AGAIN: Duration = Duration::from_secs(3);
+    pub const RENEW_INTERVAL: Duration = Duration::from_secs(3);
 
     /// What may be told, at most: etcd takes no more than 1.5 MiB at once.
     pub const MOST_TOLD: usize = 1 << 20;
@@ -72,7 +72,7 @@ impl EtcdTurn {
     /// # Errors
     ///
     /// Where etcd cannot be used, or does not let us write.
-    pub async fn look(&mut self) -> Result<Looked, EtcdError> {
+    pub async fn look(&mut self) -> Result<Role, EtcdError> {
         let mut tried = Vec::new();
         // A connection that was lost is no news.
         let most = self.policy.settings.endpoints.len() + usize::from(self.session.is_some());
@@ -140,20 +140,20 @@ impl EtcdTurn {
         }
     }
 
-    async fn look_in(&mut self, mut session: Session) -> Result<Looked, EtcdError> {
+    async fn look_in(&mut self, mut session: Session) -> Result<Role, EtcdError> {
         let looked = self.look_at(&mut session).await.map_err(|error| self.error(error))?;
         self.session = Some(session);
         Ok(looked)
     }
 
-    async fn look_at(&mut self, session: &mut Session) -> Result<Looked, SessionError> {
+    async fn look_at(&mut self, session: &mut Session) -> Result<Role, SessionError> {
         if let Some(lease) = self.lease {
             // It may have ended, or only not been heard: the key says which.
             let kept = session.keep_alive(lease).await;
             let (entry, _) = session.get(&self.keys.turn, None).await?;
             if entry.is_some_and(|entry| entry.value == holder(lease).into_bytes()) {
                 kept?;
-                return Ok(Looked::Ours { is_new: false });
+                return Ok(Role::Leader { is_new: false });
             }
             self.lease = None;
         }
@@ -162,7 +162,7 @@ impl EtcdTurn {
             let lease = session.grant(LASTS_SECONDS).await?;
             if session.put_first(&self.keys.turn, holder(lease).as_bytes(), lease).await? {
                 (self.lease, self.watch) = (Some(lease), None);
-                return Ok(Looked::Ours { is_new: true });
+                return Ok(Role::Leader { is_new: true });
             }
             // Another one was faster.
             session.revoke(lease).await?;
@@ -171,9 +171,9 @@ impl EtcdTurn {
             self.watch = Some(session.watch(&self.keys.told, at + 1).await?);
         }
         let (told, _) = session.get(&self.keys.told, None).await?;
-        let Some(told) = told else { return Ok(Looked::Silent) };
+        let Some(told) = told else { return Ok(Role::Unknown) };
         let is_new = std::mem::replace(&mut self.seen, told.modified) != told.modified;
-        Ok(Looked::Theirs(is_new.then_some(told.value)))
+        Ok(Role::Follower(is_new.then_some(told.value)))
     }
 
     fn error(&self, error: SessionError) -> EtcdError {

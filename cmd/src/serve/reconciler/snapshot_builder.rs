@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::exit::chain;
 
-/// What moments are made of that others know.
+/// The inputs of a snapshot that others own.
 #[derive(Debug, Clone)]
 pub(super) struct Sources {
     pub(super) specification: Arc<MeshSpecification>,
@@ -25,8 +25,8 @@ pub(super) struct Sources {
     pub(super) discovered: Discovered,
 }
 
-/// The moments of the mesh, one after the other. It costs as much as changes between two.
-pub(super) struct Moments {
+/// Builds each snapshot of the mesh from the one before. The cost follows the changes between two.
+pub(super) struct SnapshotBuilder {
     mesh: Mesh,
     mode: Mode,
     egress: EgressMode,
@@ -40,7 +40,7 @@ pub(super) struct Moments {
     current: Option<(Inputs, Compiler)>,
 }
 
-impl Moments {
+impl SnapshotBuilder {
     pub(super) fn new(
         mesh: Mesh,
         settings: &Settings,

@@ -11,7 +11,7 @@ use crate::proxy::{JoinRecord, ProxyId};
 
 /// Proxies of one service, by what endpoints know of them.
 #[derive(Debug, Default)]
-pub(super) struct InFront {
+pub(super) struct ProxyIndex {
     by_id: BTreeMap<ProxyId, [Arc<JoinRecord>; 1]>,
     by_machine: BTreeMap<Uuid, Vec<Arc<JoinRecord>>>,
     by_address: BTreeMap<IpAddr, Vec<Arc<JoinRecord>>>,
@@ -19,7 +19,7 @@ pub(super) struct InFront {
     unplaced_by_address: BTreeMap<IpAddr, Vec<Arc<JoinRecord>>>,
 }
 
-impl InFront {
+impl ProxyIndex {
     pub(super) fn of(records: impl IntoIterator<Item = Arc<JoinRecord>>) -> Self {
         let mut in_front = Self::default();
         for record in records {
