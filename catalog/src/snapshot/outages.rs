@@ -37,7 +37,9 @@ impl Snapshot {
     ///
     /// The cost follows the ports without endpoints, the services that may call them, and the few callers that are
     /// named: never all proxies of a mesh in use.
-    pub fn outages(&self) -> Vec<Finding> {
+    ///
+    /// A port of which `is_rolling_out` says so is left out: callers are not sent there yet.
+    pub fn outages(&self, is_rolling_out: impl Fn(&ServicePort) -> bool) -> Vec<Finding> {
         if self.deserted.is_empty() || !self.records.values().any(|record| is_caller(record)) {
             return Vec::new();
         }
@@ -45,7 +47,12 @@ impl Snapshot {
             let service = self.service(&at.service)?;
             self.outage(at, service, service.port(at.port)?)
         };
-        self.deserted.iter().filter_map(of_port).collect()
+        self.deserted.iter().filter(|at| !is_rolling_out(at)).filter_map(of_port).collect()
+    }
+
+    /// The service ports without an endpoint that takes calls.
+    pub fn deserted(&self) -> impl Iterator<Item = &ServicePort> {
+        self.deserted.iter()
     }
 
     fn outage(&self, at: &ServicePort, service: &Service, port: &Port) -> Option<Finding> {

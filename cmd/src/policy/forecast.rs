@@ -75,7 +75,7 @@ pub(crate) fn forecast(
             return Vec::new();
         }
         let of_proxies = compiled.iter().flat_map(|one| &one.findings);
-        let of_calls = [snapshot.outages(), snapshot.ports_without_listener()].concat();
+        let of_calls = [snapshot.outages(|_| false), snapshot.ports_without_listener()].concat();
         snapshot.findings().chain(of_proxies).chain(&of_calls).map(Into::into).collect()
     };
     let found = findings::differing(&findings(before, &old), &findings(after, &new));

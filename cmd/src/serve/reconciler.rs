@@ -18,6 +18,7 @@ mod order;
 mod own_certificates;
 mod pacing;
 mod progress;
+mod rollouts;
 mod snapshot_builder;
 mod without_listener;
 
@@ -54,6 +55,7 @@ pub(crate) use nack_tracker::{InactiveResources, Refusal};
 use order::{Known, Order};
 use own_certificates::OwnCertificate;
 use pacing::{Cause, Pacing};
+use rollouts::Rollouts;
 use snapshot_builder::{SnapshotBuilder, Sources};
 
 /// How often the clock is looked at, for what is due by it. (After a jump of the wall clock, at once.)
@@ -119,6 +121,7 @@ pub(crate) struct Reconciler {
     clients: Clients,
     nack_tracker: NackTracker,
     order: Order,
+    rollouts: Rollouts,
     /// Those who were looked at in the last pass, and may have been given something.
     handed_over: BTreeSet<ClientKey>,
     /// When the clock is looked at next.
@@ -197,6 +200,7 @@ impl Reconciler {
             clients: Clients::default(),
             nack_tracker: NackTracker::default(),
             order: Order::default(),
+            rollouts: Rollouts::default(),
             handed_over: BTreeSet::new(),
             next_tick: Instant::now(),
             undecided: BTreeSet::new(),
@@ -272,6 +276,7 @@ impl Reconciler {
             self.endpoints.deadline(),
             self.liveness.deadline(),
             self.duplicates.deadline(),
+            self.rollouts.deadline(),
             self.nack_tracker.retries.deadline(),
         ];
         others.into_iter().flatten().fold(self.next_tick, Instant::min)

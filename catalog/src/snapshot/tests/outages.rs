@@ -79,7 +79,7 @@ fn outages(
     }
     inputs.specification = Arc::new(specification);
     let snapshot = snapshot.revise(inputs);
-    snapshot.outages().iter().map(ToString::to_string).collect()
+    snapshot.outages(|_| false).iter().map(ToString::to_string).collect()
 }
 
 fn claimed(record: JoinRecord) -> JoinRecord {

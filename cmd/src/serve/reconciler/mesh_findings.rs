@@ -36,6 +36,8 @@ impl Reconciler {
         let is_news_of_clock = self.clock_findings != clock_findings;
         self.clock_findings = clock_findings;
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
+        let instant = Instant::now();
+        let is_news_of_rollouts = self.rollouts.update(snapshot, &self.clients, instant);
         let is_news_of_certificates = std::mem::take(&mut self.is_expiry_news);
         let is_news_of_listeners = self.clients.without_listener.take_news();
         let is_news = self.snapshot.send_if_modified(|told| {
@@ -43,12 +45,15 @@ impl Reconciler {
             *told = Some(Arc::clone(snapshot));
             !is_known
         });
-        let is_news_of_others = is_news_of_clock || is_news_of_listeners || is_news_of_certificates;
+        let is_news_of_others = is_news_of_clock
+            || is_news_of_listeners
+            || is_news_of_certificates
+            || is_news_of_rollouts;
         if !is_news && !is_news_of_endpoints && !is_news_of_others {
             return;
         }
         let of_listeners = self.clients.without_listener.findings(snapshot);
-        let outages = snapshot.outages();
+        let outages = snapshot.outages(|port| self.rollouts.is_pending(port, instant));
         let of_mesh = || outages.iter().chain(snapshot.findings());
         let of_proxies = || of_listeners.iter().chain(&self.expiry.0);
         let known = || self.endpoints_findings.iter().chain(&self.clock_findings);

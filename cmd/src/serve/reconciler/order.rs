@@ -24,7 +24,11 @@ use super::clients::Clients;
 use keep::{KeptListener, keep_calling, keep_leading, keep_serving};
 
 /// How long one proxy waits for another.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a server goes on serving a dropped port once all callers have ACKed that it is gone: their worker threads
+/// apply that a moment after the ACK, and requests are on their way.
+pub(super) const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 /// Who waits for whom, and until when.
 #[derive(Debug, Default)]
@@ -44,6 +48,8 @@ enum Wait {
     Served(ServicePort),
     /// That nobody calls the port any more.
     Unused(ServicePort),
+    /// That the last requests for the port have arrived.
+    InFlight(ServicePort),
     /// That callers have heard that no application is there any more. (Nobody asks them one by one, for there
     /// may be thousands: their time is over when patience is.)
     Left(ServicePort),
@@ -85,7 +91,7 @@ impl Order {
                             || !*coming.entry(port).or_insert_with(|| is_coming(port, known))
                     }
                     Wait::Unused(_) => true,
-                    Wait::Left(_) => patience.ends(known.now),
+                    Wait::InFlight(_) | Wait::Left(_) => patience.ends(known.now),
                 };
                 if is_due {
                     due.insert(Arc::clone(client));
@@ -139,7 +145,9 @@ impl Order {
         known: Known<'_>,
     ) -> ResourceSet {
         let served = to_be_served(&wanted, before, known).into_iter().map(Wait::Served);
-        let unused = to_be_unused(client, &wanted, before, known).into_iter().map(Wait::Unused);
+        let dropped = dropped_ports(&wanted, before, known);
+        let unused = dropped.into_iter().filter_map(|port| self.drop_wait(client, port, known));
+        let unused: Vec<_> = unused.collect();
         let left = to_be_left(client, &wanted, before, known).into_iter().map(Wait::Left);
         let waits: BTreeSet<_> = served.chain(unused).chain(left).collect();
         if let Some(known) = self.waits.get_mut(client) {
@@ -156,7 +164,7 @@ impl Order {
             }
             match wait {
                 Wait::Served(port) => to_come.push(port.to_string()),
-                Wait::Unused(port) => unused.push(port),
+                Wait::Unused(port) | Wait::InFlight(port) => unused.push(port),
                 Wait::Left(port) => left.push(port),
             }
         }
@@ -176,9 +184,22 @@ impl Order {
         given
     }
 
+    /// What a server waits for before it drops a port: callers, and then their last requests. A port that was not
+    /// waited for, because no caller had it, is dropped at once; so is one whose callers did not drop it in time.
+    fn drop_wait(&self, client: &ClientKey, port: ServicePort, known: Known<'_>) -> Option<Wait> {
+        if known.hub.anyone_names(ResourceType::Cluster, &port.to_string(), client) {
+            return Some(Wait::Unused(port));
+        }
+        let waits = self.waits.get(client)?;
+        let in_flight = Wait::InFlight(port.clone());
+        let was_called = matches!(waits.get(&Wait::Unused(port)), Some(Patience::Until(_)));
+        (was_called || waits.contains_key(&in_flight)).then_some(in_flight)
+    }
+
     fn has_patience(&mut self, client: &ClientKey, wait: &Wait, now: Instant) -> bool {
         let waits = self.waits.entry(Arc::clone(client)).or_default();
-        let patience = waits.entry(wait.clone()).or_insert(Patience::Until(now + PATIENCE));
+        let time = if matches!(wait, Wait::InFlight(_)) { IN_FLIGHT } else { PATIENCE };
+        let patience = waits.entry(wait.clone()).or_insert(Patience::Until(now + time));
         match *patience {
             Patience::Until(deadline) if now < deadline => true,
             Patience::Until(_) => {
@@ -191,7 +212,7 @@ impl Order {
                         tracing::warn!(%client, %port, "somebody has not dropped the port yet; it is served no longer all the same");
                     }
                     // Most callers have heard of it long ago, and it was their time that was waited for.
-                    Wait::Left(_) => {}
+                    Wait::InFlight(_) | Wait::Left(_) => {}
                 }
                 false
             }
@@ -223,10 +244,9 @@ fn is_coming(port: &ServicePort, known: Known<'_>) -> bool {
         && known.clients.are_to_serve(port, known.snapshot)
 }
 
-/// The ports that a server is to serve no longer because policy has dropped them, and that somebody may
-/// still call. (One that nobody may call any more is closed at once.)
-fn to_be_unused(
-    client: &ClientKey,
+/// The ports that a server is to serve no longer because policy has dropped them. (One that nobody may call any more
+/// is closed at once.)
+fn dropped_ports(
     wanted: &ResourceSet,
     before: &ResourceSet,
     known: Known<'_>,
@@ -236,12 +256,11 @@ fn to_be_unused(
     let ports = names
         .filter(is_gone)
         .filter_map(|name| name.strip_suffix("|local")?.parse::<ServicePort>().ok());
-    let is_in_use = |port: &ServicePort| {
+    let is_dropped = |port: &ServicePort| {
         let service = known.snapshot.service(&port.service);
         service.is_none_or(|service| service.port(port.port).is_none())
-            && known.hub.anyone_names(ResourceType::Cluster, &port.to_string(), client)
     };
-    ports.filter(is_in_use).collect()
+    ports.filter(is_dropped).collect()
 }
 
 /// The ports of which no application is behind a server any more, that it leads elsewhere for that.

@@ -5,7 +5,7 @@ use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceSet, ResourceType};
 use super::ResourceState::{Acked, Behind, Leaving, Nacked, NotTaken};
 use super::*;
 use crate::hub::LiveStream;
-use crate::hub::{Reconnect, Connection, Hub};
+use crate::hub::{Connection, Hub, Reconnect};
 use crate::stream;
 use crate::test_resources::cluster;
 

@@ -8,6 +8,7 @@ use tokio::time::advance;
 
 use super::log::Log;
 use super::place::Place;
+use crate::serve::reconciler::order::IN_FLIGHT;
 
 /// A buyer, and services for it to call, all of one account.
 fn policy(services: &[&str]) -> String {
@@ -73,6 +74,10 @@ async fn who_waits_for_each_other_is_done_at_once() {
     place.pass();
     assert!(calls(&buyer, "default/shop|80") && !calls(&buyer, "default/stall|80"));
     buyer.take_all();
+    place.pass();
+    // The last requests are on their way.
+    assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
+    advance(IN_FLIGHT).await;
     place.pass();
     assert_eq!(served(&server), ["default/shop|80"]);
     assert!(!server.set().contains(Cluster, "default/stall|80|local"));
@@ -231,6 +236,34 @@ access_log.sink.open_telemetry = {{ host = "logs.example.com" }}
         assert!(served(&server).contains(&chain.to_owned()), "{:?}", served(&server));
         assert_eq!(others(&server), 2, "{service}");
         place.settle(&mut [&mut server, &mut buyer]);
+        advance(IN_FLIGHT).await;
+        place.settle(&mut [&mut server, &mut buyer]);
         assert_eq!(others(&server), 0, "{service}");
     }
+}
+
+/// Whether callers are reported to get errors.
+fn has_outage(place: &Place) -> bool {
+    place.feeds.mesh_findings.borrow().iter().any(|finding| finding.code.0 == 732)
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollout_is_an_outage_only_once_callers_are_no_longer_held_back() {
+    let mut place = Place::open(&policy(&["stall"]));
+    let mut server = place.proxy(1, &["stall", "shop"]);
+    let mut buyer = place.proxy(2, &["buyer"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    place.set_policy(&policy(&["shop"]));
+    assert!(!has_outage(&place), "the buyer still calls the stall");
+    advance(Duration::from_secs(14)).await;
+    place.pass();
+    assert!(!has_outage(&place));
+    advance(Duration::from_secs(1)).await;
+    assert!(place.reconciler.deadline() <= tokio::time::Instant::now());
+    place.pass();
+    assert!(calls(&buyer, "default/shop|80") && has_outage(&place));
+    server.take_all();
+    place.pass();
+    place.pass();
+    assert!(!has_outage(&place));
 }

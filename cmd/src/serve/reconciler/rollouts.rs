@@ -1,0 +1,41 @@
+//! Service ports that no endpoint serves yet because a proxy is about to: callers are held back for that long
+//! (`order`), so no request fails. It only tells such a port from an outage.
+
+use std::collections::BTreeMap;
+
+use ironmesh_catalog::{ServicePort, Snapshot};
+use tokio::time::Instant;
+
+use super::clients::Clients;
+use super::order::PATIENCE;
+
+/// The ports that are about to be served, each since when.
+#[derive(Debug, Default)]
+pub(super) struct Rollouts {
+    since: BTreeMap<ServicePort, Instant>,
+    /// The earliest end that was not told yet.
+    next_end: Option<Instant>,
+}
+
+impl Rollouts {
+    /// Looks at the ports without endpoints. Returns whether the time of one is over since the last call.
+    pub(super) fn update(&mut self, snapshot: &Snapshot, clients: &Clients, now: Instant) -> bool {
+        let coming = snapshot.deserted().filter(|port| clients.are_to_serve(port, snapshot));
+        let since = |port: &ServicePort| self.since.get(port).copied().unwrap_or(now);
+        self.since = coming.map(|port| (port.clone(), since(port))).collect();
+        let has_ended = self.next_end.is_some_and(|end| end <= now);
+        let ends = self.since.values().map(|since| *since + PATIENCE);
+        self.next_end = ends.filter(|end| *end > now).min();
+        has_ended
+    }
+
+    /// Whether callers are held back from a port.
+    pub(super) fn is_pending(&self, port: &ServicePort, now: Instant) -> bool {
+        self.since.get(port).is_some_and(|since| now < *since + PATIENCE)
+    }
+
+    /// When [`Self::update`] is due.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.next_end
+    }
+}
