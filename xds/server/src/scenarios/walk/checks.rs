@@ -143,7 +143,11 @@ impl<V: Dialect> Walk<V> {
         let can_be_told =
             |name: &Arc<str>| V::either(true, self.published.contains(Endpoint, name));
         let waits = |name: &&Arc<str>| {
-            !client.refused.contains_key(&(Endpoint, Arc::clone(name))) && can_be_told(name)
+            let key = (Endpoint, Arc::clone(name));
+            let wanted = self.published.of(Endpoint).get(*name).map(|one| one.version());
+            // (What was refused once may be so still to a server that heard too late of another version.)
+            let may_lack = wanted.is_some_and(|version| V::may_lack(client, &key, version));
+            !client.refused.contains_key(&key) && !may_lack && can_be_told(name)
         };
         assert_eq!(self.owed.iter().find(waits), None, "a cluster waits for its endpoints");
     }
