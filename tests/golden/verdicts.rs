@@ -47,7 +47,7 @@ async fn a_verdict_is_what_the_rbac_says_and_what_envoy_does() {
             break;
         }
         let seed = seed.wrapping_add(u64::try_from(number).unwrap());
-        Trial::new(seed).run(&program, &mut tally).await;
+        RandomMesh::new(seed).run(&program, &mut tally).await;
     }
     assert!(tally.is_whole(), "{tally:?}");
 }
@@ -84,7 +84,7 @@ impl Tally {
 }
 
 /// One policy by chance, and all that calls under it.
-struct Trial {
+struct RandomMesh {
     seed: u64,
     chance: Chance,
     loopback: Loopback,
@@ -97,7 +97,7 @@ struct Trial {
     compiled: Compiled,
 }
 
-impl Trial {
+impl RandomMesh {
     fn new(seed: u64) -> Self {
         let (mut chance, loopback) = (Chance(seed), Loopback::claim());
         let app = loopback.socket(21, 8080);

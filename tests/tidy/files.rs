@@ -71,7 +71,7 @@ fn the_architecture_page_names_every_crate() {
 }
 
 /// All hand-written Rust files, by walking the folders: what is not committed yet counts as well.
-fn rust_files() -> Vec<PathBuf> {
+pub(crate) fn rust_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     walk(&root(), &mut files);
     assert!(files.len() > 20, "the walk found next to nothing: {files:?}");

@@ -9,5 +9,6 @@ mod adversarial;
 mod conformance;
 mod edges;
 mod files;
+mod glossary;
 mod smi;
 mod workspace;
