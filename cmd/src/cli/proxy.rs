@@ -1,13 +1,14 @@
 //! The arguments of `ironmesh proxy …`.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, value_parser};
-use ironmesh_catalog::{HostUpstream, Locality, LogFolder, ProxyId, ServiceName, Upstream};
+use ironmesh_catalog::{HostUpstream, Locality, LogFolder, ServiceName, Upstream};
 use uuid::Uuid;
 
-use super::{ConfigArgument, SETTINGS_VARIABLE};
+use super::ConfigArgument;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProxyCommand {
@@ -83,44 +84,23 @@ pub(crate) struct ListArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArguments {
-    /// The settings file, as of every command; without FILE: the same as `--resources`
-    #[arg(long, value_name = "FILE", env = SETTINGS_VARIABLE)]
-    #[expect(clippy::option_option, reason = "with a file, without one, and not at all")]
-    config: Option<Option<PathBuf>>,
-    /// The proxy, or the beginning of its UUID where no other begins so
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The UUID of the proxy, or its first 4 characters or more, if no other UUID begins with them
     #[arg(value_name = "UUID", value_parser = uuid_or_part)]
     pub(crate) id: String,
-    /// Print all resources that the proxy is to have, as JSON, and how it stands with each; without keys
+    /// Print all resources of the proxy as JSON, with the state of each; without private keys
     #[arg(long)]
-    resources: bool,
-}
-
-impl ShowArguments {
-    /// Whether the proxy's configuration is asked for, and not the state of the proxy in words.
-    pub(crate) fn wants_resources(&self) -> bool {
-        self.resources || self.config == Some(None)
-    }
-
-    /// Where the settings are.
-    pub(crate) fn settings(&self) -> ConfigArgument {
-        let of_environment = || std::env::var_os(SETTINGS_VARIABLE).map(PathBuf::from);
-        let config = match &self.config {
-            Some(Some(path)) => Some(path.clone()),
-            // The flag without a file says nothing about settings.
-            Some(None) => of_environment(),
-            None => None,
-        };
-        ConfigArgument { config }
-    }
+    pub(crate) resources: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RevokeArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The proxy, by its whole UUID
-    #[arg(value_name = "UUID")]
-    pub(crate) id: ProxyId,
+    /// The UUID of the proxy, or its first 8 characters or more, if no other UUID begins with them
+    #[arg(value_name = "UUID", value_parser = uuid_or_part)]
+    pub(crate) id: String,
     /// Why: kept, and told to the proxy and to whoever looks at it
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
@@ -150,6 +130,29 @@ pub(crate) enum Declared {
     Service(Upstream),
     /// A host outside of the mesh.
     Host(HostUpstream),
+}
+
+impl Declared {
+    /// The local port.
+    pub(crate) fn local_port(&self) -> u16 {
+        match self {
+            Self::Service(upstream) => upstream.local_port,
+            Self::Host(upstream) => upstream.local_port,
+        }
+    }
+}
+
+/// What the port stands for, as it is written on the command line.
+impl fmt::Display for Declared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(Upstream { service, port: Some(port), .. }) => {
+                write!(f, "{service}:{port}")
+            }
+            Self::Service(Upstream { service, .. }) => write!(f, "{service}"),
+            Self::Host(host) => f.write_str(&host.authority()),
+        }
+    }
 }
 
 /// Reads `NS/NAME=PORT`, `NS/NAME:PORT=PORT` or `HOST:PORT=PORT`. Names of services have no dots, hosts and
