@@ -5,7 +5,8 @@ mod proxy;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, Provider, ServiceAccount, ServiceName};
 
@@ -23,6 +24,31 @@ pub(crate) struct Cli {
     pub(crate) output: Output,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Reads the command line. Ends the process where it asks for help or is not understood.
+    pub(crate) fn read() -> Self {
+        Self::try_parse().unwrap_or_else(|error| without_hidden(error).exit())
+    }
+}
+
+/// The error without hidden commands among its suggestions: clap suggests them as it does all others.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    let suggested = match error.remove(kind) {
+        Some(ContextValue::Strings(names)) => names,
+        Some(ContextValue::String(name)) => vec![name],
+        _ => return error,
+    };
+    let command = Cli::command();
+    let is_hidden =
+        |name: &String| command.find_subcommand(name).is_some_and(|one| one.is_hide_set());
+    let shown: Vec<_> = suggested.into_iter().filter(|name| !is_hidden(name)).collect();
+    if !shown.is_empty() {
+        error.insert(kind, ContextValue::Strings(shown));
+    }
+    error
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -180,9 +206,9 @@ pub(crate) enum PolicyCommand {
     /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
     ///
     /// What cannot be carried over is a comment there, with the reason, and is told on stderr.
-    /// Exits with 0 if the policy is good or lacks but what the input does not have, with 2 if the
-    /// input means two things and `--from` does not say which, and with 3 if it is no YAML, or the
-    /// policy would be refused.
+    /// Exits with 0 if the policy is good or lacks but what the input does not have, with 1 if nothing
+    /// was carried over (the FILE of `--out` is then not written), with 2 if the input means two things
+    /// and `--from` does not say which, and with 3 if it is no YAML, or the policy would be refused.
     Import(ImportArguments),
     /// Make a policy folder the policy in etcd; exits with 3 if it would be refused
     Push(PushArguments),
@@ -396,8 +422,6 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
