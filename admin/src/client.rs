@@ -10,7 +10,7 @@ use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use ironmesh_catalog::verdict::{InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict};
-use ironmesh_catalog::{ProxyId, Question, ServiceName, Verdict};
+use ironmesh_catalog::{Question, ServiceName, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,6 +24,7 @@ use crate::api::{
 use crate::endpoints::{Accepted, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
+use crate::socket_path::{SocketPathTooLong, check_socket_path};
 
 /// The time limit of reads and of small writes, which take milliseconds, and of `/healthz`. A control plane that
 /// takes longer hangs, is stopped, or is overloaded.
@@ -66,6 +67,9 @@ pub enum ClientError {
         #[source]
         source: io::Error,
     },
+    /// The path of the socket is longer than the system allows.
+    #[error(transparent)]
+    PathTooLong(#[from] SocketPathTooLong),
     /// The socket accepts connections, and its process answers nothing: it hangs, or is stopped.
     #[error(
         "the control plane at `{}` does not answer: its process accepts connections and has not answered /healthz for {} s; see its log and the load of its machine",
@@ -181,12 +185,8 @@ impl Client {
         answer(self.exchange(Method::POST, "/v1/plan", Some(request), PLAN_LIMIT).await?)
     }
 
-    /// Shuts a proxy out, for good.
-    pub async fn revoke(
-        &self,
-        id: ProxyId,
-        request: &RevokeRequest,
-    ) -> Result<Revoked, ClientError> {
+    /// Revokes the proxy whose UUID is or begins with `id`.
+    pub async fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ClientError> {
         self.call(Method::POST, &format!("/v1/proxies/{id}/revoke"), Some(request)).await
     }
 
@@ -283,6 +283,9 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
+        if self.port.is_none() {
+            check_socket_path(&self.socket)?;
+        }
         let stream = self
             .connect()
             .await

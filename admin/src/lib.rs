@@ -11,6 +11,7 @@ mod endpoints;
 mod plan;
 mod removals;
 mod server;
+mod socket_path;
 
 pub use api::{
     ApplicationView, AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView,
@@ -30,3 +31,4 @@ pub use plan::{
 };
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 pub use server::{BindError, ControlPlane, Refusal, Waits, bind_socket, serve_reads, serve_socket};
+pub use socket_path::{SocketPathTooLong, check_socket_path};

@@ -1,18 +1,19 @@
 //! The command line.
 
+mod proxy;
+
 use std::ffi::OsString;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_admin::MAX_REASON;
-use ironmesh_catalog::{
-    HostUpstream, Locality, LogFolder, OutsideAuthority, Provider, ProxyId, ServiceAccount,
-    ServiceName, Upstream,
-};
-use uuid::Uuid;
+use ironmesh_catalog::{OutsideAuthority, Provider, ServiceAccount, ServiceName};
 
 use crate::explain::{self, Explained};
+pub(crate) use proxy::{
+    BootstrapArguments, Declared, ListArguments, ProxyCommand, RevokeArguments, ShowArguments,
+};
 
 /// A service mesh for machines: Envoy sidecars on VMs and bare metal, under policy from TOML files.
 #[derive(Debug, Parser)]
@@ -23,6 +24,31 @@ pub(crate) struct Cli {
     pub(crate) output: Output,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Reads the command line. Ends the process where it asks for help or is not understood.
+    pub(crate) fn read() -> Self {
+        Self::try_parse().unwrap_or_else(|error| without_hidden(error).exit())
+    }
+}
+
+/// The error without hidden commands among its suggestions: clap suggests them as it does all others.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    let suggested = match error.remove(kind) {
+        Some(ContextValue::Strings(names)) => names,
+        Some(ContextValue::String(name)) => vec![name],
+        _ => return error,
+    };
+    let command = Cli::command();
+    let is_hidden =
+        |name: &String| command.find_subcommand(name).is_some_and(|one| one.is_hide_set());
+    let shown: Vec<_> = suggested.into_iter().filter(|name| !is_hidden(name)).collect();
+    if !shown.is_empty() {
+        error.insert(kind, ContextValue::Strings(shown));
+    }
+    error
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -39,7 +65,7 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Tell what is wrong, first: control plane, policy, proxies, and what audit would deny
     ///
-    /// EgressRules with 0 when nothing is wrong, else with 1.
+    /// Exits with 0 when nothing is wrong, else with 1.
     Status(StatusArguments),
     /// Run the bookstore on this machine: a whole mesh with real Envoys, until Ctrl-C
     ///
@@ -118,7 +144,7 @@ pub(crate) enum AzureCommand {
     /// Ask Azure once what policy asks it, and tell each call, its answer, and the endpoints that come of it
     ///
     /// Nothing is changed anywhere, and no control plane is needed.
-    /// EgressRules with 0 if all was answered, with 1 if something was not, and with 3 if the settings or the policy
+    /// Exits with 0 if all was answered, with 1 if something was not, and with 3 if the settings or the policy
     /// would be refused.
     Test(AzureTestArguments),
 }
@@ -173,16 +199,16 @@ pub(crate) enum PolicyCommand {
     /// Tell whether a call would be let through, by which rule; and if not, what is missing
     ///
     /// Without --method, --path and --header: in which ways the caller may call at all.
-    /// EgressRules with 0 if it is allowed, with 1 if it is not, and otherwise if there is no answer: with 2 for a
+    /// Exits with 0 if it is allowed, with 1 if it is not, and otherwise if there is no answer: with 2 for a
     /// question or a policy that cannot be read, with 3 for a policy with errors, and with 4 where no control
     /// plane answers.
     Explain(PolicyExplainArguments),
     /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
     ///
     /// What cannot be carried over is a comment there, with the reason, and is told on stderr.
-    /// EgressRules with 0 if the policy is good or lacks but what the input does not have, with 2 if the
-    /// input means two things and `--from` does not say which, and with 3 if it is no YAML, or the
-    /// policy would be refused.
+    /// Exits with 0 if the policy is good or lacks but what the input does not have, with 1 if nothing
+    /// was carried over (the FILE of `--out` is then not written), with 2 if the input means two things
+    /// and `--from` does not say which, and with 3 if it is no YAML, or the policy would be refused.
     Import(ImportArguments),
     /// Make a policy folder the policy in etcd; exits with 3 if it would be refused
     Push(PushArguments),
@@ -356,123 +382,6 @@ fn message(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum ProxyCommand {
-    /// Let an Envoy into the mesh that you run by hand: writes its key, certificate and bootstrap
-    Bootstrap(Box<BootstrapArguments>),
-    /// List the proxies that have joined
-    List(ListArguments),
-    /// Tell all that is known of one proxy
-    Show(ShowArguments),
-    /// Shut a proxy out for good: its streams end, nobody calls it any more, and it is not let in again
-    Revoke(RevokeArguments),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BootstrapArguments {
-    #[command(flatten)]
-    pub(crate) config: ConfigArgument,
-    /// A service that the proxy serves; the first is who it is when it calls others
-    #[arg(long = "service", value_name = "NS/NAME", required = true)]
-    pub(crate) services: Vec<ServiceName>,
-    /// The address at which other proxies reach it; with --count that of the first, from which the
-    /// others count up
-    #[arg(long, value_name = "IP")]
-    pub(crate) address: IpAddr,
-    /// The address on which it listens, where that is another
-    #[arg(long, value_name = "IP")]
-    pub(crate) bind: Option<IpAddr>,
-    /// An address by which providers know its machine, where that is another: its own behind a NAT, say
-    #[arg(long = "known-as", value_name = "IP", conflicts_with = "count")]
-    pub(crate) known_as: Vec<IpAddr>,
-    /// The `vmId` of its machine in Azure, by which endpoints found there are tied to it
-    #[arg(long, value_name = "UUID", conflicts_with = "count")]
-    pub(crate) azure_vm_id: Option<Uuid>,
-    /// The address on which its applications listen [default: 127.0.0.1]
-    #[arg(long, value_name = "IP")]
-    pub(crate) app_address: Option<IpAddr>,
-    /// A service that its applications call by a local port; `NS/NAME:PORT` for one port of several.
-    /// Or a host or an address outside of the mesh, with its port: `api.example.com:443=14443`
-    #[arg(long = "upstream", value_name = "NS/NAME=PORT", value_parser = upstream)]
-    pub(crate) upstreams: Vec<Declared>,
-    /// Something to say of its endpoints, by which policy may select: the version that they run, say
-    #[arg(long = "label", value_name = "NAME=WORD", value_parser = label)]
-    pub(crate) labels: Vec<(String, String)>,
-    /// Where it is, by which calls may go to who is near: `eu/eu-1`, or a part of that
-    #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
-    pub(crate) locality: Option<Locality>,
-    /// Folder on the proxy's machine for access logs. Without it, the proxy writes no file access logs
-    #[arg(long, value_name = "DIR")]
-    pub(crate) access_log_dir: Option<LogFolder>,
-    /// Put Envoy's admin interface on port 15000 of a loopback address, for every user of its machine;
-    /// without it, it is the socket `admin.sock` in the folder, for Envoy's own user
-    #[arg(long)]
-    pub(crate) admin_tcp: bool,
-    /// Enroll with a new certification authority that existing clients reject (IM0704)
-    #[arg(long)]
-    pub(crate) new_authority: bool,
-    /// The folder to write, which must not be there yet
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
-    /// Let in this many proxies, each with a folder of its own in DIR: 0001, 0002 and so on
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=MAX_COUNT))]
-    pub(crate) count: Option<u32>,
-}
-
-/// How many proxies may be let in at once: twice what one control plane is to serve.
-const MAX_COUNT: i64 = 20_000;
-
-#[derive(Debug, Args)]
-pub(crate) struct ListArguments {
-    #[command(flatten)]
-    pub(crate) config: ConfigArgument,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ShowArguments {
-    /// The settings file, as of every command; without FILE: the same as `--resources`
-    #[arg(long, value_name = "FILE", env = SETTINGS_VARIABLE)]
-    #[expect(clippy::option_option, reason = "with a file, without one, and not at all")]
-    config: Option<Option<PathBuf>>,
-    /// The proxy, or the beginning of its UUID where no other begins so
-    #[arg(value_name = "UUID", value_parser = uuid_or_part)]
-    pub(crate) id: String,
-    /// Print all resources that the proxy is to have, as JSON, and how it stands with each; without keys
-    #[arg(long)]
-    resources: bool,
-}
-
-impl ShowArguments {
-    /// Whether the proxy's configuration is asked for, and not the state of the proxy in words.
-    pub(crate) fn wants_resources(&self) -> bool {
-        self.resources || self.config == Some(None)
-    }
-
-    /// Where the settings are.
-    pub(crate) fn settings(&self) -> ConfigArgument {
-        let of_environment = || std::env::var_os(SETTINGS_VARIABLE).map(PathBuf::from);
-        let config = match &self.config {
-            Some(Some(path)) => Some(path.clone()),
-            // The flag without a file says nothing about settings.
-            Some(None) => of_environment(),
-            None => None,
-        };
-        ConfigArgument { config }
-    }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RevokeArguments {
-    #[command(flatten)]
-    pub(crate) config: ConfigArgument,
-    /// The proxy, by its whole UUID
-    #[arg(value_name = "UUID")]
-    pub(crate) id: ProxyId,
-    /// Why: kept, and told to the proxy and to whoever looks at it
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: Option<String>,
-}
-
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct EndpointsArguments {
@@ -503,23 +412,6 @@ pub(crate) struct AcceptArguments {
     pub(crate) service: ServiceName,
 }
 
-/// Reads a UUID, or a part of one as it is printed.
-fn uuid_or_part(text: &str) -> Result<String, String> {
-    let is_part = |c: char| c.is_ascii_hexdigit() || c == '-';
-    if text.is_empty() || !text.chars().all(is_part) {
-        return Err("a UUID has the digits 0 to 9 and a to f, and hyphens".to_owned());
-    }
-    Ok(text.to_ascii_lowercase())
-}
-
-/// Reads `NAME=WORD`, where the word may be empty.
-fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, word)) if !name.is_empty() => Ok((name.to_owned(), word.to_owned())),
-        _ => Err("expected a name and a value, as in `NAME=WORD`".to_owned()),
-    }
-}
-
 /// Reads `NAME=VALUE` of a header, where the value may be empty.
 fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -528,72 +420,12 @@ fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// What a local port is declared to stand for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Declared {
-    /// A service.
-    Service(Upstream),
-    /// A host outside of the mesh.
-    Host(HostUpstream),
-}
-
-/// Reads `NS/NAME=PORT`, `NS/NAME:PORT=PORT` or `HOST:PORT=PORT`. Names of services have no dots, hosts and
-/// addresses have some or are in brackets.
-fn upstream(text: &str) -> Result<Declared, String> {
-    let outside = text.split_once('=').map_or(text, |(outside, _)| outside);
-    if outside.contains('.') || outside.starts_with('[') {
-        let host = text.parse().map(Declared::Host);
-        return host.map_err(|error: ironmesh_catalog::InvalidName| error.to_string());
-    }
-    service(text).map(Declared::Service)
-}
-
-fn service(text: &str) -> Result<Upstream, String> {
-    let port = |text: &str| match text.parse::<u16>() {
-        Ok(port) if port > 0 => Ok(port),
-        _ => Err(format!("not a port: `{text}`")),
-    };
-    let (service, local_port) = text.split_once('=').ok_or("expected `NS/NAME=PORT`")?;
-    let (service, number) = match service.split_once(':') {
-        Some((service, number)) => (service, Some(port(number)?)),
-        None => (service, None),
-    };
-    let service =
-        service.parse().map_err(|error: ironmesh_catalog::InvalidName| error.to_string())?;
-    Ok(Upstream { service, port: number, local_port: port(local_port)? })
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_label_is_a_name_with_a_word() {
-        assert_eq!(label("version=v1=x"), Ok(("version".to_owned(), "v1=x".to_owned())));
-        assert_eq!(label("version="), Ok(("version".to_owned(), String::new())));
-        assert!(label("version").is_err() && label("=v1").is_err());
-    }
-
-    #[test]
-    fn an_upstream_names_a_service_and_a_local_port() {
-        let read = service("shop/bookstore=14001").unwrap();
-        assert_eq!(
-            (read.service.to_string(), read.port, read.local_port),
-            ("shop/bookstore".to_owned(), None, 14001)
-        );
-        assert_eq!(service("bookstore:80=14001").unwrap().port, Some(80));
-        let host = upstream("api.example.com:443=14443").unwrap();
-        assert!(matches!(host, Declared::Host(host) if host.authority() == "api.example.com:443"));
-        for bad in ["bookstore", "bookstore=", "bookstore=0", "bookstore=70000", "Book=1", "a:b=1"]
-        {
-            assert!(upstream(bad).is_err(), "{bad}");
-        }
     }
 }

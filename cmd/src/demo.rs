@@ -7,6 +7,7 @@ use ironmesh_demo::{EnvoyVersion, Mode, Options, caretaker, tether};
 use jiff::Zoned;
 
 use crate::cli::{DemoArguments, DemoCaretakerArguments, DemoChildArguments, Output};
+use crate::color;
 use crate::serve::OLDEST_ENVOY;
 
 /// Runs the demo. It must be called on the main thread: with it the demo's programs die.
@@ -18,7 +19,8 @@ pub(crate) async fn demo(arguments: &DemoArguments, output: Output) -> anyhow::R
             Output::Text => ironmesh_demo::Output::Text,
             Output::Json => ironmesh_demo::Output::Json,
         },
-        is_colourless: set("NO_COLOR").is_some(),
+        is_colourless: !color::is_allowed(),
+        is_screen: color::can_redraw(&std::io::stdout()),
         ironmesh: std::env::current_exe().context("cannot tell where `ironmesh` itself is")?,
         tether: "demo-child",
         caretaker: "demo-caretaker",

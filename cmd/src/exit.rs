@@ -45,7 +45,8 @@ pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     ExitCode::from(number(&error))
 }
 
-fn number(error: &anyhow::Error) -> u8 {
+/// The exit code of a failure.
+pub(crate) fn number(error: &anyhow::Error) -> u8 {
     if let Some(Unanswered(error)) = error.downcast_ref() {
         return match (number(error), error.downcast_ref()) {
             (1, Some(ClientError::Broken(_) | ClientError::Failed(_))) => 4,

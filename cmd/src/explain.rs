@@ -35,16 +35,38 @@ pub(crate) struct Explained {
 pub(crate) fn code(text: &str) -> Result<Explained, String> {
     let digits = text.get(..2).filter(|start| start.eq_ignore_ascii_case("im"));
     let digits = digits.map_or(text, |start| &text[start.len()..]);
-    let number: u16 =
-        digits.parse().map_err(|_| format!("a code is written `IM0101`; {}", all()))?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let number: u16 = digits
+        .parse()
+        .ok()
+        .filter(|_| is_number)
+        .ok_or("a code is written `IM0101`, as findings and `ironmesh policy check` show it")?;
     let found = PAGES.iter().find(|(known, _)| *known == number);
-    let (number, page) = found.ok_or_else(|| format!("there is no such code; {}", all()))?;
+    let (number, page) = found.ok_or_else(|| near(number))?;
     Ok(Explained { code: Code(*number), page })
 }
 
-fn all() -> String {
-    let line =
-        |(number, page): &(u16, &str)| format!("\n  {} {}", Code(*number), page::title(page));
-    let lines: String = PAGES.iter().map(line).collect();
-    format!("the codes are:{lines}")
+/// How many codes are named in place of one that does not exist.
+const NEAR: usize = 3;
+
+/// The codes nearest to one that does not exist: those that one slip of the finger turns into it, then those with
+/// the nearest numbers.
+fn near(number: u16) -> String {
+    let mut pages: Vec<_> = PAGES.iter().collect();
+    pages.sort_by_key(|(known, _)| (!is_slip(*known, number), known.abs_diff(number)));
+    let line = |(known, page): &(u16, &str)| format!("\n  {} {}", Code(*known), page::title(page));
+    let lines: String = pages.into_iter().take(NEAR).map(line).collect();
+    format!("there is no code {}; the nearest are:{lines}", Code(number))
+}
+
+/// Whether two codes differ in one digit, or in the order of two that are side by side.
+fn is_slip(one: u16, other: u16) -> bool {
+    let (one, other) = (format!("{one:04}"), format!("{other:04}"));
+    let pairs = || one.bytes().zip(other.bytes());
+    let different: Vec<_> = pairs().enumerate().filter(|(_, (a, b))| a != b).collect();
+    match different[..] {
+        [_] => true,
+        [(first, (a, b)), (second, (c, d))] => second == first + 1 && (a, b) == (d, c),
+        _ => false,
+    }
 }

@@ -4,6 +4,7 @@
 //! environment, installs the subscriber, chooses exit codes, and connects the rooms.
 
 mod cli;
+mod color;
 mod demo;
 mod endpoints;
 mod exit;
@@ -19,8 +20,6 @@ mod stdout;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use cli::{AzureCommand, Cli, Command, ProviderCommand, ProxyCommand};
 
 #[cfg(feature = "jemalloc")]
@@ -28,14 +27,14 @@ use cli::{AzureCommand, Cli, Command, ProviderCommand, ProxyCommand};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     exit::code(run(cli))
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = match cli.command {
-        Command::Serve(arguments) => runtime.block_on(serve::serve(&arguments)),
+        Command::Serve(arguments) => runtime.block_on(serve::serve(&arguments, cli.output)),
         Command::Status(arguments) => runtime.block_on(status::status(&arguments, cli.output)),
         Command::Demo(arguments) => runtime.block_on(demo::demo(&arguments, cli.output)),
         Command::DemoChild(arguments) => demo::child(arguments),

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use ironmesh_admin::{bind_socket, serve_reads, serve_socket};
+use ironmesh_admin::{bind_socket, check_socket_path, serve_reads, serve_socket};
 use ironmesh_catalog::{CertificateStore, Mesh};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config::{EtcdPolicy, PolicyPlace, Settings, load_folder};
@@ -35,7 +35,8 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::ServeArguments;
+use crate::cli::{Output, ServeArguments};
+use crate::exit::{self, Answered, chain};
 use crate::places::Places;
 pub(crate) use admission::OLDEST_ENVOY;
 use admission::ProxyAdmission;
@@ -48,9 +49,21 @@ use register::Register;
 use signals::Signals;
 use state_watch::StateWatch;
 
-/// Runs the control plane until it is told to stop.
-pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
-    log::init();
+/// Runs the control plane until it is told to stop. With JSON as output, the reason of a failure is a line of the
+/// log like all others.
+pub(crate) async fn serve(arguments: &ServeArguments, output: Output) -> anyhow::Result<()> {
+    log::init(output);
+    let result = run(arguments).await;
+    match (output, result) {
+        (Output::Json, Err(error)) => {
+            log::write_failure(&chain(error.as_ref()));
+            Err(Answered(exit::number(&error)).into())
+        }
+        (_, result) => result,
+    }
+}
+
+async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     // From the first moment on, a signal ends us in good order.
     let signals = Signals::install()?;
     let mut places = Places::find(&arguments.config)?;
@@ -63,6 +76,7 @@ pub(crate) async fn serve(arguments: &ServeArguments) -> anyhow::Result<()> {
     open_files::raise_limit(&limits);
 
     // What may be refused comes before anything is written: a failed first start leaves no state.
+    check_socket_path(&places.admin_socket())?;
     let source = match &places.policy {
         PolicyPlace::Folder(path) => {
             if let (Err(error), false) = (load_folder(path), Store::database_exists(&places.state))

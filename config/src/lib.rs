@@ -24,6 +24,7 @@ mod limits;
 mod mode;
 mod render;
 mod suggest;
+mod syntax;
 mod table;
 mod yaml;
 

@@ -31,6 +31,7 @@ mod regex;
 mod retry;
 mod service;
 mod shadowed;
+mod single_tables;
 mod splits;
 mod tcp_route;
 mod telemetry;

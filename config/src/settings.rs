@@ -21,6 +21,7 @@ use crate::codes;
 use crate::document::Document;
 use crate::duration;
 use crate::mode;
+use crate::syntax;
 use crate::table::{Reader, Table, Told, Value};
 
 pub use azure::{AzureCloud, AzureCredential, AzureSettings};
@@ -99,9 +100,7 @@ pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
     if !errors.is_empty() {
         // What is recovered around an error of syntax is a guess, and this file is short.
         for error in errors {
-            let span = error.span().unwrap_or(text.len()..text.len());
-            let spot = Some(reader.spot(span));
-            reader.tell(Finding::error(codes::SYNTAX, spot, error.message()).label("here"));
+            reader.tell(syntax::finding(&reader, &error));
         }
         return Err(in_order(&reader));
     }

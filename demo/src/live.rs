@@ -110,7 +110,7 @@ impl Face {
     fn new(options: &Options) -> Self {
         match options.output {
             Output::Json => Self::Machine,
-            Output::Text if stdout().is_terminal() => {
+            Output::Text if options.is_screen => {
                 Self::Screen(Box::new(Screen::new(!options.is_colourless)))
             }
             Output::Text => Self::Lines,

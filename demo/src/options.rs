@@ -16,6 +16,8 @@ pub struct Options {
     pub output: Output,
     /// Whether colours are unwanted, even on a terminal.
     pub is_colourless: bool,
+    /// Whether stdout is a terminal on which a picture can replace the one before.
+    pub is_screen: bool,
     /// The executable `ironmesh`.
     pub ironmesh: PathBuf,
     /// Its hidden subcommand that calls [`tether::become_program`](crate::tether::become_program).

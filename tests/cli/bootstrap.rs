@@ -174,8 +174,12 @@ async fn an_address_that_nobody_can_dial_is_refused() {
 async fn a_folder_that_cannot_be_written_leaves_no_join_record() {
     let Some(running) = Running::open().await else { return };
     // Not even root makes a folder in /proc.
-    let run = running.bootstrap(&["store"], "/proc/ironmesh-test/proxy");
-    running.assert_refused(&run, &["/proc/ironmesh-test"]);
+    for (out, named) in
+        [("/proc/ironmesh-test/proxy", "/proc/ironmesh-test"), ("/proc/ironmesh-test", "/proc/")]
+    {
+        let run = running.bootstrap(&["store"], out);
+        running.assert_refused(&run, &[named]);
+    }
 }
 
 #[tokio::test]
@@ -217,4 +221,29 @@ async fn the_addresses_by_which_a_machine_is_known_are_kept_with_its_proxy() {
     let id = joined[0]["id"].as_str().unwrap();
     let shown = running.server.run(&["proxy", "show", id]);
     assert!(shown.stdout.contains("known as      192.168.7.7, fd00::7\n"), "{}", shown.stdout);
+}
+
+#[tokio::test]
+async fn two_upstreams_on_one_local_port_are_rejected_before_anything_is_issued() {
+    let Some(running) = Running::open().await else { return };
+    for (one, other, words) in [
+        (
+            "store=14001",
+            "buyer:80=14001",
+            "the local port 14001: `default/store` and `default/buyer:80`",
+        ),
+        (
+            "store=14001",
+            "api.example.com:443=14001",
+            "the local port 14001: `default/store` and `api.example.com:443`",
+        ),
+    ] {
+        let mut arguments = vec!["proxy", "bootstrap", "--address", "127.0.0.1", "--out", "proxy"];
+        arguments.extend(["--service", "store", "--upstream", one, "--upstream", other]);
+        let run = running.server.run(&arguments);
+        assert_eq!((run.code, &*run.stdout), (2, ""), "{run:?}");
+        assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
+        assert!(!running.server.place.path().join("proxy").exists());
+        assert_eq!(running.joined(), Vec::<Value>::new());
+    }
 }

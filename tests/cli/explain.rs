@@ -20,9 +20,14 @@ fn a_code_is_explained_as_text_and_as_json() {
 }
 
 #[test]
-fn a_code_that_there_is_not_is_answered_with_those_that_there_are() {
+fn unknown_code_is_answered_with_the_nearest_codes() {
     let Some(place) = Place::open() else { return };
-    let run = place.run(&["explain", "IM0999"]);
+    let run = place.run(&["explain", "IM9999"]);
     assert_eq!((run.code, &*run.stdout), (2, ""), "{run:?}");
-    assert!(run.stderr.contains("\n  IM0101 the file is not TOML\n"), "{}", run.stderr);
+    assert!(run.stderr.contains("there is no code IM9999"), "{}", run.stderr);
+    let named = run.stderr.lines().filter(|line| line.starts_with("  IM"));
+    assert_eq!(named.count(), 3, "{}", run.stderr);
+    let run = place.run(&["explain", "imx"]);
+    assert!(run.stderr.contains("a code is written `IM0101`"), "{}", run.stderr);
+    assert!(!run.stderr.contains("\n  IM"), "{}", run.stderr);
 }

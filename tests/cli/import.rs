@@ -178,6 +178,24 @@ fn what_is_no_yaml_and_what_would_be_refused_exits_with_3() {
 }
 
 #[test]
+fn input_without_policy_fails_and_writes_no_file() {
+    let Some(place) = place() else { return };
+    place.write("pod.yaml", "apiVersion: v1\nkind: Secret\nmetadata: { name: a }\n");
+    for (file, why) in [
+        ("mesh.yaml", "nothing was carried over: 1 resource left out"),
+        ("pod.yaml", "nothing was carried over: the input has no resource of a mesh"),
+    ] {
+        let run = place.run(&["policy", "import", file, "--out", "out.toml"]);
+        assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+        assert!(run.stderr.contains(why), "no {why:?} in {}", run.stderr);
+        assert!(!place.path().join("out.toml").exists());
+        let run = place.run(&["policy", "import", file, "--output", "json"]);
+        let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!((run.code, &json["carried"]), (1, &0.into()), "{run:?}");
+    }
+}
+
+#[test]
 fn stdin_is_a_file_and_a_missing_file_is_named() {
     let Some(place) = place() else { return };
     let mut command = place.command(&["policy", "import", "-"]);

@@ -9,7 +9,6 @@ use ironmesh_xds_wire::pb::envoy::service::status::v3::client_status_discovery_s
 use serde_json::Value;
 use tonic::Code;
 
-use crate::command::finish;
 use crate::server::Server;
 
 const POLICY: &str = r#"
@@ -73,10 +72,25 @@ async fn a_proxy_that_never_came_is_shown_with_what_is_known() {
     assert_eq!((&shown["state"], &shown["node"]), (&"unclaimed".into(), &Value::Null));
     let config = json(&server, &["proxy", "show", id, "--resources"]);
     assert_eq!((&config["streams"], &config["resources"]), (&0.into(), &serde_json::json!([])));
-    // `--config` without a file asks for the same, and leaves the settings to the environment.
-    let mut command = server.place.command(&["proxy", "show", id, "--config"]);
-    let run = finish(command.env("IRONMESH_CONFIG", "ironmesh.toml"));
-    assert_eq!((run.code, serde_json::from_str::<Value>(&run.stdout).ok()), (0, Some(config)));
+}
+
+#[tokio::test]
+async fn config_takes_a_file_before_and_behind_the_uuid() {
+    let Some((server, _child, ids)) = open(1).await else { return };
+    let id = &*ids[0];
+    for arguments in [
+        ["proxy", "show", "--config", "ironmesh.toml", id],
+        ["proxy", "show", id, "--config", "ironmesh.toml"],
+    ] {
+        let run = server.place.run(&arguments);
+        assert_eq!(run.code, 0, "{run:?}");
+        assert!(run.stdout.starts_with(&format!("proxy         {id}\n")), "{run:?}");
+    }
+    // The UUID is not swallowed: the file is what is missing.
+    for arguments in [&["proxy", "show", "--config", id][..], &["proxy", "show", id, "--config"]] {
+        let run = server.place.run(arguments);
+        assert_eq!((run.code, &*run.stdout), (2, ""), "{run:?}");
+    }
 }
 
 #[tokio::test]
@@ -170,9 +184,10 @@ async fn only_the_owner_of_the_state_revokes_and_only_whom_there_is() {
     let run = server.run(&["proxy", "revoke", unknown]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains(&format!("no proxy `{unknown}` has joined")), "{}", run.stderr);
-    // This cannot be taken back: a part of a UUID is not enough.
-    let run = server.run(&["proxy", "revoke", &ids[0][..8]]);
-    assert_eq!(run.code, 2, "{run:?}");
+    // This cannot be taken back: a few characters are not enough.
+    let run = server.run(&["proxy", "revoke", &ids[0][..7]]);
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+    assert!(run.stderr.contains("give the first 8 characters"), "{}", run.stderr);
     let long = "x".repeat(501);
     for (reason, but) in [
         ("two\nlines", r"this one holds the control character '\n'"),
@@ -206,6 +221,20 @@ fn without_a_control_plane_show_and_revoke_exit_with_4() {
         assert_eq!(run.code, 4, "{run:?}");
         assert!(run.stderr.contains("is `ironmesh serve` running"), "{}", run.stderr);
     }
+}
+
+#[tokio::test]
+async fn revoke_takes_the_beginning_of_a_uuid_and_prints_the_whole() {
+    let Some((server, _child, ids)) = open(2).await else { return };
+    let run = server.run(&["proxy", "revoke", &ids[0][..8].to_uppercase()]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.starts_with(&format!("proxy {} was revoked on 2", ids[0])), "{run:?}");
+    for proxy in list(&server) {
+        assert_eq!(proxy["state"] == "revoked", proxy["id"] == ids[0].as_str(), "{proxy:#}");
+    }
+    let run = server.run(&["proxy", "revoke", "00000000-0"]);
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+    assert!(run.stderr.contains("no proxy `00000000-0` has joined"), "{}", run.stderr);
 }
 
 #[tokio::test]

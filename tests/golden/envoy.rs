@@ -49,7 +49,7 @@ fn envoy_accepts_the_bootstrap_of_every_proxy() {
     assert!(refused.is_empty(), "{refused}");
 }
 
-/// ProviderGuards the other tests here: Envoy must look into what is inlined.
+/// Guards the other tests here: Envoy must look into what is inlined.
 #[test]
 fn envoy_refuses_a_rendering_with_a_mistake_in_its_routes_or_secrets() {
     let Some(program) = require_envoy() else { return };

@@ -72,7 +72,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// ProviderGuards the test itself: whether each kind of answer was seen, or nothing was compared.
+    /// Guards the test itself: whether each kind of answer was seen, or nothing was compared.
     fn is_whole(&self) -> bool {
         let is_seen = |status| self.statuses.contains_key(status);
         [200, 308, 400, 403, 404, 503].iter().all(is_seen)

@@ -1,6 +1,6 @@
 //! `ironmesh endpoints --watch`: looks again and again, and shows what is others than before.
 
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::time::Duration;
 
 use ironmesh_admin::{Client, ClientError, EndpointList};
@@ -11,6 +11,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::{changes, table};
 use crate::cli::Output;
+use crate::color;
 use crate::exit::chain;
 use crate::stdout::offer_styled;
 
@@ -27,7 +28,7 @@ pub(super) async fn watch(
     service: Option<&ServiceName>,
     output: Output,
 ) -> anyhow::Result<()> {
-    let is_screen = output == Output::Text && io::stdout().is_terminal();
+    let is_screen = output == Output::Text && color::can_redraw(&io::stdout());
     let mut shown: Option<EndpointList> = None;
     let mut is_away = false;
     let mut ticks = tokio::time::interval(EVERY);

@@ -1,7 +1,6 @@
 //! `ironmesh policy check`: all that is wrong with a policy.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::bail;
@@ -11,6 +10,7 @@ use ironmesh_config::{Loaded, Settings, load_folder, render};
 use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};
+use crate::color;
 use crate::exit::Found;
 use crate::places::Places;
 use crate::policy::envoy::{self, Checked, MOST_TOLD};
@@ -130,7 +130,7 @@ pub(super) fn views(loaded: &Loaded) -> Vec<FindingView> {
 
 /// What is wrong with a policy, for people; and where more is said about it.
 pub(super) fn print_findings(loaded: &Loaded) -> Result<(), Unwritten> {
-    let color = std::io::stdout().is_terminal();
+    let color = color::is_enabled(&std::io::stdout());
     if loaded.findings.is_empty() {
         return Ok(());
     }

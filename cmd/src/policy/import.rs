@@ -1,6 +1,6 @@
 //! `ironmesh policy import`: reads the files, and writes and tells what came of them.
 
-use std::io::{IsTerminal, Read, Write as _};
+use std::io::{Read, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::check::counted;
 use crate::cli::{ImportArguments, Output, Rules};
+use crate::color;
 use crate::exit::{Found, Usage};
 use crate::stdout::{out, outln};
 
@@ -67,7 +68,8 @@ fn written(
     output: Output,
 ) -> anyhow::Result<()> {
     let Imported { toml, carried, left_out, changed, missing, findings } = imported;
-    if let Some(out) = out {
+    // A file without policy would only stand in the way of the next try.
+    if let Some(out) = out.filter(|_| *carried > 0) {
         let file = fs::OpenOptions::new().write(true).create_new(true).open(out);
         let file = file.context("nothing is written over: remove the file, or name another");
         file?.write_all(toml.as_bytes())?;
@@ -113,6 +115,13 @@ fn written(
         let errors = counted(errors, "error");
         anyhow::bail!(Found(format!("the policy that is written would be refused: {errors}")));
     }
+    if *carried == 0 {
+        let what = match left_out.len() {
+            0 => "the input has no resource of a mesh".to_owned(),
+            count => format!("{} left out, with the reasons above", counted(count, "resource")),
+        };
+        anyhow::bail!("nothing was carried over: {what}");
+    }
     Ok(())
 }
 
@@ -138,7 +147,7 @@ fn broken(findings: &[Finding], documents: &[Document], output: Output) -> anyho
 #[expect(clippy::print_stderr, reason = "stdout is the policy")]
 fn draw(findings: &[Finding], documents: &[Document]) {
     if !findings.is_empty() {
-        let color = std::io::stderr().is_terminal();
+        let color = color::is_enabled(&std::io::stderr());
         eprintln!("{}\n", render(findings, documents, color).trim_end());
     }
 }

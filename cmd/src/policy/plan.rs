@@ -2,7 +2,6 @@
 
 mod words;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 
 use ironmesh_admin::{Client, PlanRequest};
@@ -12,6 +11,7 @@ use ironmesh_config::Loaded;
 use super::forecast::{add_findings, forecast};
 use super::{check, offline};
 use crate::cli::{Output, PlanArguments};
+use crate::color;
 use crate::exit::CHANGES;
 use crate::places::Places;
 use crate::stdout::{outln, write_styled};
@@ -49,7 +49,7 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&plan)?)?,
         Output::Text => {
-            let color = std::io::stdout().is_terminal();
+            let color = color::is_enabled(&std::io::stdout());
             let assumed = arguments.offline.as_ref().map(|_| offline::assumed(&places));
             write_styled(&words::plan(&plan, assumed.as_deref(), color))?;
         }

@@ -1,6 +1,7 @@
 //! `ironmesh proxy bootstrap`: lets Envoys into the mesh that somebody runs by hand, or simulates.
 //! Their keys are made here and stay here.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -17,12 +18,14 @@ use ironmesh_sidecar::envoy::{self, Admin, Bootstrap};
 use serde_json::json;
 
 use crate::cli::{BootstrapArguments, Declared, Output};
+use crate::exit::Usage;
 use crate::new_folder::NewFolder;
 use crate::places::Places;
 use crate::stdout::{Unwritten, outln};
 
 /// Lets one proxy in, whose folder is the one that is named; or several, with a folder each in there.
 pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> anyhow::Result<()> {
+    check_local_ports(&arguments.upstreams)?;
     let places = Places::find(&arguments.config)?;
     let client = Client::new(&places.admin_socket());
     let proxies = new_proxies(arguments.address, arguments.count)?;
@@ -67,6 +70,20 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     }
     let tell = if arguments.count.is_some() { tell_all } else { tell_one };
     Ok(tell(&arguments, &path, &all, &notes, output)?)
+}
+
+/// Fails where two upstreams have one local port: Envoy would reject one of their listeners.
+fn check_local_ports(upstreams: &[Declared]) -> Result<(), Usage> {
+    let mut ports = BTreeMap::new();
+    for upstream in upstreams {
+        if let Some(other) = ports.insert(upstream.local_port(), upstream) {
+            return Err(Usage(format!(
+                "two upstreams have the local port {}: `{other}` and `{upstream}`; give each a port of its own",
+                upstream.local_port()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// A proxy that is to be let in.

@@ -10,7 +10,7 @@ use crate::stdout::outln;
 pub(crate) async fn revoke(arguments: RevokeArguments, output: Output) -> anyhow::Result<()> {
     let client = Client::new(&Places::find(&arguments.config)?.admin_socket());
     let request = RevokeRequest { reason: arguments.reason };
-    let revoked = client.revoke(arguments.id, &request).await?;
+    let revoked = client.revoke(&arguments.id, &request).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&revoked)?)?,
         Output::Text => {

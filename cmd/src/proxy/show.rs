@@ -13,8 +13,8 @@ use crate::stdout::{out, outln};
 
 /// Tells how a proxy stands, or all that it is to have.
 pub(crate) async fn show(arguments: &ShowArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&Places::find(&arguments.settings())?.admin_socket());
-    if arguments.wants_resources() {
+    let client = Client::new(&Places::find(&arguments.config)?.admin_socket());
+    if arguments.resources {
         let config = client.proxy_config(&arguments.id).await?;
         outln!("{}", serde_json::to_string_pretty(&config)?)?;
         return Ok(());

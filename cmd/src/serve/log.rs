@@ -1,41 +1,98 @@
 //! The log of `serve`, on stderr. A log that cannot be written, on a full disk or into a closed pipe, never
 //! stops the control plane: its lines are counted, and the count is logged as soon as one can be written.
+//!
+//! With `--output json` each line is a JSON object, in the form of tracing-subscriber: `timestamp`, `level`, `fields`
+//! (with `message`) and `target`.
 
 mod fields;
 
-use std::io::{self, IsTerminal, Write};
+use std::borrow::Cow;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ironmesh_catalog::text::escape_output;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use tracing_subscriber::EnvFilter;
 
+use crate::cli::Output;
+use crate::color;
+
 /// Installs the subscriber, with the filter of `RUST_LOG`.
-pub(super) fn init() {
+pub(super) fn init(output: Output) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let lost = Arc::<AtomicU64>::default();
-    let log = tracing_subscriber::fmt().with_env_filter(filter);
-    let log = log.fmt_fields(fields::escaped_fields());
     // What it would report is that the log cannot be written, and on stderr.
-    let log = log.with_ansi(io::stderr().is_terminal()).log_internal_errors(false);
-    log.with_writer(move || Lossy { output: io::stderr(), lost: Arc::clone(&lost) }).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
+    let writer = move || Lossy { output: io::stderr(), form: output, lost: Arc::clone(&lost) };
+    match output {
+        Output::Text => {
+            let log = log.with_ansi(color::is_enabled(&io::stderr()));
+            log.fmt_fields(fields::escaped_fields()).with_writer(writer).init();
+        }
+        Output::Json => log.json().with_writer(writer).init(),
+    }
+}
+
+/// Writes the reason why the control plane failed as a line of the log in JSON, whatever `RUST_LOG` says.
+pub(super) fn write_failure(reason: &str) {
+    let fields = json!({ "message": "the control plane failed", "reason": reason });
+    // Where it cannot be written, the exit code says it.
+    let _ = io::stderr().write_all(escape_output(&json_line("ERROR", &fields)).as_bytes());
+}
+
+/// A line of the log in JSON that does not come from the subscriber.
+fn json_line(level: &str, fields: &Value) -> String {
+    let timestamp = format!("{:.6}", Timestamp::now());
+    let target = env!("CARGO_CRATE_NAME");
+    let line =
+        json!({ "timestamp": timestamp, "level": level, "fields": fields, "target": target });
+    format!("{line}\n")
 }
 
 /// Writes lines to `output`, and succeeds where that fails.
 struct Lossy<W> {
     output: W,
+    form: Output,
     lost: Arc<AtomicU64>,
+}
+
+impl<W> Lossy<W> {
+    /// The line that reports lost ones.
+    fn report(&self, lost: u64) -> String {
+        match self.form {
+            _ if lost == 0 => String::new(),
+            Output::Text => {
+                format!("{lost} lines of the log were lost: stderr could not be written\n")
+            }
+            Output::Json => {
+                let message = "lines of the log were lost: stderr could not be written";
+                json_line("WARN", &json!({ "message": message, "lost": lost }))
+            }
+        }
+    }
+
+    /// The line as it is written. JSON escapes ASCII control characters alone, and its fields quote what other
+    /// parties wrote; the text form escapes its fields itself.
+    fn escaped<'line>(&self, line: &'line [u8]) -> Cow<'line, [u8]> {
+        match (self.form, std::str::from_utf8(line)) {
+            (Output::Json, Ok(line)) => match escape_output(line) {
+                Cow::Borrowed(line) => Cow::Borrowed(line.as_bytes()),
+                Cow::Owned(line) => Cow::Owned(line.into_bytes()),
+            },
+            _ => Cow::Borrowed(line),
+        }
+    }
 }
 
 impl<W: Write> Write for Lossy<W> {
     /// The subscriber writes a line at once.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let lost = self.lost.swap(0, Ordering::Relaxed);
-        let words = match lost {
-            0 => String::new(),
-            lost => format!("{lost} lines of the log were lost: stderr could not be written\n"),
-        };
+        let words = self.report(lost);
         let written = self.output.write_all(words.as_bytes());
-        if written.and_then(|()| self.output.write_all(line)).is_err() {
+        if written.and_then(|()| self.output.write_all(&self.escaped(line))).is_err() {
             self.lost.fetch_add(lost + 1, Ordering::Relaxed);
         }
         Ok(line.len())
@@ -52,12 +109,12 @@ mod tests {
 
     /// Fails until it is mended.
     #[derive(Default)]
-    struct Output {
+    struct Disk {
         is_full: bool,
         text: Vec<u8>,
     }
 
-    impl Write for Output {
+    impl Write for Disk {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
             if self.is_full && !text.is_empty() {
                 return Err(io::ErrorKind::StorageFull.into());
@@ -73,15 +130,34 @@ mod tests {
 
     #[test]
     fn lines_that_cannot_be_written_are_counted_and_the_count_is_logged() {
-        let (mut output, lost) = (Output::default(), Arc::default());
+        let (mut output, lost) = (Disk::default(), Arc::default());
         for (is_full, line) in
             [(false, "1\n"), (true, "2\n"), (true, "3\n"), (false, "4\n"), (false, "5\n")]
         {
             output.is_full = is_full;
-            let mut lossy = Lossy { output: &mut output, lost: Arc::clone(&lost) };
+            let lost = Arc::clone(&lost);
+            let mut lossy = Lossy { output: &mut output, form: Output::Text, lost };
             lossy.write_all(line.as_bytes()).unwrap();
         }
         let expected = "1\n2 lines of the log were lost: stderr could not be written\n4\n5\n";
         assert_eq!(String::from_utf8(output.text).unwrap(), expected);
+    }
+
+    #[test]
+    fn json_log_reports_lost_lines_and_escapes_all_control_characters() {
+        let (mut output, lost) = (Disk::default(), Arc::default());
+        let hostile = "{\"fields\":{\"message\":\"a\\u001b\u{9b}\u{202e}b\"}}\n";
+        for (is_full, line) in [(true, "{}\n"), (false, hostile)] {
+            output.is_full = is_full;
+            let lost = Arc::clone(&lost);
+            let mut lossy = Lossy { output: &mut output, form: Output::Json, lost };
+            lossy.write_all(line.as_bytes()).unwrap();
+        }
+        let text = String::from_utf8(output.text).unwrap();
+        assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{text:?}");
+        let lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((&lines[0]["level"], &lines[0]["fields"]["lost"]), (&"WARN".into(), &1.into()));
+        assert_eq!(lines[1]["fields"]["message"], "a\u{1b}\u{9b}\u{202e}b");
     }
 }

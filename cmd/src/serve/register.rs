@@ -1,6 +1,6 @@
 //! The register of proxies: who has joined, and how far each has come. Kept in the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -235,6 +235,11 @@ impl Register {
         });
         let claimed = claimed.collect();
         self.keep(&mut records, claimed)
+    }
+
+    /// The proxies whose stored records are quarantined.
+    pub(crate) fn quarantined(&self) -> BTreeSet<ProxyId> {
+        self.store.quarantined_proxies()
     }
 
     /// Removes the stored record of a proxy that is quarantined. Returns whether there was one.

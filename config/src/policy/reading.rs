@@ -7,13 +7,15 @@ use super::damage::{self, Damage};
 use super::part::Part;
 use super::{
     egress, http_route, http_route_group, identity_binding, ingress_backend, namespace, retry,
-    service, tcp_route, telemetry, traffic_split, traffic_target, upstream_traffic_setting,
+    service, single_tables, tcp_route, telemetry, traffic_split, traffic_target,
+    upstream_traffic_setting,
 };
 use crate::codes;
 use crate::document::Document;
 use crate::findings::Findings;
 use crate::limits::FINDINGS_OF_ONE;
 use crate::suggest::{closest, did_you_mean};
+use crate::syntax;
 use crate::table::{Reader, Table, Value, list};
 use crate::yaml;
 
@@ -25,13 +27,19 @@ pub(super) fn read(document: &Document) -> Part {
 fn read_toml(document: &Document) -> Part {
     let (root, errors) = DeTable::parse_recoverable(&document.text);
     let reader = Reader::new(document);
-    let end = document.text.len();
     let (mut starts, mut broken) = (Vec::new(), Findings::at_most(FINDINGS_OF_ONE));
+    let single = if errors.is_empty() {
+        Vec::new()
+    } else {
+        let kinds = KINDS.map(|(kind, _, _)| kind);
+        single_tables::find(&document.text, root.get_ref(), &errors, kinds)
+    };
+    broken.extend(single.iter().map(|one| one.finding(&reader)));
     for error in errors {
-        let span = error.span().unwrap_or(end..end);
-        starts.push(span.start);
-        let finding = Finding::error(codes::SYNTAX, Some(reader.spot(span)), error.message());
-        broken.push(finding.label("here"));
+        starts.push(syntax::span(&document.text, &error).start);
+        if !single.iter().any(|one| one.explains(&error, &document.text)) {
+            broken.push(syntax::finding(&reader, &error));
+        }
     }
     let mut part = read_tables(&reader, root.get_ref());
     (part.findings, part.has_more) = reader.take_findings().into_parts();
@@ -39,6 +47,7 @@ fn read_toml(document: &Document) -> Part {
         // A damaged part may have been meant to define what it seems not to.
         part.may_be_defined.extend(damage::names(&document.text));
         part.damaged(&Damage::new(&document.text, &starts));
+        part.findings.retain(|finding| !single.iter().any(|one| one.is_in(finding)));
         let (broken, has_more) = broken.into_parts();
         part.findings.extend(broken);
         part.has_more = has_more;
@@ -101,9 +110,7 @@ const LATER_KINDS: [&str; 1] = ["mesh_config"];
 
 fn read_kind(value: Value<'_>, kind: &str, what: &'static str, read: Read, part: &mut Part) {
     if value.is_table() {
-        let message = format!("`{kind}` must be an array of tables, not a table");
-        let finding = value.error(codes::WRONG_TYPE, message).label("one table");
-        value.tell(finding.help(format!("write `[[{kind}]]`")));
+        value.tell(single_tables::finding(kind, value.spot(), 0));
         remember_names(value, part);
         return;
     }
@@ -135,8 +142,9 @@ fn unknown_kind(key: &str, spot: Spot) -> Finding {
 
 /// What an unreadable kind names is not said to be missing as well.
 fn remember_names(value: Value<'_>, part: &mut Part) {
-    let names = value.tables_if_any().into_iter().filter_map(|mut table| {
-        table.get("name").and_then(Value::string_if_any).map(str::to_owned)
-    });
-    part.may_be_defined.extend(names);
+    for mut table in value.tables_if_any() {
+        let names = ["name", "service_account"].map(|key| table.get(key));
+        let names = names.into_iter().flatten().filter_map(Value::string_if_any);
+        part.may_be_defined.extend(names.map(str::to_owned));
+    }
 }

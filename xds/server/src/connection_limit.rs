@@ -1,4 +1,4 @@
-//! ConnectionLimit for connections: so many are there for all, and so many for each client.
+//! The limit of connections: so many for all clients, and so many for each.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;

@@ -18,8 +18,11 @@ use super::RunningControlPlane;
 use crate::exit::chain;
 use crate::serve::reconciler::{self, InactiveResources};
 
-/// How much of a UUID must be given at least.
+/// The minimum length of the beginning of a UUID.
 const SHORTEST: usize = 4;
+
+/// The same for `proxy revoke`, which cannot be undone: a slip of the finger must not name a different proxy.
+const SHORTEST_TO_REVOKE: usize = 8;
 
 /// How many proxies are named, where what is given means several.
 const NAMED: usize = 5;
@@ -27,32 +30,9 @@ const NAMED: usize = 5;
 impl RunningControlPlane {
     /// The proxy whose UUID is or begins with `id`.
     pub(super) fn find(&self, id: &str) -> Result<Arc<JoinRecord>, Refusal> {
-        if let Ok(id) = id.parse() {
-            return self.register.get(id).ok_or_else(|| unknown(&id));
-        }
-        if id.len() < SHORTEST {
-            let words = format!(
-                "`{id}` is too short: give the first {SHORTEST} characters of a proxy's UUID at least"
-            );
-            return Err(Refusal::Request(words));
-        }
-        let begins = |record: &&Arc<JoinRecord>| record.id.to_string().starts_with(id);
         let records = self.register.all_records();
-        let found: Vec<_> = records.values().filter(begins).collect();
-        match &found[..] {
-            [] => Err(unknown(&id)),
-            [one] => Ok(Arc::clone(one)),
-            several => {
-                let some: Vec<_> =
-                    several.iter().take(NAMED).map(|record| record.id.to_string()).collect();
-                let words = format!(
-                    "the UUIDs of {} proxies begin with `{id}`: give more of it; some are {}",
-                    several.len(),
-                    some.join(", ")
-                );
-                Err(Refusal::Request(words))
-            }
-        }
+        let id = identify(id, SHORTEST, records.keys().copied())?;
+        records.get(&id).cloned().ok_or_else(|| unknown(&id))
     }
 
     /// A proxy as it stands.
@@ -155,10 +135,9 @@ impl RunningControlPlane {
     /// Shuts a proxy out: first in the store, so that it holds whatever comes; then its streams are cut,
     /// and as nobody comes in its name any more, none is left. The reconciler takes it from its callers.
     pub(super) fn shut_out(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
-        // A part of it will not do: this cannot be taken back.
-        let id: ProxyId = id
-            .parse()
-            .map_err(|_| Refusal::Request(format!("`{id}` is not the whole UUID of a proxy")))?;
+        let mut ids: BTreeSet<_> = self.register.all_records().keys().copied().collect();
+        ids.extend(self.register.quarantined());
+        let id = identify(id, SHORTEST_TO_REVOKE, ids.into_iter())?;
         let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
         if let Some(reason) = reason {
             may_be_a_reason(reason)?;
@@ -203,6 +182,42 @@ fn may_be_a_reason(reason: &str) -> Result<(), Refusal> {
     };
     let words = format!("a reason has one line of at most {MAX_REASON} bytes, and this one {but}");
     Err(Refusal::Request(words))
+}
+
+/// The one of `ids` that `text` is or begins; any whole UUID is taken as it is.
+fn identify(
+    text: &str,
+    shortest: usize,
+    ids: impl Iterator<Item = ProxyId>,
+) -> Result<ProxyId, Refusal> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    if text.len() < shortest {
+        let words = format!(
+            "`{text}` is too short: give the first {shortest} characters of the proxy's UUID, or more"
+        );
+        return Err(Refusal::Request(words));
+    }
+    let ids = ids.map(|id| (id, id.to_string()));
+    let found: Vec<_> = ids.filter(|(_, written)| written.starts_with(text)).collect();
+    match &found[..] {
+        [] => Err(unknown(&text)),
+        [(id, _)] => Ok(*id),
+        several => {
+            let named: Vec<_> = several.iter().take(NAMED).map(|(_, id)| &**id).collect();
+            let more = match several.len() - named.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let words = format!(
+                "the UUIDs of {} proxies begin with `{text}`: give more characters; they are {}{more}",
+                several.len(),
+                named.join(", ")
+            );
+            Err(Refusal::Request(words))
+        }
+    }
 }
 
 fn unknown(id: &impl std::fmt::Display) -> Refusal {
@@ -259,5 +274,32 @@ fn nack_view(refusal: &reconciler::Refusal) -> NackView {
         message: refusal.message.clone(),
         instead: refusal.instead.to_string(),
         policy: refusal.origins.iter().map(origin).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_id_names_one_proxy_or_fails_with_all_that_match() {
+        let ids = [
+            "11112222-0000-4000-8000-000000000001",
+            "11112222-0000-4000-8000-000000000002",
+            "33334444-0000-4000-8000-000000000003",
+        ];
+        let find = |text: &str| {
+            let found = identify(text, 8, ids.iter().map(|id| id.parse().unwrap()));
+            found.map(|id| id.to_string()).map_err(|refusal| refusal.to_string())
+        };
+        assert_eq!(find("33334444"), Ok(ids[2].to_owned()));
+        assert_eq!(find(ids[0]), Ok(ids[0].to_owned()));
+        let ambiguous = find("11112222-0").unwrap_err();
+        for part in ["2 proxies begin with `11112222-0`", ids[0], ids[1]] {
+            assert!(ambiguous.contains(part), "{ambiguous}");
+        }
+        assert!(!ambiguous.contains(ids[2]), "{ambiguous}");
+        assert!(find("3333444").unwrap_err().contains("give the first 8 characters"));
+        assert!(find("55556666").unwrap_err().starts_with("no proxy `55556666` has joined"));
     }
 }

@@ -80,6 +80,50 @@ fn one_table_is_told_to_be_a_list_of_tables() {
 }
 
 #[test]
+fn single_brackets_give_one_finding_however_many_tables_have_them() {
+    let table = |name: &str| {
+        format!(
+            "[service]\nname = \"{name}\"\nports = [{{ port = 80, protocol = \"http\" }}]\n\
+             [service.endpoints]\nstatic = [{{ address = \"10.0.0.5\", port = 8080 }}]\n"
+        )
+    };
+    let rest = "[[traffic_target]]\nname = \"t\"\ndestination = { name = \"a\" }\n\
+                sources = [{ name = \"b\" }, { name = \"c\" }]\nrules = [{ kind = \"TCPRoute\", name = \"r\" }]\n\
+                [[tcp_route]]\nname = \"r\"\n";
+    let three = [table("a"), table("b"), table("c"), rest.to_owned()].concat();
+    assert_eq!(
+        lines(&load_one(&three)),
+        ["error[IM0104]: `service` must be an array of tables, not a table (p.toml:1:1) / \
+          write `[[service]]`, here and in 2 more places"]
+    );
+    // Before and behind one that is written as it should be.
+    let right = table("a").replace("[service]", "[[service]]");
+    for (text, line) in [(table("b") + &right, 1), (right + &table("b"), 6)] {
+        assert_eq!(
+            lines(&load_one(&text)),
+            [format!(
+                "error[IM0104]: `service` must be an array of tables, not a table (p.toml:{line}:1) / \
+                 write `[[service]]`"
+            )]
+        );
+    }
+    // A slip of its own is reported besides.
+    let typo = table("a") + &table("b") + "[[tcp_route]]\nname = \"r\"\nname = \"s\"\n";
+    let typo = lines(&load_one(&typo));
+    assert_eq!(typo.len(), 2, "{typo:#?}");
+    assert!(typo[1].starts_with("error[IM0101]: duplicate key (p.toml:13:1)"), "{typo:#?}");
+}
+
+#[test]
+fn unquoted_string_is_reported_with_its_place_and_the_quoted_one() {
+    assert_eq!(
+        finding("[[service]]\nname = store\n"),
+        "error[IM0101]: `store` is a string without quotes (p.toml:2:8) / strings are quoted: write \
+         `name = \"store\"`"
+    );
+}
+
+#[test]
 fn a_bad_name_is_told_with_the_reason() {
     assert_eq!(
         finding("[[service]]\nname = \"Book_Store\"\n"),

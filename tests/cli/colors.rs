@@ -1,0 +1,137 @@
+//! Colors and redrawn pictures on a terminal, and how NO_COLOR and TERM turn them off.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use fs_err as fs;
+use ironmesh_tests::eventually;
+use rustix::io::{Errno, ioctl_fionbio, read};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::command::Place;
+use crate::server::Server;
+
+/// The environments, and whether output has colors in each.
+const ENVIRONMENTS: [(&[(&str, &str)], bool); 5] = [
+    (&[("TERM", "xterm")], true),
+    (&[("TERM", "xterm"), ("NO_COLOR", "")], true),
+    (&[("TERM", "xterm"), ("NO_COLOR", "1")], false),
+    (&[("TERM", "dumb")], false),
+    (&[("TERM", "dumb"), ("NO_COLOR", "")], false),
+];
+
+/// A program on a terminal of its own. It is ended when this is dropped.
+struct OnTerminal {
+    master: OwnedFd,
+    process: Child,
+    text: String,
+}
+
+impl OnTerminal {
+    fn start(mut command: Command, environment: &[(&str, &str)]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
+        let master = master.unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        ioctl_fionbio(&master, true).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave = fs::OpenOptions::new().read(true).write(true);
+        let slave = slave.open(Path::new(name.to_str().unwrap())).unwrap();
+        let slave = || slave.file().try_clone().unwrap();
+        command.stdin(slave()).stdout(slave()).stderr(slave());
+        command.env_remove("NO_COLOR").envs(environment.iter().copied());
+        Self { process: command.spawn().unwrap(), master, text: String::new() }
+    }
+
+    /// All that has been written so far.
+    fn text(&mut self) -> &str {
+        let mut part = [0; 4096];
+        loop {
+            match read(&self.master, &mut part) {
+                Ok(count @ 1..) => self.text.push_str(&String::from_utf8_lossy(&part[..count])),
+                Err(Errno::INTR) => {}
+                Ok(_) | Err(_) => return &self.text,
+            }
+        }
+    }
+
+    /// Waits until it has written `words`.
+    async fn shows(&mut self, words: &str) -> String {
+        eventually(&format!("{words:?} on the terminal"), async || {
+            let text = self.text();
+            if text.contains(words) { Ok(text.to_owned()) } else { Err(text.to_owned()) }
+        })
+        .await
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let pid = Pid::from_child(&self.process);
+        // It may have ended by itself.
+        let _ = kill_process(pid, Signal::KILL);
+        let _ = self.process.wait();
+    }
+}
+
+const BAD: &str = "[[service]]\nname = \"store\"\ncolour = \"red\"\n";
+const GOOD: &str = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
+
+/// A route group with an expression that is refused, in YAML.
+const YAML: &str = "\
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: { name: routes }
+spec:
+  matches:
+  - { name: buy, pathRegex: '/(?!x)' }
+";
+
+#[tokio::test]
+async fn policy_commands_honor_no_color_and_dumb_terminals() {
+    let Some(place) = Place::open() else { return };
+    place.write("bad.toml", BAD);
+    place.write("old.toml", "[[service]]\nname = \"till\"\n");
+    place.write("new.toml", GOOD);
+    place.write("routes.yaml", YAML);
+    for arguments in [
+        &["policy", "check", "bad.toml"][..],
+        &["policy", "plan", "new.toml", "--offline", "old.toml"],
+        &["policy", "import", "routes.yaml", "--from", "smi", "--out", "out.toml"],
+    ] {
+        for (environment, has_colors) in ENVIRONMENTS {
+            // (`import` writes over nothing.)
+            drop(fs::remove_file(place.path().join("out.toml")));
+            let mut terminal = OnTerminal::start(place.command(arguments), environment);
+            let status = eventually("the end", async || {
+                let text = terminal.text().to_owned();
+                terminal.process.try_wait().unwrap().ok_or(text)
+            })
+            .await;
+            let text = terminal.text().to_owned();
+            let is_colored = text.contains("\u{1b}[");
+            assert_eq!(is_colored, has_colors, "{arguments:?} {environment:?} {status}: {text:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_and_watched_endpoints_honor_no_color_and_dumb_terminals() {
+    for (environment, has_colors) in ENVIRONMENTS {
+        let Some(server) = Server::open("") else { return };
+        server.place.write("policy/a.toml", GOOD);
+        let serve = server.place.command(&["serve", "--config", "ironmesh.toml"]);
+        let mut log = OnTerminal::start(serve, environment);
+        let text = log.shows("xDS is served").await;
+        assert_eq!(text.contains("\u{1b}["), has_colors, "{environment:?}: {text:?}");
+
+        let watch = ["endpoints", "--watch", "--config", "ironmesh.toml"];
+        let mut watched = OnTerminal::start(server.place.command(&watch), environment);
+        let text = watched.shows("default/store").await;
+        // A picture needs a terminal that moves its cursor, and no colors.
+        let is_dumb = environment.contains(&("TERM", "dumb"));
+        assert_eq!(text.contains("\u{1b}[H"), !is_dumb, "{environment:?}: {text:?}");
+    }
+}

@@ -1,0 +1,67 @@
+//! `ironmesh serve --output json`.
+
+use fs_err as fs;
+use ironmesh_tests::eventually;
+use serde_json::Value;
+use tokio::process::Command;
+
+use ironmesh_tests::process::Child;
+
+use crate::server::Server;
+
+fn lines(text: &str) -> Vec<Value> {
+    let line = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+    text.lines().map(line).collect()
+}
+
+#[tokio::test]
+async fn log_of_serve_is_json_lines_with_control_characters_escaped() {
+    let Some(server) = Server::open("") else { return };
+    server.place.write(
+        "policy/a.toml",
+        "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
+    );
+    let command = server.place.command(&["serve", "--config", "ironmesh.toml", "--output", "json"]);
+    let log = server.place.path().join("serve.log");
+    let mut child = Child::start("ironmesh serve", &mut Command::from(command), &log);
+    let text = || fs::read_to_string(&log).unwrap();
+    let logged = async |words: &str| {
+        eventually(words, async || match text() {
+            text if text.contains(words) => Ok(()),
+            text => Err(text),
+        })
+        .await;
+    };
+    logged("xDS is served").await;
+    server
+        .place
+        .write("policy/b\u{1b}[2J\u{9b}\u{202e}.toml", "[[service]]\nname = \"a\"\nx = 1\n");
+    logged("IM0102").await;
+    assert!(child.terminate().await.success());
+    let text = text();
+    assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{text:?}");
+    let lines = lines(&text);
+    let started = lines.iter().find(|line| line["fields"]["message"] == "xDS is served").unwrap();
+    assert_eq!(
+        (&started["level"], &started["target"]),
+        (&"INFO".into(), &"ironmesh::serve".into())
+    );
+    assert!(started["timestamp"].as_str().unwrap().ends_with('Z'), "{started}");
+    let finding = lines.iter().find(|line| line.to_string().contains("IM0102")).unwrap();
+    // What was escaped has its meaning for who reads JSON.
+    assert!(finding.to_string().contains('\u{9b}'), "{finding}");
+}
+
+#[test]
+fn failure_of_serve_is_the_last_line_of_its_json_log() {
+    let Some(server) = Server::open("") else { return };
+    let run = server.run(&["serve", "--output", "json"]);
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+    let lines = lines(&run.stderr);
+    let last = lines.last().unwrap();
+    assert_eq!(last["level"], "ERROR", "{last}");
+    assert!(last["fields"]["reason"].as_str().unwrap().contains("policy"), "{last}");
+    // Without policy in the folder the text form says the same.
+    let run = server.refused();
+    assert!(run.stderr.contains(last["fields"]["reason"].as_str().unwrap()), "{run:?}");
+}
