@@ -43,7 +43,7 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     };
     let command = Cli::command();
     let is_hidden =
-        |name: &String| command.find_subcommand(name).is_some_and(|one| one.is_hide_set());
+        |name: &String| command.find_subcommand(name).is_some_and(clap::Command::is_hide_set);
     let shown: Vec<_> = suggested.into_iter().filter(|name| !is_hidden(name)).collect();
     if !shown.is_empty() {
         error.insert(kind, ContextValue::Strings(shown));

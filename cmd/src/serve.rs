@@ -53,7 +53,7 @@ use state_watch::StateWatch;
 /// log like all others.
 pub(crate) async fn serve(arguments: &ServeArguments, output: Output) -> anyhow::Result<()> {
     log::init(output);
-    let result = run(arguments).await;
+    let result = Box::pin(run(arguments)).await;
     match (output, result) {
         (Output::Json, Err(error)) => {
             log::write_failure(&chain(error.as_ref()));

@@ -37,8 +37,8 @@ impl OnTerminal {
         unlockpt(&master).unwrap();
         ioctl_fionbio(&master, true).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
-        let slave = fs::OpenOptions::new().read(true).write(true);
-        let slave = slave.open(Path::new(name.to_str().unwrap())).unwrap();
+        let name = Path::new(name.to_str().unwrap());
+        let slave = fs::OpenOptions::new().read(true).write(true).open(name).unwrap();
         let slave = || slave.file().try_clone().unwrap();
         command.stdin(slave()).stdout(slave()).stderr(slave());
         command.env_remove("NO_COLOR").envs(environment.iter().copied());
@@ -121,7 +121,8 @@ async fn policy_commands_honor_no_color_and_dumb_terminals() {
 async fn log_and_watched_endpoints_honor_no_color_and_dumb_terminals() {
     for (environment, has_colors) in ENVIRONMENTS {
         let Some(server) = Server::open("") else { return };
-        server.place.write("policy/a.toml", GOOD);
+        let endpoints = "endpoints = { static = [{ address = \"10.0.0.5\", port = 8080 }] }\n";
+        server.place.write("policy/a.toml", &format!("{GOOD}{endpoints}"));
         let serve = server.place.command(&["serve", "--config", "ironmesh.toml"]);
         let mut log = OnTerminal::start(serve, environment);
         let text = log.shows("xDS is served").await;

@@ -51,9 +51,9 @@ fn headers(text: &str, kind: &str) -> impl Iterator<Item = Range<usize>> {
         *at += line.len();
         Some((start, line.trim_start()))
     });
-    lines.filter_map(move |(start, line)| {
-        line.starts_with(&header).then(|| start..start + header.len())
-    })
+    let length = header.len();
+    let lines = lines.filter(move |(_, line)| line.starts_with(&header));
+    lines.map(move |(start, _)| start..start + length)
 }
 
 impl SingleTables {
