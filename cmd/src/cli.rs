@@ -216,7 +216,7 @@ pub(crate) enum PolicyCommand {
     Pull(PullArguments),
     /// List the policies that can be rolled back to
     Revisions(RevisionsArguments),
-    /// Put a policy of before into force again
+    /// Roll back to an earlier policy revision
     ///
     /// With policy in etcd, its documents are pushed again. With a policy folder, what the folder holds is
     /// not in force until it is something else that passes; rolling back to that revision ends it, too.

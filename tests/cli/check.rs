@@ -83,7 +83,7 @@ fn all_mistakes_of_all_files_are_drawn_at_once_and_exit_with_3() {
     let end = "\nmore about these: `ironmesh explain IM0102`, `ironmesh explain IM0201`, \
                `ironmesh explain IM0301`\n3 errors, 0 warnings in 2 of 3 files\n";
     assert!(run.stdout.ends_with(end), "{}", run.stdout);
-    assert!(run.stderr.contains("`policy` is refused: 3 errors, 0 warnings"), "{}", run.stderr);
+    assert!(run.stderr.contains("`policy` is rejected: 3 errors, 0 warnings"), "{}", run.stderr);
 }
 
 /// The whole of it, as docs/reference/findings.md tells: keys may come, and none may go.

@@ -214,11 +214,11 @@ fn what_is_refused_is_drawn_and_exits_with_3() {
     let run = plan(&place, &BEFORE.replace("weight = 9", "wight = 9"), &[]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(format!("{}{}", run.stdout, run.stderr).contains("did you mean `weight`?"), "{run:?}");
-    assert!(run.stdout.starts_with("`after` is refused:\n"), "{}", run.stdout);
+    assert!(run.stdout.starts_with("`after` is rejected:\n"), "{}", run.stdout);
     place.write("broken/a.toml", "[[service]]\nnam = 1\n");
     let run = place.run(&["policy", "plan", "before", "--offline", "broken"]);
     assert_eq!(run.code, 3, "{run:?}");
-    assert!(run.stdout.starts_with("`broken` is refused:\n"), "{}", run.stdout);
+    assert!(run.stdout.starts_with("`broken` is rejected:\n"), "{}", run.stdout);
     let run = place.run(&["policy", "plan", "before"]);
     assert_eq!(run.code, 4, "no control plane runs: {run:?}");
 }
@@ -290,7 +290,7 @@ fn an_envoy_reads_what_the_plan_is_about_first() {
     assert_eq!(run.code, 3, "{run:?}");
     assert!(run.stdout.contains("error[IM0310]: Envoy refuses"), "{}", run.stdout);
     assert!(run.stdout.contains("it is not to my taste"), "{}", run.stdout);
-    assert!(run.stderr.contains("`after` is refused: "), "{}", run.stderr);
+    assert!(run.stderr.contains("`after` is rejected: "), "{}", run.stderr);
     let run = plan(&place, BEFORE, &["--envoy", "/bin/true"]);
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
 }

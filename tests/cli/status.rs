@@ -39,7 +39,7 @@ async fn status_says_first_what_is_wrong() {
     server.ready().await;
     server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
     eventually("a policy that is refused", async || match server.run(&["status"]) {
-        run if run.stdout.contains("is refused since") && run.code == 1 => Ok(()),
+        run if run.stdout.contains("is rejected since") && run.code == 1 => Ok(()),
         run => Err(format!("{run:?}")),
     })
     .await;
@@ -55,7 +55,7 @@ async fn status_says_where_a_policy_that_is_refused_is_looked_into() {
     let run = status_where(&server, "the refusal", |run| run.code == 1).await;
     let folder = server.place.path().join("policy");
     let folder = folder.display();
-    assert!(run.stdout.starts_with(&format!("wrong: the policy in `{folder}` is refused since ")));
+    assert!(run.stdout.starts_with(&format!("wrong: the policy in `{folder}` is rejected since ")));
     let advice = format!("       `ironmesh policy check {folder}` draws where\n");
     assert!(run.stdout.contains(&advice), "{run:?}");
     assert_eq!(server.place.run(&["policy", "check", &folder.to_string()]).code, 3);

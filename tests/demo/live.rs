@@ -172,7 +172,7 @@ async fn it_tells_in_lines_what_comes_of_the_hints_and_ctrl_c_leaves_nothing() {
     demo.told("bookthief → bookstore GET /books/1: 200 → 403\n").await;
 
     try_it(&hints, "make a mistake").await;
-    let refused = "the policy is refused, what was in force stays in force\n";
+    let refused = "the policy is rejected, the previous policy stays active\n";
     demo.told(refused).await;
     demo.told("error[IM0201]").await;
     let wrong = place_of(&folder.join("buyers.toml"), "sources = [{ name = \"bookbyer\" }]");

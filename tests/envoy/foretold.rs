@@ -195,7 +195,7 @@ async fn what_a_plan_foretells_is_what_the_proxies_are_sent() {
         shop.mesh.write_policy("policy.toml", policy);
         eventually(&format!("what the plan of step {step} foretells"), async || {
             if shop.mesh.readyz().await["policy"]["revision"] != plan["to"] {
-                return Err("another policy is in force".to_owned());
+                return Err("another policy is active".to_owned());
             }
             let after = shop.taken().await?;
             let mut sent = Sent::new();

@@ -141,7 +141,7 @@ async fn a_refused_grant_leaves_the_others_in_force_and_names_its_policy() {
         assert!(metrics.lines().any(|one| one == line), "no `{line}` in\n{metrics}");
     }
     // It is told once.
-    let told = store.mesh.log().matches("a proxy refuses what policy asks for").count();
+    let told = store.mesh.log().matches("a proxy NACKed a resource").count();
     assert_eq!(told, 1, "{}", store.mesh.log());
     assert_eq!(store.mesh.log().matches("the proxy refused resources").count(), 1, "by the engine");
     // Another process has refused nothing yet: it is asked again, and refuses again.
@@ -150,7 +150,7 @@ async fn a_refused_grant_leaves_the_others_in_force_and_names_its_policy() {
     small.stop().await;
     let small = Envoy::start(&program, "small", &folder, address, 30).await;
     eventually("it to be asked again", async || {
-        match store.mesh.log().matches("a proxy refuses what policy asks for").count() {
+        match store.mesh.log().matches("a proxy NACKed a resource").count() {
             2 => Ok(()),
             told => Err(told),
         }
@@ -179,7 +179,7 @@ async fn sotw_a_refused_grant_leaves_the_others_in_force_until_policy_changes() 
     }
     assert_eq!(granted(&shop.small).await, (true, false));
     assert_eq!(store.proxy(&store.v1).await["nacks"], serde_json::json!([]));
-    assert_eq!(store.mesh.log().matches("a proxy refuses what policy asks for").count(), 1);
+    assert_eq!(store.mesh.log().matches("a proxy NACKed a resource").count(), 1);
     store.mesh.write_policy("auditors.toml", &auditors(SMALL));
     everything_is_granted(&shop.small).await;
     refuses_nothing(store, &shop.small).await;

@@ -85,12 +85,12 @@ async fn a_bad_file_changes_nothing_that_runs_and_is_told_everywhere() {
     assert_eq!(policy["revision"], good);
     assert_ne!(policy["stale_since"], Value::Null);
     let log = store.mesh.log();
-    for part in ["code=IM0102", "mistake.toml:3:1", "did you mean `ports`", "stays in force"] {
+    for part in ["code=IM0102", "mistake.toml:3:1", "did you mean `ports`", "stays active"] {
         assert!(log.contains(part), "no {part:?} in\n{log}");
     }
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
 
-    // The folder is still bad when we come back: the last good policy is in force again.
+    // The folder is still bad when we come back: the last good policy is active again.
     store.mesh.kill_control_plane().await;
     store.mesh.restart_control_plane().await;
     let policy = store.mesh.readyz().await["policy"].clone();
@@ -112,7 +112,7 @@ async fn a_bad_file_changes_nothing_that_runs_and_is_told_everywhere() {
 async fn edits_in_place_within_a_moment_are_applied_as_one() {
     let Some(store) = Bookstore::open().await else { return };
     let policy = store.mesh.folder().join("policy");
-    let in_force = || store.mesh.log().matches("policy is in force").count();
+    let in_force = || store.mesh.log().matches("policy is active").count();
     let mut attempt = 0;
     eventually("five edits within half of what settling takes", async || {
         attempt += 1;

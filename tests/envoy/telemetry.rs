@@ -207,7 +207,7 @@ async fn a_log_in_a_file_has_what_its_filter_lets_through_in_the_usual_fields() 
     let Some(place) = Place::open(|_| telemetry.to_owned()).await else { return };
     let file = place.mesh.folder().join("store.log");
     place.call("/filtered", &[]).await;
-    // The other file of policy is in force when its first call is told of.
+    // The other file of policy is active when its first call is told of.
     place.mesh.write_policy("telemetry.toml", &plain);
     let lines = eventually("a line", async || {
         place.call("/books/1?secret=1", &[("user-agent", "test")]).await;

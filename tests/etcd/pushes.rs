@@ -88,7 +88,7 @@ async fn what_does_not_check_is_not_pushed() {
         let run = place.policy(&["push", "policy", "--output", output]).await;
         assert_eq!(run.code, 3, "{run:?}");
         assert!(run.stdout.contains("IM0101") && run.stdout.contains("a.toml"), "{run:?}");
-        assert!(run.stderr.contains("`policy` is refused: 1 error"), "{run:?}");
+        assert!(run.stderr.contains("`policy` is rejected: 1 error"), "{run:?}");
         if json {
             assert_eq!(
                 (&run.json()["accepted"], &run.json()["pushed"]),

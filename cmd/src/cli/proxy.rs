@@ -12,7 +12,7 @@ use super::ConfigArgument;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProxyCommand {
-    /// Let an Envoy into the mesh that you run by hand: writes its key, certificate and bootstrap
+    /// Enroll a proxy: write its key, certificate and Envoy bootstrap
     Bootstrap(Box<BootstrapArguments>),
     /// List the proxies that have joined
     List(ListArguments),

@@ -165,7 +165,7 @@ pub(super) fn refused(loaded: &Loaded, what: &str) -> anyhow::Result<()> {
 
 /// Says that `what` is refused, behind its findings.
 pub(crate) fn refusal(loaded: &Loaded, what: &str) -> Found {
-    Found(format!("{what} is refused: {}", how_many(&loaded.findings)))
+    Found(format!("{what} is rejected: {}", how_many(&loaded.findings)))
 }
 
 fn how_many(findings: &[Finding]) -> String {

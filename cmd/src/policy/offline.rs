@@ -41,7 +41,7 @@ pub(super) fn tell_refused(
     output: Output,
 ) -> Result<Found, Unwritten> {
     if output == Output::Text {
-        outln!("`{}` is refused:\n", folder.display())?;
+        outln!("`{}` is rejected:\n", folder.display())?;
     }
     check::tell(loaded, output)?;
     Ok(check::refusal(loaded, &format!("`{}`", folder.display())))

@@ -261,7 +261,7 @@ impl PolicySource {
             by = record.by,
             services = specification.services.len(),
             traffic_targets = specification.traffic_targets.len(),
-            "policy is in force"
+            "policy is active"
         );
         let before = self.state.borrow().specification.as_ref().map_or(0, |old| old.services.len());
         if specification.services.is_empty() && before > 0 {
@@ -311,7 +311,7 @@ impl PolicySource {
     /// What was in force stays in force.
     fn refuse(&self, loaded: &Loaded) {
         let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
-        tracing::error!(errors, "the policy is refused; {}", self.what_stays());
+        tracing::error!(errors, "the policy is rejected; {}", self.what_stays());
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             show(&mut state.view, &loaded.findings, &loaded.documents);
@@ -322,7 +322,7 @@ impl PolicySource {
     /// good one is looked for next, and that is logged by itself.
     fn what_stays(&self) -> &'static str {
         if self.state.borrow().specification.is_some() {
-            "what was in force stays in force"
+            "the previous policy stays active"
         } else {
             "no policy is active yet"
         }

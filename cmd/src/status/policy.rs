@@ -29,7 +29,7 @@ pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
                 .to_owned()
         };
         format!(
-            "the policy in `{source}` is refused{since}: {}\n{advice}",
+            "the policy in `{source}` is rejected{since}: {}\n{advice}",
             what_stays(policy)
         )
     })

@@ -13,7 +13,7 @@ use crate::sidecars::FIRST;
 use crate::stage::Stage;
 use crate::waiting::{ensure, eventually};
 
-/// The mistake is found and told, and what was in force stays in force.
+/// The mistake is found and told, and the previous policy stays active.
 pub(super) async fn bad_policy_refused(stage: &Stage) -> Result<Seen, Problem> {
     let before = readiness(stage.admin()).await?.policy;
     ensure(before.stale_since.is_none(), || format!("not in force already: {}", before.drawn))?;

@@ -18,7 +18,7 @@ pub(super) struct Event {
 pub(super) enum What {
     /// Something else comes of a habit than before.
     Outcome { habit: Habit, before: Option<Outcome>, after: Outcome },
-    /// Another policy is in force.
+    /// Another policy is active.
     InForce { revision: String },
     /// The policy in the folder is refused.
     Refused { findings: Vec<FindingView>, drawn: String },
@@ -53,10 +53,10 @@ impl What {
 }
 
 /// How a refusal is told.
-pub(super) const REFUSED: &str = "the policy is refused, what was in force stays in force";
+pub(super) const REFUSED: &str = "the policy is rejected, the previous policy stays active";
 
 /// How it is told that there is nothing to be read.
-pub(super) const UNREADABLE: &str = "the policy cannot be read, what was in force stays in force";
+pub(super) const UNREADABLE: &str = "the policy cannot be read, the previous policy stays active";
 
 /// Compares each moment with the one before.
 #[derive(Debug, Default)]
@@ -170,7 +170,7 @@ mod tests {
         let mut gone = good.clone();
         gone.policy.stale_since = Some("2026-11-21T12:00:00Z".to_owned());
         gone.policy.drawn = "there is no policy folder at `policy`".to_owned();
-        let told = "the policy cannot be read, what was in force stays in force: there is no \
+        let told = "the policy cannot be read, the previous policy stays active: there is no \
                     policy folder at `policy`";
         assert_eq!(seen(&mut watch, &gone), [told]);
         assert!(seen(&mut watch, &gone).is_empty());

@@ -88,7 +88,7 @@ mod tests {
         let what = What::Refused { findings: vec![finding()], drawn: "error\n --> x\n".to_owned() };
         assert_eq!(
             event(&Event { at: noon(), what }),
-            "12:00:00 the policy is refused, what was in force stays in force\n         \
+            "12:00:00 the policy is rejected, the previous policy stays active\n         \
              error\n          --> x\n"
         );
     }

@@ -382,7 +382,7 @@ fn log(client: &str, (resource_type, name): &Name, refused: &TrackedNack) {
         %name,
         reason = refused.message,
         policy = policy.join(", "),
-        "a proxy refuses what policy asks for"
+        "a proxy NACKed a resource"
     );
 }
 

@@ -206,10 +206,10 @@ impl Order {
                 *patience = Patience::Lost;
                 match wait {
                     Wait::Served(port) => {
-                        tracing::warn!(%client, %port, "nobody serves the port yet; it is told of it all the same");
+                        tracing::warn!(%client, %port, "no proxy serves the port after 15 s; publishing it anyway");
                     }
                     Wait::Unused(port) => {
-                        tracing::warn!(%client, %port, "somebody has not dropped the port yet; it is served no longer all the same");
+                        tracing::warn!(%client, %port, "a caller has not ACKed the removal of the port after 15 s; closing it anyway");
                     }
                     // Most callers have heard of it long ago, and it was their time that was waited for.
                     Wait::InFlight(_) | Wait::Left(_) => {}
@@ -237,7 +237,7 @@ fn to_be_served(
     ports.filter(|port| is_coming(port, known)).collect()
 }
 
-/// Whether nobody serves the port yet, and a proxy is about to.
+/// Whether no endpoint serves the port yet, and a proxy is about to.
 fn is_coming(port: &ServicePort, known: Known<'_>) -> bool {
     let endpoints = known.snapshot.endpoints.get(port);
     endpoints.is_none_or(|endpoints| endpoints.is_empty())

@@ -78,7 +78,7 @@ impl Streams {
         let live = LiveStream::begin(peer.address, only.is_none());
         let connection = self.hub.connect(client, node.clone(), coming, most, live).map_err(|client| {
             self.hub.counters().closed(Closed::TooManyStreams);
-            tracing::warn!(%client, address = %peer.address, most, "xDS stream refused: the client has too many");
+            tracing::warn!(%client, address = %peer.address, most, "xDS stream rejected: the client has too many");
             Status::resource_exhausted(format!("this client has too many streams: {most} are the most"))
         });
         let mut connection = connection?;
@@ -166,7 +166,7 @@ impl Streams {
             let owner = self.admission.owner(&peer.certificate);
             let owner = owner.map_or_else(|| peer.address.ip().to_string(), |client| client.to_string());
             if let Some(others) = self.refusals.now(owner.into_bytes()) {
-                tracing::warn!(address = %peer.address, node = ?node.id, reason = %refusal, others, "xDS stream refused");
+                tracing::warn!(address = %peer.address, node = ?node.id, reason = %refusal, others, "xDS stream rejected");
             }
             Status::permission_denied(refusal.0)
         })
@@ -346,7 +346,7 @@ fn tell(client: &str, refused: &Nacked, is_new: bool) {
     } else if !is_final {
         tracing::debug!(client, %resource_type, ?names, reason, "the proxy refused resources; each is tried by itself");
     } else if is_new {
-        tracing::warn!(client, %resource_type, ?names, reason, "the proxy refused resources; they are kept from it");
+        tracing::warn!(client, %resource_type, ?names, reason, "the proxy NACKed resources; their versions are not sent to it again");
     } else {
         tracing::debug!(client, %resource_type, ?names, reason, "the proxy refused resources again");
     }

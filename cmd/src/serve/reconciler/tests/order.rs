@@ -51,8 +51,8 @@ fn calls(client: &SimulatedClient, port: &str) -> bool {
     client.set().contains(Cluster, port)
 }
 
-const NOBODY_SERVES: &str = "nobody serves the port yet";
-const SOMEBODY_CALLS: &str = "somebody has not dropped the port yet";
+const NOBODY_SERVES: &str = "no proxy serves the port after 15 s";
+const SOMEBODY_CALLS: &str = "a caller has not ACKed the removal of the port";
 
 // One proxy leaves a service and takes on another in one stroke, and one client calls both: it waits
 // for the new one to be served, and the proxy for the old one to be unused.
