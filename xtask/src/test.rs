@@ -35,10 +35,11 @@ const SLOWEST: usize = 10;
 pub(crate) fn run(filters: &[String]) -> anyhow::Result<()> {
     let begin = Instant::now();
     let binaries = binary::build()?;
+    // Before the suites: beside them, Cargo may be busy with lint and wait.
+    let doctests = binary::run_doctests(filters)?;
     eprintln!("{} test binaries, built in {}", binaries.len(), seconds(begin.elapsed()));
     let begin = Instant::now();
     let outcomes = run_all(binaries, filters)?;
-    let doctests = binary::run_doctests(filters)?;
     report(&outcomes, begin.elapsed(), doctests)
 }
 
