@@ -1,4 +1,4 @@
-//! Whether output may have colors, and whether a terminal can be redrawn: NO_COLOR (https://no-color.org) and TERM.
+//! Whether output may have colors, and whether a terminal can be redrawn: NO_COLOR (<https://no-color.org>) and TERM.
 
 use std::env::var_os;
 use std::ffi::OsStr;

@@ -344,11 +344,11 @@ fn tell(client: &str, refused: &Nacked, is_new: bool) {
         // Nothing was in it but that something is gone: there is nothing to try by itself.
         tracing::warn!(client, %resource_type, reason, "the proxy refused that resources are gone");
     } else if !is_final {
-        tracing::debug!(client, %resource_type, ?names, reason, "the proxy refused resources; each is tried by itself");
+        tracing::debug!(client, %resource_type, ?names, reason, "the proxy NACKed resources; each is tried by itself");
     } else if is_new {
         tracing::warn!(client, %resource_type, ?names, reason, "the proxy NACKed resources; their versions are not sent to it again");
     } else {
-        tracing::debug!(client, %resource_type, ?names, reason, "the proxy refused resources again");
+        tracing::debug!(client, %resource_type, ?names, reason, "the proxy NACKed resources again");
     }
 }
 

@@ -219,7 +219,7 @@ impl Shape {
                 self.splits[1].backends.extend([(SECOND_VERSION, 1)]);
             }
             Edit::IngressRule => {
-                self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8443)]
+                self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8443)];
             }
             Edit::MovedWayIn => {
                 self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8444)];
