@@ -67,7 +67,7 @@ async fn what_is_written_by_hand_is_found_and_the_last_good_stays() {
     found(&place, &good, "do not have the content that was pushed").await;
     // There is no folder that a check could draw.
     let status = place.status().await;
-    assert!(status.code == 1 && status.stdout.contains("is refused since "), "{status:?}");
+    assert!(status.code == 1 && status.stdout.contains("is rejected since "), "{status:?}");
     assert!(status.stdout.contains("`ironmesh policy push`"), "{status:?}");
     assert!(!status.stdout.contains("policy check"), "{status:?}");
     etcd.ctl(&["del", &chunk]).await;

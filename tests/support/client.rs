@@ -252,6 +252,14 @@ async fn read(response: http::Response<Incoming>) -> anyhow::Result<Response> {
     Ok(Response { status: head.status, headers: head.headers, body })
 }
 
+/// Whether this is the error of a request that was never sent: its connection closed between the check and the
+/// sending. A client may repeat such a request, whatever its method (RFC 9110, section 9.2.2).
+pub fn is_unsent(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<hyper::Error>()
+        .is_some_and(|error| error.is_canceled() || error.is_closed())
+}
+
 /// No request waits for ever, or a test would hang instead of failing.
 async fn bounded<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     timeout(REQUEST_TIMEOUT, work).await.context("no answer in time")?
@@ -260,3 +268,45 @@ async fn bounded<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Re
 type Body = BoxBody<Bytes, Infallible>;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::eventually::eventually;
+
+    /// A server that answers one request and then closes, before or after it has read another.
+    async fn serve_once(reads_another: bool) -> SocketAddr {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut buffer = [0; 1024];
+            assert!(stream.read(&mut buffer).await.unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            if reads_another {
+                assert!(stream.read(&mut buffer).await.unwrap() > 0);
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn request_on_closed_connection_is_unsent() {
+        let mut connection = Http1Connection::connect(serve_once(false).await).await.unwrap();
+        connection.get("/", "shop").await.unwrap();
+        eventually("the close", async || connection.is_closed().then_some(()).ok_or("open")).await;
+        let error = connection.get("/", "shop").await.unwrap_err();
+        assert!(is_unsent(&error), "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn request_that_server_read_is_not_unsent() {
+        let mut connection = Http1Connection::connect(serve_once(true).await).await.unwrap();
+        connection.get("/", "shop").await.unwrap();
+        let error = connection.get("/", "shop").await.unwrap_err();
+        assert!(!is_unsent(&error), "{error:#}");
+    }
+}

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{Http1Connection, Http2Connection, Response};
+use crate::client::{Http1Connection, Http2Connection, Response, is_unsent};
 use crate::eventually::eventually;
 use crate::ledger::TcpConnection;
 
@@ -254,7 +254,13 @@ impl Worker {
         let mut connection = None;
         while !self.stop.is_cancelled() {
             pace.tick().await;
-            let outcome = self.request(&mut connection).await;
+            let mut outcome = self.request(&mut connection).await;
+            // The server drained the connection before the request left: a good client sends it on another.
+            if connection.is_some() && outcome.as_ref().is_err_and(is_unsent) {
+                connection = None;
+                self.report.lock().unwrap().reconnects += 1;
+                outcome = self.request(&mut connection).await;
+            }
             self.report.lock().unwrap().record(&outcome);
             match outcome {
                 // A failure may have left the connection unusable.
