@@ -9,6 +9,18 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+/// An error with all its causes, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Writing to a string does not fail.
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}
+
 /// The text on one line: control characters, line breaks and invisible marks are escaped.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape(text, |c| c.is_ascii_control() || is_hidden(c))

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use ironmesh_control_plane::OLDEST_ENVOY;
 use ironmesh_demo::{EnvoyVersion, Mode, Options, caretaker, tether};
 use jiff::Zoned;
 
 use crate::cli::{DemoArguments, DemoCaretakerArguments, DemoChildArguments, Output};
 use crate::color;
-use crate::serve::OLDEST_ENVOY;
 
 /// Runs the demo. It must be called on the main thread: with it the demo's programs die.
 pub(crate) async fn demo(arguments: &DemoArguments, output: Output) -> anyhow::Result<()> {

@@ -1,11 +1,10 @@
 //! Exit codes (docs/reference/settings.md), and how a failure is told.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use ironmesh_admin::ClientError;
-use ironmesh_catalog::text::escape_output;
+use ironmesh_catalog::text::{chain, escape_output};
 
 /// The input has findings of severity error. They are printed already.
 #[derive(Debug, thiserror::Error)]
@@ -68,18 +67,6 @@ pub(crate) fn number(error: &anyhow::Error) -> u8 {
         _ if error.is::<Usage>() => 2,
         _ => 1,
     }
-}
-
-/// An error with all its causes, in a line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Writing to a string does not fail.
-        let _ = write!(text, ": {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

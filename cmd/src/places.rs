@@ -8,8 +8,9 @@ use ironmesh_config::{
     AzureCloud, AzureCredential, AzureSettings, ConsulSettings, Document, EtcdSettings,
     PolicyPlace, Settings, load_settings, render,
 };
+use ironmesh_control_plane::Options;
 
-use crate::cli::ConfigArgument;
+use crate::cli::{AskedProvider, ConfigArgument};
 use crate::exit::Found;
 
 /// The settings file that is read where none is named.
@@ -68,6 +69,18 @@ impl Places {
             file: path.to_owned(),
             is_read,
         })
+    }
+
+    /// What the control plane runs with.
+    pub(crate) fn options(self, without: &[AskedProvider]) -> Options {
+        Options {
+            admin_socket: self.admin_socket(),
+            settings: self.settings,
+            state: self.state,
+            policy: self.policy,
+            key_encryption_key: self.key_encryption_key,
+            without: without.iter().map(|provider| provider.provider()).collect(),
+        }
     }
 
     /// The socket through which a running control plane is administered.

@@ -4,7 +4,6 @@ mod accept;
 mod check;
 mod envoy;
 mod explain;
-pub(crate) mod forecast;
 mod import;
 mod offline;
 mod plan;
@@ -18,7 +17,6 @@ use anyhow::bail;
 use ironmesh_config::{EtcdPolicy, PolicyPlace};
 
 pub(crate) use self::check::{refusal, tell};
-pub(crate) use self::explain::advice;
 use crate::cli::{ConfigArgument, Output, PolicyCommand};
 use crate::places::Places;
 

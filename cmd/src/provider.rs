@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use ironmesh_catalog::{AzureQuery, MeshSpecification, ServiceName};
-use ironmesh_config::{
-    AzureSettings, EtcdPolicy, Loaded, PolicyPlace, load_documents, load_folder,
-};
-use ironmesh_providers::azure::{AzureCloud, AzureCredential, AzureOptions, survey};
+use ironmesh_config::{EtcdPolicy, Loaded, PolicyPlace, load_documents, load_folder};
+use ironmesh_control_plane::azure_options;
+use ironmesh_providers::azure::survey;
 use jiff::Timestamp;
 
 use crate::cli::{AzureTestArguments, Output};
@@ -74,49 +73,4 @@ fn asked(
         None => Err(Usage(format!("policy defines no service `{name}`")).into()),
     };
     services.iter().map(one).collect()
-}
-
-/// How the provider asks, by these settings.
-pub(crate) fn azure_options(settings: &AzureSettings) -> AzureOptions {
-    use ironmesh_config::{AzureCloud as Cloud, AzureCredential as Credential};
-    let text = |text: &std::sync::Arc<str>| text.to_string();
-    let (cloud, metadata, ca) = match &settings.cloud {
-        Cloud::Public => (AzureCloud::Public, None, None),
-        Cloud::UsGovernment => (AzureCloud::UsGovernment, None, None),
-        Cloud::China => (AzureCloud::China, None, None),
-        Cloud::Custom { resource_manager, login, metadata, ca } => {
-            let (resource_manager, login) = (resource_manager.clone(), login.clone());
-            (AzureCloud::Custom { resource_manager, login }, metadata.clone(), ca.clone())
-        }
-    };
-    AzureOptions {
-        subscription: settings.subscription.clone(),
-        resource_group: settings.resource_group.clone(),
-        cloud,
-        credential: match &settings.credential {
-            Credential::ManagedIdentity { client_id } => {
-                AzureCredential::ManagedIdentity { client_id: client_id.as_ref().map(text) }
-            }
-            Credential::WorkloadIdentity { tenant, client_id, token_file } => {
-                AzureCredential::WorkloadIdentity {
-                    tenant: text(tenant),
-                    client_id: text(client_id),
-                    token_file: token_file.clone(),
-                }
-            }
-            Credential::ClientSecret { tenant, client_id, secret_file } => {
-                AzureCredential::ClientSecret {
-                    tenant: text(tenant),
-                    client_id: text(client_id),
-                    secret_file: secret_file.clone(),
-                }
-            }
-        },
-        ca,
-        interval: settings.interval,
-        reads_per_hour: settings.reads_per_hour,
-        resource_graph: settings.resource_graph,
-        metadata,
-        ..AzureOptions::default()
-    }
 }

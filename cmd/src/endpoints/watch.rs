@@ -12,8 +12,8 @@ use tokio::time::MissedTickBehavior;
 use super::{changes, table};
 use crate::cli::Output;
 use crate::color;
-use crate::exit::chain;
 use crate::stdout::offer_styled;
+use ironmesh_catalog::text::chain;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);

@@ -10,7 +10,8 @@ use ironmesh_catalog::verdict::{
     Answer, InwardQuestion, OutwardQuestion, QuestionError, Sight, inward, outward, verdict,
 };
 use ironmesh_catalog::{Hostname, Question, Records, Request, Snapshot};
-use ironmesh_config::closest;
+use ironmesh_control_plane::advice;
+use ironmesh_control_plane::forecast::offline::snapshot;
 use serde::Serialize;
 
 use super::offline;
@@ -52,7 +53,7 @@ async fn answer(
         None => Mesh::Running(Client::new(&places.admin_socket())),
         Some(folder) => {
             let (_, specification) = offline::load(folder, output)?;
-            let snapshot = offline::snapshot(&places.settings, &specification, Records::default());
+            let snapshot = snapshot(&places.settings, &specification, Records::default());
             Mesh::Policy(Box::new(snapshot))
         }
     };
@@ -158,21 +159,5 @@ fn question(arguments: PolicyExplainArguments) -> Result<Asked, Usage> {
             Ok(Asked::Inward(InwardQuestion { service, port, names, address, request }))
         }
         _ => Err(Usage("say who calls, and what: `--from` and `--to`, say".to_owned())),
-    }
-}
-
-/// Why a question has no answer, and what may have been meant.
-pub(crate) fn advice(error: &QuestionError) -> String {
-    let (asked, known) = match error {
-        QuestionError::UnknownAccount { account, known } => (account.to_string(), known),
-        QuestionError::UnknownService { service, known } => (service.to_string(), known),
-        QuestionError::Port(_) | QuestionError::Request(_) => return error.to_string(),
-    };
-    match closest(&asked, known.iter().map(String::as_str)) {
-        Some(near) => format!("{error}; did you mean `{near}`?"),
-        None if (1..=10).contains(&known.len()) => {
-            format!("{error}; it knows: {}", known.join(", "))
-        }
-        None => error.to_string(),
     }
 }

@@ -1,21 +1,12 @@
-//! Meshes of which only a policy folder is known.
+//! Policy folders that commands read without asking a control plane.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use imbl::OrdMap;
-use ironmesh_catalog::{
-    Inputs, JoinRecord, Labels, Locality, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
-    ProxyId, ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
-};
+use ironmesh_catalog::MeshSpecification;
 use ironmesh_config::{Loaded, Settings, load_folder};
-use ironmesh_providers::{GuardedEndpoints, discover};
-use jiff::Timestamp;
-use uuid::Uuid;
 
 use super::check;
-use super::forecast::{Known, to_be_issued};
 use crate::cli::Output;
 use crate::exit::Found;
 use crate::places::Places;
@@ -54,77 +45,4 @@ pub(crate) fn assumed(places: &Places) -> String {
     let by =
         if places.is_read { format!("by `{file}`") } else { format!("as `{file}` is not there") };
     format!("of policy alone: mode {mode}, domain {domain}, trust domain {trust_domain}, {by}")
-}
-
-/// The mesh of a policy into which these have joined, and nobody else.
-pub(crate) fn snapshot(
-    settings: &Settings,
-    specification: &Arc<MeshSpecification>,
-    records: Records,
-) -> Snapshot {
-    let accounts = Snapshot::accounts_served(specification, &records);
-    let certificates = accounts.into_iter().map(|one| (one.clone(), to_be_issued(one)));
-    let inputs = Inputs {
-        mesh: Mesh { domain: settings.domain.clone(), trust_domain: settings.trust_domain.clone() },
-        mode: settings.mode,
-        egress: settings.egress,
-        discovered: discover(specification, &records, &GuardedEndpoints::default()),
-        specification: Arc::clone(specification),
-        records,
-        revoked: Records::new(),
-        certificates: certificates.collect::<OrdMap<_, _>>(),
-        trust_bundle: Arc::new(TrustBundle { roots: "the roots of the mesh".to_owned() }),
-    };
-    Snapshot::assemble(inputs, TcpAccesses::default())
-}
-
-/// One proxy for each service of either policy, which serves all of it. (No proxy joins as a part of a
-/// service, or as one outside of the mesh.)
-pub(crate) fn one_proxy_each(before: &MeshSpecification, after: &MeshSpecification) -> Vec<Known> {
-    let services = before.services.clone().union(after.services.clone());
-    let served = services.values().filter(|one| !one.is_subset() && one.external.is_none());
-    let proxies = served.zip(1..).map(|(service, number)| Known {
-        proxy: Proxy {
-            record: record(service, number, before),
-            statement: ProxyStatement {
-                access_log_dir: Some(LogFolder::assumed()),
-                ..ProxyStatement::default()
-            },
-        },
-        connected: true,
-    });
-    proxies.collect()
-}
-
-/// The join records of such proxies.
-pub(crate) fn records(proxies: &[Known]) -> Records {
-    let records = proxies.iter().map(|known| &known.proxy.record);
-    records.map(|record| (record.id, Arc::new(record.clone()))).collect()
-}
-
-/// The record of one who serves a service: all that it has in `before`. It is where the service's list of
-/// endpoints begins, or else at an address of those for documentation (RFC 3849).
-fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRecord {
-    let providers = service.endpoints.providers();
-    let listed = providers.and_then(|one| one.fixed.first()).map(|first| first.address);
-    let documentation = 0x2001_0db8 << 96;
-    let address =
-        listed.unwrap_or_else(|| IpAddr::V6(Ipv6Addr::from(documentation | u128::from(number))));
-    let ports = before.services.get(&service.name).into_iter().flat_map(|one| one.service_ports());
-    JoinRecord {
-        id: ProxyId(Uuid::from_u128(number.into())),
-        services: vec![service.name.clone()],
-        mesh_address: SocketAddr::new(address, Proxy::MESH_PORT),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: Timestamp::MIN,
-        certificate_expires_at: Timestamp::MAX,
-        claimed_at: None,
-        labels: Labels::default(),
-        locality: Locality::default(),
-        participation: Participation(ports.map(|(port, _)| (port.service, port.port)).collect()),
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
-    }
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use ironmesh_admin::{Client, PlanRequest};
 use ironmesh_catalog::verdict::Sight;
 use ironmesh_config::Loaded;
+use ironmesh_control_plane::forecast::offline::{one_proxy_each, records, snapshot};
+use ironmesh_control_plane::forecast::{add_findings, forecast};
 
-use super::forecast::{add_findings, forecast};
 use super::{check, offline};
 use crate::cli::{Output, PlanArguments};
 use crate::color;
@@ -29,9 +30,9 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
     }
     let plan = if let Some(folder) = &arguments.offline {
         let (old, before) = offline::load(folder, output)?;
-        let proxies = offline::one_proxy_each(&before, &specification);
-        let records = offline::records(&proxies);
-        let before = Arc::new(offline::snapshot(&places.settings, &before, records));
+        let proxies = one_proxy_each(&before, &specification);
+        let records = records(&proxies);
+        let before = Arc::new(snapshot(&places.settings, &before, records));
         let sight = Sight::PolicyAlone;
         let with_fields = arguments.resources;
         let mut plan = forecast(&before, &specification, &proxies, sight, with_fields, &|| true)?;

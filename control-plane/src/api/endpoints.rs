@@ -1,0 +1,223 @@
+//! What is told of endpoints.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ironmesh_admin::{
+    Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
+    ProxyWithout, Refusal, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
+};
+use ironmesh_catalog::snapshot::{EndpointStatus, ExclusionReason, State};
+use ironmesh_catalog::{JoinRecord, Provider, Records, Service, ServiceName, Snapshot};
+use ironmesh_config::closest;
+use ironmesh_providers::{Conflict, GuardStatus, Held, Stale};
+
+use super::RunningControlPlane;
+use crate::reconciler::EndpointsView;
+
+impl RunningControlPlane {
+    /// The endpoints of a service, or of all.
+    pub(super) fn endpoint_list(
+        &self,
+        service: Option<&ServiceName>,
+    ) -> Result<EndpointList, Refusal> {
+        let snapshot = self.snapshot()?;
+        let found = self.feeds.endpoints.borrow().clone();
+        let services: Vec<_> = match service {
+            None => snapshot.specification.services.values().cloned().collect(),
+            Some(name) => vec![known(&snapshot, name)?],
+        };
+        // Each service looks at all of these: those who are in use it knows.
+        let is_past =
+            |record: &JoinRecord| record.revoked.is_none() && snapshot.record(record.id).is_none();
+        let all = self.register.all_records();
+        let past: Records = all.into_iter().filter(|(_, record)| is_past(record)).collect();
+        let services = services.iter().map(|service| of_service(&snapshot, service, &past, &found));
+        let providers = found.providers.iter().map(|(provider, state)| ProviderView {
+            provider: *provider,
+            synced: state.is_complete,
+            stale: state.stale.as_ref().map(stale_view),
+        });
+        Ok(EndpointList { providers: providers.collect(), services: services.collect() })
+    }
+
+    /// Believes what the providers of a service tell, though it is doubted.
+    pub(super) fn accept(&self, service: &ServiceName) -> Result<Accepted, Refusal> {
+        let snapshot = self.snapshot()?;
+        // What is held back of a part is held back of the whole.
+        let service = known(&snapshot, service)?.served_as().clone();
+        self.acceptances.ask(service.clone())?;
+        tracing::warn!(%service, "what its providers tell was accepted");
+        Ok(Accepted { service })
+    }
+
+    fn snapshot(&self) -> Result<Arc<Snapshot>, Refusal> {
+        let none = || Refusal::Failure("there is no policy in force yet; see /readyz".to_owned());
+        self.feeds.snapshot.borrow().clone().ok_or_else(none)
+    }
+}
+
+/// The service of that name.
+fn known(snapshot: &Snapshot, name: &ServiceName) -> Result<Arc<Service>, Refusal> {
+    snapshot.service(name).cloned().ok_or_else(|| {
+        let names: Vec<_> =
+            snapshot.specification.services.keys().map(ToString::to_string).collect();
+        let near = closest(&name.to_string(), names.iter().map(String::as_str));
+        let advice = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        Refusal::Unknown(format!("policy defines no service `{name}`{advice}"))
+    })
+}
+
+fn of_service(
+    snapshot: &Snapshot,
+    service: &Service,
+    past: &Records,
+    found: &EndpointsView,
+) -> ServiceEndpoints {
+    // A part has the endpoints of the whole, and what is told of these is told of it.
+    let whole = service.served_as();
+    let providers = found.providers.keys();
+    let beliefs: Vec<_> = providers
+        .filter_map(|provider| Some((*provider, found.beliefs.get(&(*provider, whole.clone()))?)))
+        .collect();
+    let known = beliefs.iter().map(|(provider, belief)| source(*provider, belief));
+    let unanswered = found.providers.iter().filter_map(|(provider, state)| {
+        let trouble = state.troubles.get(whole)?;
+        let is_known = found.beliefs.contains_key(&(*provider, whole.clone()));
+        (!is_known).then(|| never_answered(*provider, trouble))
+    });
+    let endpoint_statuses = snapshot.endpoint_statuses(&service.name, past);
+    let without = |one: &EndpointStatus| {
+        let id = one.proxy.filter(|_| one.endpoint.is_none())?;
+        Some(ProxyWithout { id, mesh_address: one.mesh_address? })
+    };
+    let conflicts = found.conflicts.get(whole).into_iter().flat_map(|all| all.iter());
+    ServiceEndpoints {
+        service: service.name.clone(),
+        drained: service.drained,
+        sources: known.chain(unanswered).collect(),
+        without_endpoint: endpoint_statuses.iter().filter_map(without).collect(),
+        endpoints: endpoint_statuses
+            .into_iter()
+            .filter_map(|one| row(service, one, &beliefs))
+            .collect(),
+        conflicts: conflicts.map(conflict_view).collect(),
+    }
+}
+
+fn source(provider: Provider, belief: &GuardStatus) -> SourceView {
+    let sighting = belief.sighting.as_deref();
+    let problems = sighting.into_iter().flat_map(|sighting| sighting.problems.iter());
+    let problem = |one: &ironmesh_providers::Problem| ProblemView {
+        instance: one.instance.clone(),
+        reason: one.reason.clone(),
+    };
+    SourceView {
+        provider,
+        learned_at: Some(belief.learned_at),
+        index: sighting.map(|sighting| sighting.index),
+        confirmed: sighting.is_some_and(|sighting| sighting.is_authoritative),
+        stale: sighting.and_then(|sighting| sighting.stale.as_ref()).map(stale_view),
+        held: belief.held.map(|Held { since, until, before, left }| HeldView {
+            since,
+            until,
+            before,
+            left,
+        }),
+        problems: problems.map(problem).collect(),
+    }
+}
+
+/// A provider that has said nothing of a service yet.
+fn never_answered(provider: Provider, trouble: &Stale) -> SourceView {
+    SourceView {
+        provider,
+        learned_at: None,
+        index: None,
+        confirmed: false,
+        stale: Some(stale_view(trouble)),
+        held: None,
+        problems: Vec::new(),
+    }
+}
+
+fn stale_view(stale: &Stale) -> StaleView {
+    StaleView { since: stale.since, reason: stale.reason.clone() }
+}
+
+fn conflict_view(Conflict { taken, ignored }: &Conflict) -> ConflictView {
+    ConflictView {
+        address: taken.address,
+        port: taken.port,
+        taken: taken.provider,
+        ignored: ignored.provider,
+    }
+}
+
+/// An endpoint; none for a proxy that has none.
+fn row(
+    service: &Service,
+    standing: EndpointStatus,
+    beliefs: &[(Provider, &Arc<GuardStatus>)],
+) -> Option<EndpointRow> {
+    let endpoint = standing.endpoint?;
+    let application = || {
+        let target = match &service.ports[..] {
+            [only] => Some(only.target),
+            _ => None,
+        };
+        Some(SocketAddr::new(endpoint.address, endpoint.port.or(target)?))
+    };
+    let dialled_at = match &standing.state {
+        _ if service.ports.is_empty() => None,
+        State::Participant => standing.mesh_address,
+        State::Plaintext(_) | State::Outside => application(),
+        State::Out(_) => None,
+    };
+    let (word, reason) = words(&standing.state);
+    let place = endpoint.place();
+    let belief = beliefs.iter().find(|(provider, _)| *provider == endpoint.provider);
+    let belief = belief.map(|(_, belief)| belief);
+    Some(EndpointRow {
+        dialled_at,
+        since: belief.and_then(|belief| belief.since.get(&place).copied()),
+        flapping: belief.is_some_and(|belief| belief.flapping.contains(&place)),
+        address: endpoint.address,
+        port: endpoint.port,
+        provider: endpoint.provider,
+        instance: endpoint.instance.map(|name| name.to_string()),
+        health: ReportedHealth::of(endpoint.health, endpoint.probed),
+        locality: endpoint.locality,
+        weight: endpoint.weight,
+        labels: endpoint.labels,
+        proxy: standing.proxy,
+        standing: word.to_owned(),
+        reason,
+    })
+}
+
+/// Whether an endpoint is called, in a word; and why not, in words.
+fn words(state: &State) -> (&'static str, Option<String>) {
+    match state {
+        State::Participant => ("participant", None),
+        State::Outside => ("outside", None),
+        State::Plaintext(absence) => ("plaintext", Some(absence.to_string())),
+        State::Out(absence) => (word(absence), Some(absence.to_string())),
+    }
+}
+
+fn word(absence: &ExclusionReason) -> &'static str {
+    match absence {
+        ExclusionReason::Drained => "drained",
+        ExclusionReason::Excluded { .. } => "excluded",
+        ExclusionReason::NoProxy => "no_proxy",
+        ExclusionReason::SeveralProxies { .. } => "several_proxies",
+        ExclusionReason::Unclaimed => "unclaimed",
+        ExclusionReason::NotTaken { .. } => "not_taken",
+        ExclusionReason::Unheard { .. } => "unheard",
+        ExclusionReason::Suspect { .. } => "suspect",
+        ExclusionReason::Revoked => "revoked",
+        ExclusionReason::Expired => "expired",
+        ExclusionReason::NoEndpoint => "no_endpoint",
+    }
+}

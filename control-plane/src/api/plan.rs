@@ -1,0 +1,110 @@
+//! What calls would come to, and what another policy would change. Both look at the newest moment of the
+//! mesh, and change nothing.
+
+use std::sync::Arc;
+
+use ironmesh_admin::{Plan, PlanRequest, Refusal, Waits};
+use ironmesh_catalog::verdict::{QuestionError, Sight};
+use ironmesh_catalog::{Proxy, Snapshot};
+use ironmesh_config::{Document, load_documents, render};
+use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::RunningControlPlane;
+use crate::forecast::{ForecastProxy, add_findings, forecast};
+use crate::question::advice;
+use crate::statement::statement;
+
+/// Who makes a plan: one at a time, since each compiles all proxies twice.
+#[derive(Debug, Default)]
+pub(crate) struct Planning {
+    /// Held for as long as a plan is made.
+    turn: Mutex<()>,
+    /// When the last one was begun.
+    begun: Mutex<Option<Timestamp>>,
+}
+
+impl Planning {
+    fn begin(&self) -> Result<MutexGuard<'_, ()>, Refusal> {
+        let Some(turn) = self.turn.try_lock() else {
+            let since = self.begun.lock().map(|begun| format!(", since {begun:.0}"));
+            return Err(Refusal::Busy(format!(
+                "another plan is being made{}: try again when it is done",
+                since.unwrap_or_default()
+            )));
+        };
+        *self.begun.lock() = Some(Timestamp::now());
+        Ok(turn)
+    }
+}
+
+impl RunningControlPlane {
+    /// The answer to a question about the newest moment of the mesh.
+    pub(super) fn answer<V>(
+        &self,
+        question: impl FnOnce(&Snapshot) -> Result<V, QuestionError>,
+    ) -> Result<V, Refusal> {
+        question(&*self.newest()?).map_err(|error| Refusal::Request(advice(&error)))
+    }
+
+    pub(super) fn foresee(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
+        let _turn = self.planning.begin()?;
+        let documents = request.documents.iter();
+        let loaded = load_documents(documents.map(|(path, text)| Document::new(&**path, &**text)));
+        let Some(specification) = loaded.specification else {
+            let drawn = render(&loaded.findings, &loaded.documents, false);
+            return Err(Refusal::Request(format!("the policy would be refused:\n{drawn}")));
+        };
+        let snapshot = self.newest()?;
+        let proxies = self.proxies_of(&snapshot);
+        let sight = Sight::Mesh;
+        let is_wanted = || waits.still();
+        let with_fields = request.resources;
+        let plan = forecast(&snapshot, &specification, &proxies, sight, with_fields, &is_wanted);
+        let mut plan = plan.map_err(|error| Refusal::Busy(error.to_string()))?;
+        let view = self.policy.borrow().view.clone();
+        // If the source holds something else than what is in force, its findings are about that.
+        if view.stale_since.is_none() {
+            let new: Vec<_> = loaded.findings.iter().map(Into::into).collect();
+            add_findings(&mut plan, &view.findings, &new);
+        }
+        Ok(plan)
+    }
+
+    fn newest(&self) -> Result<Arc<Snapshot>, Refusal> {
+        let snapshot = self.feeds.snapshot.borrow().clone();
+        let none = || Refusal::Busy("there is no policy in force yet; see /readyz".to_owned());
+        snapshot.ok_or_else(none)
+    }
+
+    /// The proxies of that moment, each with what it last said of itself.
+    fn proxies_of(&self, snapshot: &Snapshot) -> Vec<ForecastProxy> {
+        let known = |record: &ironmesh_catalog::JoinRecord| {
+            let status = self.hub.status_of(&record.id.to_string());
+            // Admission has let in no other than well-formed ones.
+            let said = status.as_ref().and_then(|status| statement(&status.node).ok());
+            let statement = said.unwrap_or_default();
+            ForecastProxy {
+                proxy: Proxy { record: record.clone(), statement },
+                connected: status.is_some_and(|status| status.streams > 0),
+            }
+        };
+        snapshot.inputs().records.values().map(|record| known(record)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_plan_is_made_at_a_time_and_others_are_told_since_when() {
+        let planning = Planning::default();
+        let turn = planning.begin().unwrap();
+        let begun = planning.begun.lock().unwrap();
+        let busy = planning.begin().unwrap_err().to_string();
+        assert!(busy.contains(&format!("being made, since {begun:.0}: try")), "{busy}");
+        drop(turn);
+        assert!(planning.begin().is_ok());
+    }
+}

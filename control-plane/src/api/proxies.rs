@@ -1,0 +1,305 @@
+//! What is told of proxies, and how one is shut out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ironmesh_admin::{
+    ApplicationView, EndpointView, FindingView, MAX_REASON, NackView, NodeView, OriginView,
+    ProxyConfig, ProxyDetail, ProxyView, Refusal, RefusedView, ResourceView, RevokeRequest,
+    Revoked,
+};
+use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Revocation, ServicePort};
+use ironmesh_xds_compile::origin::Origin;
+use ironmesh_xds_server::ResourceStatus;
+use ironmesh_xds_wire::Node;
+use jiff::Timestamp;
+
+use super::RunningControlPlane;
+use crate::reconciler::{self, InactiveResources};
+use ironmesh_catalog::text::chain;
+
+/// The minimum length of the beginning of a UUID.
+const SHORTEST: usize = 4;
+
+/// The same for `proxy revoke`, which cannot be undone: a slip of the finger must not name a different proxy.
+const SHORTEST_TO_REVOKE: usize = 8;
+
+/// How many proxies are named, where what is given means several.
+const NAMED: usize = 5;
+
+impl RunningControlPlane {
+    /// The proxy whose UUID is or begins with `id`.
+    pub(super) fn find(&self, id: &str) -> Result<Arc<JoinRecord>, Refusal> {
+        let records = self.register.all_records();
+        let id = identify(id, SHORTEST, records.keys().copied())?;
+        records.get(&id).cloned().ok_or_else(|| unknown(&id))
+    }
+
+    /// A proxy as it stands.
+    pub(super) fn view(&self, record: &Arc<JoinRecord>) -> ProxyView {
+        let streams = self.hub.streams(&record.id.to_string());
+        let not_in_force = self.feeds.not_in_force.borrow();
+        let views = |of: fn(&InactiveResources) -> &Vec<reconciler::Refusal>| {
+            not_in_force.get(&record.id).into_iter().flat_map(of).map(nack_view).collect()
+        };
+        let findings = self.feeds.findings.borrow();
+        let findings = findings.get(&record.id).into_iter().flatten();
+        let duplicates = self.feeds.duplicates.borrow();
+        let findings = duplicates.get(&record.id).into_iter().chain(findings);
+        let live = self.hub.live_streams(&record.id.to_string());
+        let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
+        let away = self.feeds.away.borrow();
+        let lost = record.suspect_since.or_else(|| away.since.get(&record.id).copied());
+        let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
+        let is_expected = lost.is_none() && away.grace.is_some_and(was_here);
+        let state = state(record, streams, is_expected, Timestamp::now());
+        ProxyView {
+            state: state.to_owned(),
+            away_since: lost.filter(|_| state == "away"),
+            called: self.is_called(record),
+            streams,
+            stream_addresses: addresses.into_iter().collect(),
+            nacks: views(|one| &one.refused),
+            withheld: views(|one| &one.withheld),
+            findings: findings.map(FindingView::from).collect(),
+            record: (**record).clone(),
+        }
+    }
+
+    /// Whether callers dial a proxy on any of its service ports.
+    fn is_called(&self, record: &JoinRecord) -> bool {
+        let snapshot = self.feeds.snapshot.borrow();
+        let Some(snapshot) = snapshot.as_ref() else { return false };
+        let services = record.services.iter().filter_map(|name| snapshot.service(name));
+        let mut ports = services.flat_map(|service| service.service_ports());
+        ports.any(|(port, _)| {
+            let hosts = snapshot.endpoints.get(&port);
+            hosts.is_some_and(|hosts| {
+                hosts.binary_search_by_key(&record.mesh_address, |host| host.address).is_ok()
+            })
+        })
+    }
+
+    /// All that is known of a proxy.
+    pub(super) fn detail(&self, record: &Arc<JoinRecord>) -> ProxyDetail {
+        let report = self.hub.report(&record.id.to_string());
+        let mut resources: BTreeMap<_, usize> = BTreeMap::new();
+        for resource in report.iter().flat_map(|report| &report.resources) {
+            *resources.entry(resource.standing().word().to_owned()).or_default() += 1;
+        }
+        let snapshot = self.feeds.snapshot.borrow().clone();
+        let service = |name| snapshot.as_ref()?.service(name).cloned();
+        let first = record.services.first();
+        let identity =
+            first.map(|first| self.mesh.trust_domain.proxy(record.id, first).to_string());
+        let services = record.services.iter().filter_map(service);
+        let ports = services.flat_map(|service| {
+            let ports = service.service_ports().map(|(port, _)| port);
+            ports.collect::<Vec<_>>()
+        });
+        let endpoint = |port: ServicePort| {
+            let behind = (record.id, port.clone());
+            let applications =
+                snapshot.as_ref().and_then(|snapshot| snapshot.local_endpoints.get(&behind));
+            let dialled = snapshot.as_ref().and_then(|snapshot| snapshot.endpoints.get(&port));
+            let is_dialled = dialled.is_some_and(|dialled| {
+                dialled.iter().any(|one| one.address == record.mesh_address)
+            });
+            EndpointView {
+                dialled_at: (applications.is_some() && is_dialled).then_some(record.mesh_address),
+                applications: applications
+                    .map(|all| all.iter().map(ApplicationView::from).collect())
+                    .unwrap_or_default(),
+                service: port.service,
+                port: port.port,
+            }
+        };
+        ProxyDetail {
+            proxy: self.view(record),
+            identity: identity.unwrap_or_default(),
+            account: first.and_then(service).map(|service| service.account.clone()),
+            node: report.map(|report| node_view(&report.node)),
+            endpoints: ports.map(endpoint).collect(),
+            resources,
+        }
+    }
+
+    /// All that a proxy is to have.
+    pub(super) fn config(&self, id: ProxyId) -> ProxyConfig {
+        let report = self.hub.report(&id.to_string());
+        let streams = report.as_ref().map_or(0, |report| report.streams);
+        let resources = report.into_iter().flat_map(|report| report.resources);
+        ProxyConfig { id, streams, resources: resources.map(resource_view).collect() }
+    }
+
+    /// Shuts a proxy out: first in the store, so that it holds whatever comes; then its streams are cut,
+    /// and as nobody comes in its name any more, none is left. The reconciler takes it from its callers.
+    pub(super) fn shut_out(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
+        let mut ids: BTreeSet<_> = self.register.all_records().keys().copied().collect();
+        ids.extend(self.register.quarantined());
+        let id = identify(id, SHORTEST_TO_REVOKE, ids.into_iter())?;
+        let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+        if let Some(reason) = reason {
+            may_be_a_reason(reason)?;
+        }
+        let revocation = Revocation { at: Timestamp::now(), reason: reason.map(str::to_owned) };
+        let Some(before) = self.register.get(id) else {
+            return self.discard(id, revocation);
+        };
+        self.register
+            .revoke(id, revocation.clone())
+            .map_err(|error| Refusal::Failure(chain(&error)))?;
+        let kept = self.register.get(id).and_then(|record| record.revoked.clone());
+        let revocation = kept.unwrap_or(revocation);
+        self.hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
+        let is_old = before.revoked.is_some();
+        if !is_old {
+            tracing::warn!(proxy = %id, reason = revocation.reason, "the proxy was revoked");
+        }
+        Ok(Revoked { id, revocation, is_old })
+    }
+}
+
+impl RunningControlPlane {
+    /// Removes a join record that is quarantined: its proxy is not served with it, and not without it.
+    fn discard(&self, id: ProxyId, revocation: Revocation) -> Result<Revoked, Refusal> {
+        let discarded = self.register.discard_quarantined(id);
+        if !discarded.map_err(|error| Refusal::Failure(chain(&error)))? {
+            return Err(unknown(&id));
+        }
+        tracing::warn!(proxy = %id, reason = revocation.reason, "quarantined join record removed");
+        Ok(Revoked { id, revocation, is_old: false })
+    }
+}
+
+fn may_be_a_reason(reason: &str) -> Result<(), Refusal> {
+    let but = if let Some(control) = reason.chars().find(|c| c.is_control()) {
+        format!("holds the control character {control:?}")
+    } else if reason.len() > MAX_REASON {
+        format!("has {} bytes", reason.len())
+    } else {
+        return Ok(());
+    };
+    let words = format!("a reason has one line of at most {MAX_REASON} bytes, and this one {but}");
+    Err(Refusal::Request(words))
+}
+
+/// The one of `ids` that `text` is or begins; any whole UUID is taken as it is.
+fn identify(
+    text: &str,
+    shortest: usize,
+    ids: impl Iterator<Item = ProxyId>,
+) -> Result<ProxyId, Refusal> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    if text.len() < shortest {
+        let words = format!(
+            "`{text}` is too short: give the first {shortest} characters of the proxy's UUID, or more"
+        );
+        return Err(Refusal::Request(words));
+    }
+    let ids = ids.map(|id| (id, id.to_string()));
+    let found: Vec<_> = ids.filter(|(_, written)| written.starts_with(text)).collect();
+    match &found[..] {
+        [] => Err(unknown(&text)),
+        [(id, _)] => Ok(*id),
+        several => {
+            let named: Vec<_> = several.iter().take(NAMED).map(|(_, id)| &**id).collect();
+            let more = match several.len() - named.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let words = format!(
+                "the UUIDs of {} proxies begin with `{text}`: give more characters; they are {}{more}",
+                several.len(),
+                named.join(", ")
+            );
+            Err(Refusal::Request(words))
+        }
+    }
+}
+
+fn unknown(id: &impl std::fmt::Display) -> Refusal {
+    Refusal::Unknown(format!(
+        "no proxy `{id}` has joined; `ironmesh proxy list` shows those that have"
+    ))
+}
+
+fn state(record: &JoinRecord, streams: usize, is_expected: bool, now: Timestamp) -> &'static str {
+    match record.certificate_state(now) {
+        CertificateState::Revoked => "revoked",
+        _ if streams > 0 => "connected",
+        CertificateState::Expired => "expired",
+        CertificateState::Forfeit => "forfeit",
+        CertificateState::Unclaimed => "unclaimed",
+        CertificateState::Claimed if is_expected => "reconnecting",
+        CertificateState::Claimed => "away",
+    }
+}
+
+fn node_view(node: &Node) -> NodeView {
+    NodeView {
+        id: node.id.clone(),
+        envoy_version: node.envoy_version.map(|version| version.to_string()),
+        statement: node.statement.clone(),
+    }
+}
+
+fn resource_view(status: ResourceStatus) -> ResourceView {
+    ResourceView {
+        resource_type: status.resource_type.to_string(),
+        name: status.name.to_string(),
+        state: status.standing().word().to_owned(),
+        version: status.wanted.as_ref().map(|wanted| wanted.version().to_string()),
+        taken: status.taken.map(|version| version.to_string()),
+        refused: status
+            .refused
+            .map(|nack| RefusedView { version: nack.version.to_string(), message: nack.message }),
+        content: status.wanted.map(|wanted| wanted.to_json()),
+    }
+}
+
+fn nack_view(refusal: &reconciler::Refusal) -> NackView {
+    let origin = |origin: &Origin| OriginView {
+        object: origin.object.clone(),
+        file: origin.spot.file.to_string(),
+        line: origin.spot.line,
+        column: origin.spot.column,
+    };
+    NackView {
+        resource_type: refusal.resource_type.to_string(),
+        name: refusal.name.to_string(),
+        version: refusal.version.to_string(),
+        message: refusal.message.clone(),
+        instead: refusal.instead.to_string(),
+        policy: refusal.origins.iter().map(origin).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_id_names_one_proxy_or_fails_with_all_that_match() {
+        let ids = [
+            "11112222-0000-4000-8000-000000000001",
+            "11112222-0000-4000-8000-000000000002",
+            "33334444-0000-4000-8000-000000000003",
+        ];
+        let find = |text: &str| {
+            let found = identify(text, 8, ids.iter().map(|id| id.parse().unwrap()));
+            found.map(|id| id.to_string()).map_err(|refusal| refusal.to_string())
+        };
+        assert_eq!(find("33334444"), Ok(ids[2].to_owned()));
+        assert_eq!(find(ids[0]), Ok(ids[0].to_owned()));
+        let ambiguous = find("11112222-0").unwrap_err();
+        for part in ["2 proxies begin with `11112222-0`", ids[0], ids[1]] {
+            assert!(ambiguous.contains(part), "{ambiguous}");
+        }
+        assert!(!ambiguous.contains(ids[2]), "{ambiguous}");
+        assert!(find("3333444").unwrap_err().contains("give the first 8 characters"));
+        assert!(find("55556666").unwrap_err().starts_with("no proxy `55556666` has joined"));
+    }
+}

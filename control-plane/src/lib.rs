@@ -1,0 +1,29 @@
+//! The control plane: what `ironmesh serve` runs.
+//!
+//! One direction of data flow: policy, the register of proxies, endpoints and certificates are inputs of one
+//! reconciler task. It builds the snapshot, compiles it and publishes a resource set per proxy; the xDS engine
+//! delivers the sets and reports ACKs and NACKs, which are one more input.
+//!
+//! This crate owns the register and enrollment, the reconciler, snapshot building, admission, rollout order, NACK
+//! tracking, liveness, the lifecycle of policy, audit mode and the forecast of plans. It never parses a command line,
+//! writes to stdout or installs signal handlers: the binary does.
+
+mod admission;
+mod api;
+mod audit;
+pub mod forecast;
+mod metrics;
+mod open_files;
+mod policy_source;
+mod providers;
+mod question;
+mod reconciler;
+mod register;
+mod start;
+mod state_watch;
+mod statement;
+
+pub use admission::OLDEST_ENVOY;
+pub use providers::azure_options;
+pub use question::advice;
+pub use start::{Options, start};

@@ -1,0 +1,461 @@
+//! Policy from its source: the newest that passes the check is in force, and the last such one is
+//! kept in the store for a start with a broken source (invariant 1).
+
+mod commits;
+mod finding_lines;
+mod held;
+mod keeper;
+mod pin;
+mod rollback;
+mod source;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_admin::{FindingView, PolicyView};
+use ironmesh_catalog::{
+    Finding, MeshSpecification, PolicyPin, PolicyRecord, PolicyRevision, StoreError,
+};
+use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
+use ironmesh_store::Store;
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use commits::Commits;
+use held::{Held, Shrinking};
+use ironmesh_catalog::text::chain;
+use keeper::Keeper;
+pub(crate) use rollback::Rollbacks;
+use rollback::SourceCommand;
+use source::Reading;
+pub(crate) use source::Source;
+
+/// How long a start waits for its source, before it goes by what was good last.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+
+/// The policy as it stands.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PolicyState {
+    /// What is in force; none before the first that passes.
+    pub(crate) specification: Option<Arc<MeshSpecification>>,
+    /// For people.
+    pub(crate) view: PolicyView,
+}
+
+#[derive(Debug)]
+pub(crate) struct PolicySource {
+    source: Source,
+    loader: Loader,
+    store: Arc<Store>,
+    keeper: Keeper,
+    commits: Commits,
+    rollbacks: mpsc::Receiver<SourceCommand>,
+    /// What the source held when it was last read, if it could be read.
+    seen: Option<PolicyRevision>,
+    /// What is wrong with what is in force.
+    active_findings: Vec<FindingView>,
+    /// What was rolled back to, and is in force in place of what the folder holds.
+    pin: Option<PolicyPin>,
+    /// How long a large removal from the folder is held back.
+    removal_hold: Duration,
+    /// What the folder holds, while that is held back.
+    held: Option<Held>,
+    /// The policy before the removals of the last moments.
+    shrinking: Option<Shrinking>,
+    /// The documents of what is in force.
+    documents: Arc<[Document]>,
+    state: watch::Sender<PolicyState>,
+}
+
+impl PolicySource {
+    /// Reads the source for the first time; where it holds no good policy, the last good one is
+    /// taken out of the store. Without either, there is nothing to serve until it is mended.
+    pub(crate) async fn open(
+        source: Source,
+        store: Arc<Store>,
+        removal_hold: Duration,
+    ) -> anyhow::Result<(Self, Rollbacks, watch::Receiver<PolicyState>)> {
+        let (name, is_folder) = (source.name(), source.path().is_some());
+        let view = PolicyView { source: name, is_folder, ..PolicyView::default() };
+        let state = watch::Sender::new(PolicyState { specification: None, view });
+        let receiver = state.subscribe();
+        let (asked, rollbacks) = mpsc::channel(1);
+        let pin = match &source {
+            Source::Folder(_) => store.policy_pin()?,
+            Source::Etcd(_) => None,
+        };
+        let mut source = Self {
+            loader: Loader::default(),
+            keeper: Keeper::new(Arc::clone(&store)),
+            commits: Commits::new(source.path()),
+            source,
+            store,
+            rollbacks,
+            seen: None,
+            active_findings: Vec::new(),
+            pin,
+            removal_hold,
+            held: None,
+            shrinking: None,
+            documents: Vec::new().into(),
+            state,
+        };
+        source.resume_pin();
+        let first = timeout(FIRST_LOOK, source.source.next()).await;
+        source.take(first.unwrap_or_else(|_| {
+            Err(format!("no answer within {} s; it is asked on", FIRST_LOOK.as_secs()))
+        }));
+        let is_serving = source.state.borrow().specification.is_some();
+        if !is_serving {
+            source.fall_back();
+        }
+        Ok((source, Rollbacks(asked), receiver))
+    }
+
+    /// Follows the source until `shutdown`.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        loop {
+            let due = self.keeper.due();
+            let release_due = self.held.as_ref().map(Held::due);
+            tokio::select! {
+                reading = self.source.next() => {
+                    tokio::task::block_in_place(|| self.take(reading));
+                }
+                (revision, commit) = self.commits.found() => self.name_commit(&revision, commit),
+                Some(rollback) = self.rollbacks.recv() => {
+                    tokio::task::block_in_place(|| self.answer(rollback));
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    tokio::task::block_in_place(|| self.keeper.keep());
+                }
+                () = sleep_until(release_due.unwrap_or_else(Instant::now)), if release_due.is_some() => {
+                    tokio::task::block_in_place(|| self.release());
+                }
+                () = shutdown.cancelled() => {
+                    tokio::task::block_in_place(|| self.keeper.keep());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes what was read, or that it cannot be.
+    fn take(&mut self, reading: Result<Reading, String>) {
+        match reading {
+            Ok(Reading { documents, findings, pushed }) => {
+                let loaded = self.loader.load(documents, findings);
+                self.check(&loaded, pushed);
+                self.state.send_if_modified(|state| state.view.unreadable.take().is_some());
+                // Each time: the same documents may have been committed meanwhile.
+                self.commits.search(loaded.revision);
+            }
+            Err(problem) => self.unreadable(&problem),
+        }
+    }
+
+    /// Puts into force what was loaded, if it passes.
+    fn check(&mut self, loaded: &Loaded, pushed: Option<PolicyRecord>) {
+        if self.seen.as_ref() == Some(&loaded.revision) {
+            self.renew_findings(loaded);
+            return self.name_push(pushed);
+        }
+        self.seen = Some(loaded.revision.clone());
+        // Unless nothing else is in force: what was rolled back to may be good no longer.
+        let serves = self.state.borrow().specification.is_some();
+        if self.is_rolled_back_from(&loaded.revision) && serves {
+            self.end_hold();
+            self.show_rolled_back_from(loaded);
+            return self.tell_of_pin();
+        }
+        finding_lines::log(&self.source.name(), &loaded.findings);
+        let Some(specification) = &loaded.specification else {
+            self.end_hold();
+            self.refuse(loaded);
+            self.keeper.keep();
+            return;
+        };
+        if pushed.is_none() && self.hold_back(loaded, specification) {
+            self.keeper.keep();
+            return;
+        }
+        self.end_hold();
+        self.end_pin();
+        self.follow_removals(specification);
+        let record = pushed.unwrap_or_else(|| new_record(&loaded.revision));
+        self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
+    }
+
+    /// Shows the findings of the active policy anew: files that are not read may have come or gone.
+    fn renew_findings(&self, loaded: &Loaded) {
+        let findings: Vec<_> = loaded.findings.iter().map(FindingView::from).collect();
+        self.state.send_if_modified(|state| {
+            let is_active = state.view.revision.as_deref() == Some(&*loaded.revision.0);
+            let is_news =
+                is_active && state.view.stale_since.is_none() && state.view.findings != findings;
+            if is_news {
+                show(&mut state.view, &loaded.findings, &loaded.documents);
+            }
+            is_news
+        });
+    }
+
+    /// Puts the policy that was last kept into force, beside what is wrong with the source.
+    fn fall_back(&mut self) {
+        if let Some(last) = self.last_good() {
+            self.serve_last_good(last);
+        }
+    }
+
+    /// The policy that was last kept, checked anew.
+    fn last_good(&self) -> Option<Loaded> {
+        let kept = match self.store.last_good_policy() {
+            Ok(kept) => kept?,
+            Err(error) => {
+                // The source may hold a good policy later: that is no reason not to start.
+                tracing::error!(error = chain(&error), "the last good policy cannot be read");
+                return None;
+            }
+        };
+        let documents = kept.into_iter().map(|(path, text)| Document::new(path, text));
+        Some(load_documents(documents))
+    }
+
+    fn serve_last_good(&mut self, loaded: Loaded) {
+        let Some(specification) = loaded.specification else {
+            tracing::error!("the last good policy does not pass the check any more");
+            return finding_lines::log("last good policy", &loaded.findings);
+        };
+        let record = self.store.policies().ok().and_then(|kept| kept.into_iter().next());
+        tracing::warn!(revision = %specification.revision, "serving the last good policy instead");
+        self.documents = loaded.documents;
+        self.active_findings = loaded.findings.iter().map(FindingView::from).collect();
+        self.state.send_modify(|state| {
+            state.view.revision = Some(specification.revision.to_string());
+            state.view.in_force = record;
+            state.specification = Some(specification);
+        });
+    }
+
+    /// What is kept of a revision, checked anew: what it means may have changed with the version of this
+    /// program.
+    fn load_kept(&self, revision: &PolicyRevision) -> Result<Option<Loaded>, StoreError> {
+        let kept = self.store.policy(revision)?;
+        Ok(kept.map(|documents| {
+            load_documents(documents.into_iter().map(|(path, text)| Document::new(path, text)))
+        }))
+    }
+
+    /// Publishes a policy that passed, and has it kept behind that: proxies do not wait for the disk.
+    fn put_in_force(
+        &mut self,
+        specification: &Arc<MeshSpecification>,
+        record: &PolicyRecord,
+        documents: &Arc<[Document]>,
+        findings: &[Finding],
+    ) {
+        tracing::info!(
+            revision = %specification.revision,
+            commit = record.commit,
+            by = record.by,
+            services = specification.services.len(),
+            traffic_targets = specification.traffic_targets.len(),
+            "policy is active"
+        );
+        let before = self.state.borrow().specification.as_ref().map_or(0, |old| old.services.len());
+        if specification.services.is_empty() && before > 0 {
+            tracing::warn!(
+                services_before = before,
+                "policy defines nothing any more: nothing is allowed from now on"
+            );
+        }
+        self.state.send_modify(|state| {
+            state.specification = Some(Arc::clone(specification));
+            state.view.revision = Some(specification.revision.to_string());
+            state.view.in_force = Some(record.clone());
+            state.view.stale_since = None;
+            state.view.held = None;
+            show(&mut state.view, findings, documents);
+        });
+        self.active_findings = findings.iter().map(FindingView::from).collect();
+        self.documents = Arc::clone(documents);
+        self.keeper.put(record.clone(), Arc::clone(documents));
+    }
+
+    /// Shows who pushed what is in force, where somebody else has pushed the same again.
+    fn name_push(&mut self, pushed: Option<PolicyRecord>) {
+        let Some(pushed) = pushed else { return };
+        let in_force = self.state.borrow().view.in_force.clone();
+        if in_force.is_some_and(|old| old.revision == pushed.revision && old != pushed) {
+            self.keeper.put(pushed.clone(), Arc::clone(&self.documents));
+            self.state.send_modify(|state| state.view.in_force = Some(pushed));
+        }
+    }
+
+    /// Shows of which commit the policy in force is, where it is what the folder holds.
+    fn name_commit(&mut self, revision: &PolicyRevision, commit: Option<String>) {
+        let in_force = self.state.borrow().view.in_force.clone();
+        let Some(mut record) = in_force.filter(|record| record.revision == *revision) else {
+            return;
+        };
+        if record.commit == commit || self.seen.as_ref() != Some(revision) {
+            return;
+        }
+        tracing::info!(%revision, commit, "policy is of this commit");
+        record.commit = commit;
+        self.keeper.put(record.clone(), Arc::clone(&self.documents));
+        self.state.send_modify(|state| state.view.in_force = Some(record));
+    }
+
+    /// What was in force stays in force.
+    fn refuse(&self, loaded: &Loaded) {
+        let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
+        tracing::error!(errors, "the policy is rejected; {}", self.what_stays());
+        self.state.send_modify(|state| {
+            state.view.stale_since.get_or_insert_with(Timestamp::now);
+            show(&mut state.view, &loaded.findings, &loaded.documents);
+        });
+    }
+
+    /// What is active when the source has nothing new that passes. At a start without an active policy, the last
+    /// good one is looked for next, and that is logged by itself.
+    fn what_stays(&self) -> &'static str {
+        if self.state.borrow().specification.is_some() {
+            "the previous policy stays active"
+        } else {
+            "no policy is active yet"
+        }
+    }
+
+    fn unreadable(&mut self, problem: &str) {
+        let is_news = self.state.borrow().view.drawn != problem;
+        if !is_news {
+            return;
+        }
+        self.seen = None;
+        self.end_hold();
+        self.keeper.keep();
+        tracing::error!(problem, "the policy cannot be read; {}", self.what_stays());
+        self.state.send_modify(|state| {
+            state.view.stale_since.get_or_insert_with(Timestamp::now);
+            state.view.findings = Vec::new();
+            state.view.unreadable = Some(problem.to_owned());
+            problem.clone_into(&mut state.view.drawn);
+            state.view.annotated.clear();
+        });
+    }
+}
+
+/// Shows findings: for all without lines of policy, and annotated for who may read policy.
+fn show(view: &mut PolicyView, findings: &[Finding], documents: &[Document]) {
+    view.findings = findings.iter().map(FindingView::from).collect();
+    view.drawn = render(findings, &[], false);
+    view.annotated = render(findings, documents, false);
+}
+
+/// The record of a revision of the folder that becomes active now.
+fn new_record(revision: &PolicyRevision) -> PolicyRecord {
+    PolicyRecord {
+        revision: revision.clone(),
+        at: Timestamp::now(),
+        commit: None,
+        by: None,
+        message: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use fs_err as fs;
+    use ironmesh_catalog::PolicyPin;
+    use ironmesh_config::{Folder, read_folder};
+    use ironmesh_store::KeyEncryptionKey;
+
+    use super::*;
+
+    pub(super) const HOLD: Duration = Duration::from_secs(30);
+
+    pub(super) fn store(folder: &Path) -> Arc<Store> {
+        let (key, is_there) = (folder.join("kek"), Store::database_exists(folder));
+        let kek = KeyEncryptionKey::load_or_create(&key, is_there).unwrap();
+        Arc::new(Store::open(folder, kek).unwrap())
+    }
+
+    /// A store that keeps no policy: where that belongs is something else.
+    pub(super) fn refusing_store(folder: &Path) -> Arc<Store> {
+        drop(store(folder));
+        let database = redb::Database::open(folder.join("state.redb")).unwrap();
+        let policy = redb::TableDefinition::<&str, &[u8]>::new("policy");
+        let something_else = redb::TableDefinition::<u64, u64>::new("policy");
+        let transaction = database.begin_write().unwrap();
+        assert!(transaction.delete_table(policy).unwrap());
+        transaction.open_table(something_else).unwrap();
+        transaction.commit().unwrap();
+        drop(database);
+        store(folder)
+    }
+
+    #[tokio::test]
+    async fn what_is_in_force_is_kept_behind_it_and_before_it_is_needed() {
+        let root = tempfile::tempdir().unwrap();
+        let store = store(&root.path().join("state"));
+        let folder = root.path().join("policy");
+        fs::create_dir(&folder).unwrap();
+        let write = |text: &str| fs::write(folder.join("a.toml"), text).unwrap();
+        let kept = || Some(store.last_good_policy().unwrap()?.into_iter().next()?.1);
+        // Changes are told by this test, and not by the folder.
+        let read = || {
+            let Folder { documents, findings } = read_folder(&folder).unwrap();
+            Ok(Reading { documents, findings, pushed: None })
+        };
+        write("# 0");
+        let opened = PolicySource::open(Source::folder(folder.clone()), Arc::clone(&store), HOLD);
+        let (mut source, _, state) = opened.await.unwrap();
+        source.keeper.keep();
+        assert_eq!(kept().as_deref(), Some("# 0"));
+        for number in 1..10 {
+            write(&format!("# {number}"));
+            source.take(read());
+            assert_eq!(state.borrow().view.revision, source.seen.as_ref().map(ToString::to_string));
+            assert_eq!(kept().as_deref(), Some("# 0"), "the disk is not written for each of them");
+            assert!(source.keeper.due().is_some());
+        }
+        // From now on the folder has it no more.
+        write("[[");
+        source.take(read());
+        assert_eq!(kept().as_deref(), Some("# 9"));
+        assert!(source.keeper.due().is_none());
+        write("# 10");
+        source.take(read());
+        source.take(Err("it is gone".to_owned()));
+        assert_eq!(kept().as_deref(), Some("# 10"));
+    }
+
+    /// A later version of this program may refuse what passed once.
+    #[tokio::test]
+    async fn what_was_rolled_back_from_is_better_than_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let store = store(&root.path().join("state"));
+        let folder = root.path().join("policy");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("a.toml"), "# good").unwrap();
+        let held = ironmesh_config::load_folder(&folder).unwrap().revision;
+        let record = PolicyRecord {
+            revision: PolicyRevision("was-good-once".into()),
+            at: Timestamp::now(),
+            commit: None,
+            by: None,
+            message: None,
+        };
+        store.put_policy(&record, [("a.toml", "[[")]).unwrap();
+        let pin = PolicyPin { record, folder: Some(held.clone()) };
+        store.put_policy_pin(Some(&pin)).unwrap();
+        let opened = PolicySource::open(Source::folder(folder), Arc::clone(&store), HOLD);
+        let (_, _, state) = opened.await.unwrap();
+        assert_eq!(state.borrow().view.revision, Some(held.to_string()));
+        assert_eq!(store.policy_pin().unwrap(), None);
+    }
+}

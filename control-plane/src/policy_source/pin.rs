@@ -1,0 +1,261 @@
+//! The pin: what was rolled back to is in force, until the folder holds something else that passes. That is so
+//! over restarts, so whatever the pin comes to know is kept.
+
+use ironmesh_admin::FindingView;
+use ironmesh_catalog::{PolicyPin, PolicyRecord, PolicyRevision};
+use ironmesh_config::Loaded;
+
+use super::PolicySource;
+use ironmesh_catalog::text::chain;
+
+impl PolicySource {
+    /// At a start: puts what was rolled back to into force again, whatever was kept last. It may be another,
+    /// where the control plane was killed in the midst of a rollback, or could not keep it.
+    pub(super) fn resume_pin(&mut self) {
+        let Some(PolicyPin { record, .. }) = self.pin.clone() else { return };
+        let revision = &record.revision;
+        let kept = self.load_kept(revision).unwrap_or_else(|error| {
+            tracing::error!(error = chain(&error), "what was rolled back to cannot be read");
+            None
+        });
+        if let Some(Loaded { specification: Some(specification), documents, findings, .. }) = &kept
+        {
+            self.put_in_force(specification, &record, documents, findings);
+        } else {
+            tracing::error!(
+                %revision,
+                "what was rolled back to is not kept any more, or is good no longer"
+            );
+            self.fall_back();
+        }
+        self.tell_of_pin();
+    }
+
+    /// Whether what the folder holds is what was rolled back from. Where that is not known, since the folder
+    /// could not be read then, it is what the folder holds first.
+    pub(super) fn is_rolled_back_from(&mut self, revision: &PolicyRevision) -> bool {
+        let Some(pin) = &mut self.pin else { return false };
+        if pin.folder.is_none() && *revision != pin.record.revision {
+            pin.folder = Some(revision.clone());
+            if let Err(error) = self.store.put_policy_pin(self.pin.as_ref()) {
+                tracing::error!(error = chain(&error), "cannot keep what was rolled back from");
+            }
+        }
+        self.pin.as_ref().is_some_and(|pin| pin.folder.as_ref() == Some(revision))
+    }
+
+    /// The folder holds something else by now, and that passes.
+    pub(super) fn end_pin(&mut self) {
+        let Some(pin) = self.pin.take() else { return };
+        let revision = pin.record.revision;
+        tracing::info!(%revision, "the policy folder has changed: the rollback is over");
+        if let Err(error) = self.store.put_policy_pin(None) {
+            // The next start finds out for itself: the folder is not what it was then.
+            tracing::error!(error = chain(&error), "cannot keep that the rollback is over");
+        }
+        self.tell_of_pin();
+    }
+
+    /// Says that what the folder holds is not in force, where that is so.
+    pub(super) fn tell_of_pin(&self) {
+        let Some(pin) = &self.pin else {
+            self.state.send_modify(|state| state.view.rolled_back = None);
+            return;
+        };
+        let PolicyRecord { revision, at, by, message, .. } = &pin.record;
+        let by = by.as_deref().unwrap_or("somebody");
+        let why = message.as_ref().map(|text| format!(" (\"{text}\")")).unwrap_or_default();
+        let (holds, or) = match &pin.folder {
+            Some(folder) => (
+                format!(", the revision {folder},"),
+                format!(", or `ironmesh policy rollback {folder}`"),
+            ),
+            None => (String::new(), String::new()),
+        };
+        let words = format!(
+            "{by} rolled back to {revision} at {at:.0}{why}: what `{}` holds{holds} is not in force, until it \
+             holds something else that passes{or}\n",
+            self.source.name(),
+        );
+        if self.state.borrow().view.drawn != words {
+            tracing::warn!("{}", words.trim_end());
+        }
+        self.state.send_modify(|state| {
+            state.view.stale_since = Some(*at);
+            state.view.rolled_back = Some(pin.clone());
+            state.view.drawn = words;
+            state.view.annotated.clear();
+        });
+    }
+
+    /// Shows what is wrong while `loaded`, which was rolled back from, lies in the folder. Its warnings are about
+    /// policy that is not active; its errors say that going forward again is not possible.
+    pub(super) fn show_rolled_back_from(&self, loaded: &Loaded) {
+        let errors = loaded.findings.iter().filter(|finding| finding.is_error());
+        let findings = self.active_findings.iter().cloned().chain(errors.map(FindingView::from));
+        let findings = findings.collect();
+        self.state.send_modify(|state| state.view.findings = findings);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use fs_err as fs;
+    use ironmesh_config::{Document, load_documents};
+    use ironmesh_store::Store;
+    use jiff::Timestamp;
+    use tempfile::TempDir;
+
+    use super::super::tests::{HOLD, store};
+    use super::super::{PolicyState, Source};
+    use super::*;
+
+    /// A control plane's state, and its policy folder of one document.
+    struct Machine {
+        root: TempDir,
+        store: Arc<Store>,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir(root.path().join("policy")).unwrap();
+            let store = store(&root.path().join("state"));
+            Self { root, store }
+        }
+
+        fn folder(&self) -> PathBuf {
+            self.root.path().join("policy")
+        }
+
+        fn write(&self, text: &str) {
+            fs::write(self.folder().join("a.toml"), text).unwrap();
+        }
+
+        /// Has a policy of this text kept as the newest.
+        fn keep(&self, text: &str) -> PolicyRecord {
+            let record = PolicyRecord {
+                revision: revision(text),
+                at: Timestamp::UNIX_EPOCH,
+                commit: None,
+                by: Some("anna".to_owned()),
+                message: Some("too fast".to_owned()),
+            };
+            self.store.put_policy(&record, [("a.toml", text)]).unwrap();
+            record
+        }
+
+        fn pin(&self, record: PolicyRecord, folder: Option<PolicyRevision>) {
+            self.store.put_policy_pin(Some(&PolicyPin { record, folder })).unwrap();
+        }
+
+        /// How policy stands after a start.
+        async fn start(&self) -> PolicyState {
+            let opened =
+                PolicySource::open(Source::folder(self.folder()), Arc::clone(&self.store), HOLD);
+            let (_source, _, state) = opened.await.unwrap();
+            state.borrow().clone()
+        }
+    }
+
+    fn revision(text: &str) -> PolicyRevision {
+        load_documents([Document::new("a.toml", text)]).revision
+    }
+
+    /// The revision in force, and whether it is so since it was rolled back to.
+    fn in_force(state: &PolicyState) -> (Option<PolicyRevision>, bool) {
+        let specification = state.specification.as_ref();
+        (specification.map(|all| all.revision.clone()), state.view.rolled_back.is_some())
+    }
+
+    #[tokio::test]
+    async fn a_start_goes_by_what_was_rolled_back_to_and_not_by_what_was_kept_last() {
+        let machine = Machine::new();
+        let one = machine.keep("# one");
+        machine.keep("# two");
+        machine.write("# two");
+        // As when the control plane is killed before it has kept again what it went back to.
+        machine.pin(one.clone(), Some(revision("# two")));
+        let state = machine.start().await;
+        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(state.view.in_force, Some(one));
+        assert!(state.view.drawn.contains("anna rolled back to"), "{}", state.view.drawn);
+        assert_eq!(state.view.stale_since, Some(Timestamp::UNIX_EPOCH));
+    }
+
+    #[tokio::test]
+    async fn what_the_folder_held_first_after_a_rollback_is_known_over_a_restart() {
+        let machine = Machine::new();
+        let one = machine.keep("# one");
+        // The folder could not be read when it was rolled back from.
+        machine.pin(one, None);
+        machine.write("# two");
+        for _ in 0..2 {
+            assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), true));
+        }
+        machine.write("# three");
+        assert_eq!(in_force(&machine.start().await), (Some(revision("# three")), false));
+        // It is over for good.
+        machine.write("# two");
+        assert_eq!(in_force(&machine.start().await), (Some(revision("# two")), false));
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_holds_what_was_rolled_back_to_is_in_force() {
+        let machine = Machine::new();
+        machine.pin(machine.keep("# one"), None);
+        machine.write("# one");
+        assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), false));
+        assert_eq!(machine.store.policy_pin().unwrap(), None);
+    }
+
+    // What it warns of is not active.
+    #[tokio::test]
+    async fn folder_that_is_rolled_back_from_produces_no_warnings() {
+        let machine = Machine::new();
+        machine.pin(machine.keep("# one"), Some(revision(IDLE)));
+        machine.write(IDLE);
+        let state = machine.start().await;
+        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert!(state.view.findings.is_empty(), "{:?}", state.view.findings);
+        // The active policy keeps its own.
+        machine.pin(machine.keep(IDLE), Some(revision("# two")));
+        machine.write("# two");
+        let state = machine.start().await;
+        assert_eq!(in_force(&state), (Some(revision(IDLE)), true));
+        assert_eq!(state.view.findings.len(), 1, "{:?}", state.view.findings);
+    }
+
+    /// A policy with a warning: a namespace without services.
+    const IDLE: &str = "[[namespace]]\nname = \"idle\"\nmode = \"audit\"\n";
+
+    #[tokio::test]
+    async fn a_folder_that_does_not_pass_after_a_restart_ends_no_rollback() {
+        let machine = Machine::new();
+        machine.pin(machine.keep("# one"), Some(revision("# two")));
+        machine.write("[[");
+        let state = machine.start().await;
+        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(state.view.findings.len(), 1);
+        fs::remove_dir_all(machine.folder()).unwrap();
+        let state = machine.start().await;
+        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert!(state.view.drawn.contains("there is no policy folder"), "{}", state.view.drawn);
+        fs::create_dir(machine.folder()).unwrap();
+        machine.write("# two");
+        assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), true));
+    }
+
+    #[tokio::test]
+    async fn without_what_was_rolled_back_to_the_last_good_policy_stays() {
+        let machine = Machine::new();
+        let mut lost = machine.keep("# one");
+        lost.revision = revision("# lost");
+        machine.pin(lost, Some(revision("# two")));
+        machine.write("# two");
+        assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), true));
+    }
+}

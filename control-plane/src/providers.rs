@@ -1,0 +1,58 @@
+//! The endpoints providers that settings describe.
+
+mod azure;
+mod consul;
+mod group;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::Context;
+use ironmesh_catalog::Provider;
+use ironmesh_config::{EtcdPolicy, LeaderElection, PolicyPlace, Settings};
+use ironmesh_providers::azure::Azure;
+use ironmesh_providers::consul::Consul;
+use ironmesh_providers::{EndpointsProvider, ShrinkRule};
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::reconciler::EndpointsOptions;
+pub use azure::azure_options;
+use consul::consul_options;
+pub(crate) use group::Group;
+
+/// How endpoints are found by these settings, and with whom turns are taken at it, if with anybody. A start
+/// does not wait for those in `without`.
+pub(super) fn endpoints_options(
+    settings: &Settings,
+    policy: &PolicyPlace,
+    without: BTreeSet<Provider>,
+) -> anyhow::Result<(EndpointsOptions, Option<Group>)> {
+    let consul = Consul::start(consul_options(&settings.consul), Timestamp::now)
+        .context("cannot ask Consul: mend `[consul]` in the settings")?;
+    // Alone one asks at once; among others not before it is known whose turn it is.
+    let etcd = match policy {
+        PolicyPlace::Etcd(etcd) => Some(etcd),
+        PolicyPlace::Folder(_) => None,
+    };
+    let (asks, turn) = watch::channel(etcd.is_none());
+    let azure = Azure::start(azure_options(&settings.azure), Timestamp::now, turn)
+        .context("cannot ask Azure: mend `[azure]` in the settings")?;
+    let azure = Arc::new(azure);
+    let group = etcd.map(|etcd| {
+        let turn = LeaderElection::new(EtcdPolicy::open(etcd.clone())?, "azure");
+        anyhow::Ok(Group::new(turn, Arc::clone(&azure), asks))
+    });
+    let providers: Vec<Arc<dyn EndpointsProvider>> = vec![Arc::new(consul), azure];
+    let options = EndpointsOptions {
+        providers,
+        rule: ShrinkRule {
+            keep_share: settings.endpoints.keep_share,
+            grace: settings.endpoints.grace,
+        },
+        sync_timeout: settings.endpoints.sync_timeout,
+        allows_local_addresses: settings.allows_local_addresses(),
+        without,
+    };
+    Ok((options, group.transpose()?))
+}

@@ -1,0 +1,480 @@
+//! Several control planes that read the same policy from etcd: one of them asks Azure, and the others take
+//! what it has found. Who has the turn keeps a lease; when it is silent for that long, another one goes on
+//! with what it was told.
+//!
+//! Where etcd cannot be used, each asks for itself: it is a few more calls, and nobody goes without endpoints.
+
+use std::sync::Arc;
+
+use ironmesh_catalog::ServiceName;
+use ironmesh_config::{EtcdError, LeaderElection, Role};
+use ironmesh_providers::azure::{Azure, Told};
+use ironmesh_providers::{ProviderReport, ServiceReport, Stale};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use ironmesh_catalog::text::chain;
+
+/// The form of what is told. Who knows another one asks for himself.
+const FORMAT: u32 = 2;
+
+/// A control plane among others.
+#[derive(Debug)]
+pub(crate) struct Group {
+    turn: LeaderElection,
+    azure: Arc<Azure>,
+    /// Whether it is our turn to ask.
+    asks: watch::Sender<bool>,
+    told: watch::Receiver<Told>,
+    /// What we have told the others, under the lease that we have, and when.
+    shared: Option<Vec<u8>>,
+    told_at: Option<Instant>,
+    /// Since when we cannot tell them anything, and whether that it is too much was logged.
+    mute_since: Option<Instant>,
+    is_too_much: bool,
+    /// What another one has told last.
+    last: Last,
+    /// Since when it is another one's turn, who has told nothing that we can use.
+    waits_since: Option<Instant>,
+    /// Whether what we have found ourselves is newer than that.
+    lead: Lead,
+    /// Since when etcd has said nothing, and whether that was logged.
+    silent_since: Instant,
+    is_logged: bool,
+}
+
+/// What is to be had of what another one has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// Nothing.
+    Unusable,
+    /// That nobody can ask Azure.
+    Stale,
+    /// Where endpoints are.
+    Usable,
+}
+
+/// Whether we have asked since another one has told something, as etcd could not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lead {
+    /// We have not.
+    None,
+    /// We have.
+    Ahead,
+    /// We have, and nothing else is told since then, though it can be.
+    AheadSince(Instant),
+}
+
+/// What is told, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct Shared {
+    format: u32,
+    questions: Vec<(ServiceName, String)>,
+    services: Vec<(ServiceName, Arc<ServiceReport>)>,
+    troubles: Vec<(ServiceName, Stale)>,
+    #[serde(rename = "knows_whom")]
+    has_discovered_services: bool,
+    is_complete: bool,
+    stale: Option<Stale>,
+}
+
+impl Group {
+    pub(super) fn new(turn: LeaderElection, azure: Arc<Azure>, asks: watch::Sender<bool>) -> Self {
+        let told = azure.told();
+        let silent_since = Instant::now();
+        Self {
+            turn,
+            azure,
+            asks,
+            told,
+            shared: None,
+            told_at: None,
+            mute_since: None,
+            is_too_much: false,
+            last: Last::Unusable,
+            waits_since: None,
+            lead: Lead::None,
+            silent_since,
+            is_logged: false,
+        }
+    }
+
+    /// Takes turns until it is told to stop.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        loop {
+            let looked = self.turn.look().await;
+            let is_ours = self.follow(looked) && self.tell().await;
+            let look_again = Instant::now() + LeaderElection::RENEW_INTERVAL;
+            let may_tell = is_ours && self.may_tell();
+            tokio::select! {
+                () = sleep_until(look_again) => {}
+                () = self.turn.news(), if !is_ours => {}
+                Ok(()) = self.told.changed(), if may_tell => {}
+                () = shutdown.cancelled() => {
+                    self.turn.leave().await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Asks or takes, as etcd says. Returns whether it is our turn there.
+    fn follow(&mut self, looked: Result<Role, EtcdError>) -> bool {
+        match looked {
+            Ok(looked) => {
+                self.silent_since = Instant::now();
+                self.is_logged = false;
+                match looked {
+                    Role::Leader { is_new } => {
+                        if is_new {
+                            self.shared = None;
+                        }
+                        (self.last, self.waits_since) = (Last::Unusable, None);
+                        self.lead = Lead::None;
+                        self.set(true);
+                        return true;
+                    }
+                    Role::Follower(told) => {
+                        self.rest();
+                        if let Some(bytes) = told {
+                            let told = decode(&bytes);
+                            self.last = match &told {
+                                None => Last::Unusable,
+                                Some(told) if told.sightings.stale.is_some() => Last::Stale,
+                                Some(_) => Last::Usable,
+                            };
+                            self.lead = Lead::None;
+                            // Before it is another one's turn: else what was told before would be taken once
+                            // more.
+                            if let Some(told) = told {
+                                self.azure.take(told);
+                            }
+                        }
+                        if self.last == Last::Unusable {
+                            // What is too much to be told, or of another version, each asks for itself.
+                            self.waits_since = None;
+                            self.set(true);
+                        } else if self.is_ahead() {
+                            // We know better. Whose turn it is tells anew, unless etcd was away for us alone.
+                        } else if self.last == Last::Stale || self.azure.asks_otherwise() {
+                            // It may be that one's host alone that Azure does not let in. Policy is not everywhere
+                            // at once; settings may be others for good.
+                            self.wait();
+                        } else {
+                            self.waits_since = None;
+                            self.set(false);
+                        }
+                    }
+                    Role::Unknown => {
+                        self.rest();
+                        // Nobody but who has the turn asks before he has told something; if he can.
+                        self.wait();
+                    }
+                }
+            }
+            Err(error) => {
+                self.shared = None;
+                let is_silent =
+                    matches!(error, EtcdError::Endpoint { .. } | EtcdError::NoEndpoint(_));
+                if !is_silent || self.silent_since.elapsed() >= LeaderElection::LEASE_TTL {
+                    self.lead = Lead::Ahead;
+                    self.set(true);
+                    if !std::mem::replace(&mut self.is_logged, true) {
+                        let error = chain(&error);
+                        tracing::warn!(
+                            error,
+                            "cannot take turns with others: Azure is asked by each of us"
+                        );
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn set(&self, asks: bool) {
+        let is_news = self.asks.send_if_modified(|now| std::mem::replace(now, asks) != asks);
+        if is_news {
+            let whose = if asks { "ours" } else { "another one's" };
+            tracing::info!(turn = whose, "whose turn it is to ask Azure");
+        }
+    }
+
+    /// Whether what we have found ourselves is newer than what is told: it was told before etcd could not be used,
+    /// and nobody has confirmed it for as long as a turn lasts.
+    fn is_ahead(&mut self) -> bool {
+        self.lead = match self.lead {
+            Lead::Ahead => Lead::AheadSince(Instant::now()),
+            Lead::AheadSince(since) if since.elapsed() >= LeaderElection::LEASE_TTL => Lead::None,
+            lead => lead,
+        };
+        self.lead != Lead::None
+    }
+
+    /// Asks after all, if nothing that we can use was told for long.
+    fn wait(&mut self) {
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= LeaderElection::LEASE_TTL {
+            self.set(true);
+        }
+    }
+
+    /// It is another one's turn to tell.
+    fn rest(&mut self) {
+        (self.shared, self.mute_since) = (None, None);
+    }
+
+    /// Whether what is found is told at once. etcd keeps all that it was ever told until it is compacted, and at
+    /// a start much is found one after the other.
+    fn may_tell(&self) -> bool {
+        self.told_at.is_none_or(|at| at.elapsed() >= LeaderElection::RENEW_INTERVAL)
+    }
+
+    /// Tells the others what was found. Who cannot for long gives the turn to somebody who can. Returns
+    /// whether it is ours still.
+    async fn tell(&mut self) -> bool {
+        let bytes = encode(&self.told.borrow_and_update());
+        if self.shared.as_ref() == Some(&bytes) {
+            return true;
+        }
+        let is_too_much = bytes.is_empty();
+        if is_too_much && !self.is_too_much {
+            tracing::warn!(
+                most = LeaderElection::MOST_TOLD,
+                "what Azure says is too much to be told to others by etcd: each of us asks for itself"
+            );
+        }
+        self.is_too_much = is_too_much;
+        match self.turn.tell(&bytes).await {
+            Ok(true) => {
+                (self.shared, self.mute_since) = (Some(bytes), None);
+                self.told_at = Some(Instant::now());
+            }
+            Ok(false) => return false,
+            Err(error) => {
+                self.shared = None;
+                if self.mute_since.is_none() {
+                    let error = chain(&error);
+                    tracing::warn!(error, "cannot tell others what Azure says");
+                }
+                let since = *self.mute_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= LeaderElection::LEASE_TTL {
+                    tracing::warn!(
+                        "nothing can be told to others: the turn is given up, and each of us asks Azure"
+                    );
+                    self.turn.leave().await;
+                    self.mute_since = None;
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// What is told; that it is too much, where it is.
+fn encode(told: &Told) -> Vec<u8> {
+    let Told { sightings, questions } = told;
+    let questions = questions.iter();
+    let services = sightings.services.iter();
+    let troubles = sightings.troubles.iter();
+    let shared = Shared {
+        format: FORMAT,
+        questions: questions.map(|(name, one)| (name.clone(), one.clone())).collect(),
+        services: services.map(|(name, one)| (name.clone(), Arc::clone(one))).collect(),
+        troubles: troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect(),
+        has_discovered_services: sightings.has_discovered_services,
+        is_complete: sightings.is_complete,
+        stale: sightings.stale.clone(),
+    };
+    let bytes = serde_json::to_vec(&shared).unwrap_or_default();
+    if bytes.len() > LeaderElection::MOST_TOLD { Vec::new() } else { bytes }
+}
+
+/// What was told; none where that is nothing that this version can use.
+fn decode(bytes: &[u8]) -> Option<Told> {
+    let shared: Shared = serde_json::from_slice(bytes).ok()?;
+    (shared.format == FORMAT).then(|| Told {
+        sightings: ProviderReport {
+            services: shared.services.into_iter().collect(),
+            troubles: shared.troubles.into_iter().collect(),
+            has_discovered_services: shared.has_discovered_services,
+            is_complete: shared.is_complete,
+            stale: shared.stale,
+        },
+        questions: Arc::new(shared.questions.into_iter().collect()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use ironmesh_catalog::{Endpoint, Provider};
+    use ironmesh_config::{EtcdPolicy, EtcdSettings};
+    use ironmesh_providers::azure::AzureOptions;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn told(endpoints: u32) -> Told {
+        let stale = Stale { since: Timestamp::UNIX_EPOCH, reason: "429".to_owned() };
+        told_when(endpoints, Some(stale))
+    }
+
+    fn told_when(endpoints: u32, stale: Option<Stale>) -> Told {
+        let endpoint = |n: u32| Endpoint {
+            machine: Some(uuid::Uuid::from_u128(n.into())),
+            ..Endpoint::new(Provider::Azure, std::net::Ipv4Addr::from_bits(n).into())
+        };
+        let sighting = ServiceReport {
+            endpoints: Arc::new((0..endpoints).map(endpoint).collect()),
+            index: 3,
+            learned_at: Timestamp::UNIX_EPOCH,
+            is_authoritative: true,
+            problems: Arc::default(),
+            stale: stale.clone(),
+        };
+        let sightings = ProviderReport {
+            services: [("shop/a".parse().unwrap(), Arc::new(sighting))].into_iter().collect(),
+            troubles: stale
+                .iter()
+                .map(|stale| ("shop/b".parse().unwrap(), stale.clone()))
+                .collect(),
+            has_discovered_services: true,
+            is_complete: false,
+            stale,
+        };
+        let questions = [("shop/a".parse().unwrap(), "[\"vm\"]".to_owned())];
+        Told { sightings, questions: Arc::new(questions.into()) }
+    }
+
+    /// One of a group, and whether it asks. Nothing is asked of etcd, nor of Azure: there is no policy.
+    fn group() -> (Group, watch::Receiver<bool>) {
+        let settings = EtcdSettings {
+            endpoints: vec!["http://127.0.0.1:1".to_owned()],
+            prefix: "/mesh".to_owned(),
+            ca: None,
+            identity: None,
+            user: None,
+        };
+        let turn = LeaderElection::new(EtcdPolicy::open(settings).unwrap(), "azure");
+        let (asks, is_asking) = watch::channel(false);
+        let options = AzureOptions::default();
+        let azure = Azure::start(options, Timestamp::now, is_asking.clone()).unwrap();
+        (Group::new(turn, Arc::new(azure), asks), is_asking)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_told_nothing_for_long_asks_until_something_is_told() {
+        let (mut group, asks) = group();
+        let mut follow = |looked| {
+            let is_ours = group.follow(Ok(looked));
+            (is_ours, *asks.borrow())
+        };
+        assert_eq!(follow(Role::Unknown), (false, false));
+        tokio::time::advance(LeaderElection::LEASE_TTL / 2).await;
+        assert_eq!(follow(Role::Unknown), (false, false));
+        tokio::time::advance(LeaderElection::LEASE_TTL / 2).await;
+        assert_eq!(follow(Role::Unknown), (false, true));
+        let of_other = || Role::Follower(Some(encode(&told_when(1, None))));
+        assert_eq!(follow(of_other()), (false, false));
+        assert_eq!(follow(Role::Follower(None)), (false, false));
+        // Who had the turn has gone, and another one has begun: it has its time.
+        assert_eq!(follow(Role::Unknown), (false, false));
+        assert_eq!(follow(Role::Leader { is_new: true }), (true, true));
+        // What cannot be used is no reason to wait.
+        assert_eq!(follow(of_other()), (false, false));
+        assert_eq!(follow(Role::Follower(Some(Vec::new()))), (false, true));
+        assert_eq!(follow(Role::Follower(None)), (false, true));
+    }
+
+    // Its host alone may be the one that Azure does not let in.
+    #[tokio::test(start_paused = true)]
+    async fn who_is_told_that_nobody_can_ask_tries_it_after_a_while() {
+        let (mut group, asks) = group();
+        let mut follow = |looked| {
+            group.follow(Ok(looked));
+            *asks.borrow()
+        };
+        assert!(!follow(Role::Follower(Some(encode(&told(1))))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(follow(Role::Follower(None)));
+        assert!(!follow(Role::Follower(Some(encode(&told_when(1, None))))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(!follow(Role::Follower(None)));
+    }
+
+    // etcd keeps leases and what is under them over its own restart, and tells them first.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_told_before_etcd_was_away_does_not_come_back() {
+        let (mut group, asks) = group();
+        let mut follow = |looked| {
+            group.follow(looked);
+            *asks.borrow()
+        };
+        let of_other = || Ok(Role::Follower(Some(encode(&told_when(1, None)))));
+        let is_away = || Err(EtcdError::NoEndpoint("nobody answers".to_owned()));
+        assert!(!follow(of_other()));
+        assert!(!follow(is_away()));
+        // For a moment is nothing.
+        assert!(!follow(Ok(Role::Follower(None))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(follow(is_away()));
+        assert!(follow(Ok(Role::Follower(None))), "it has found out itself since");
+        assert!(!follow(of_other()), "and now it is told anew");
+        // Where it was away for us alone, nothing is told anew.
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(follow(is_away()));
+        assert!(follow(Ok(Role::Follower(None))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(!follow(Ok(Role::Follower(None))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_found_in_a_burst_is_told_together() {
+        let (mut group, _asks) = group();
+        assert!(group.may_tell());
+        group.told_at = Some(Instant::now());
+        assert!(!group.may_tell());
+        tokio::time::advance(LeaderElection::RENEW_INTERVAL).await;
+        assert!(group.may_tell());
+    }
+
+    #[tokio::test]
+    async fn what_was_told_under_a_lease_is_told_again_under_the_next_one() {
+        let (mut group, _asks) = group();
+        for (looked, is_known) in [
+            (Role::Leader { is_new: true }, false),
+            (Role::Leader { is_new: false }, true),
+            (Role::Unknown, false),
+            (Role::Follower(None), false),
+        ] {
+            group.shared = Some(vec![1]);
+            group.follow(Ok(looked.clone()));
+            assert_eq!(group.shared.is_some(), is_known, "{looked:?}");
+        }
+        group.shared = Some(vec![1]);
+        group.follow(Err(EtcdError::NoEndpoint("nobody answers".to_owned())));
+        assert_eq!(group.shared, None);
+    }
+
+    #[test]
+    fn what_is_told_to_others_is_what_they_take() {
+        for told in [told(2), Told::default(), told(1000)] {
+            let bytes = encode(&told);
+            assert!(!bytes.is_empty());
+            assert_eq!(decode(&bytes), Some(told));
+        }
+    }
+
+    #[test]
+    fn what_is_too_much_or_of_another_version_is_taken_by_nobody() {
+        assert_eq!(encode(&told(20_000)), b"");
+        let of_another = String::from_utf8(encode(&told(1))).unwrap();
+        let of_another = of_another.replace("\"format\":2", "\"format\":3");
+        for bytes in ["", "{}", "[]", "\u{0}", &of_another] {
+            assert_eq!(decode(bytes.as_bytes()), None, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! What endpoints providers know, in the reconciler: who is asked, what of it is believed, whether there is
+//! enough to begin with, and what is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use imbl::OrdMap;
+use ironmesh_admin::Refusal;
+use ironmesh_catalog::{
+    Discovered, Finding, MeshSpecification, Provider, Records, ServiceName, StoreError,
+};
+use ironmesh_providers::{
+    AcceptError, ClockDifference, Conflict, Discovery, EndpointsProvider, GuardStatus, Now,
+    ProviderGuards, ProviderReport, ShrinkRule, Source, Stale, findings,
+};
+use ironmesh_store::Store;
+use jiff::Timestamp;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Reconciler;
+use ironmesh_catalog::text::chain;
+
+/// How long news wait to be kept with what follows: a disk is slow, and endpoints may come and go.
+const KEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// How endpoints are found, and when what is found is doubted.
+#[derive(Debug)]
+pub(crate) struct EndpointsOptions {
+    /// Those who are asked.
+    pub(crate) providers: Vec<Arc<dyn EndpointsProvider>>,
+    /// When a loss is doubted.
+    pub(crate) rule: ShrinkRule,
+    /// How long a start waits for those who have told something before.
+    pub(crate) sync_timeout: Duration,
+    /// Those for whom a start does not wait.
+    pub(crate) without: BTreeSet<Provider>,
+    /// Whether providers may report loopback and link-local addresses.
+    pub(crate) allows_local_addresses: bool,
+}
+
+impl Default for EndpointsOptions {
+    /// Nobody is asked.
+    fn default() -> Self {
+        Self {
+            providers: Vec::new(),
+            rule: ShrinkRule { keep_share: 0.5, grace: Duration::from_secs(60) },
+            sync_timeout: Duration::from_secs(5),
+            without: BTreeSet::new(),
+            allows_local_addresses: false,
+        }
+    }
+}
+
+/// What is known of endpoints besides where they are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EndpointsView {
+    /// What each provider says of itself.
+    pub(crate) providers: BTreeMap<Provider, ProviderState>,
+    pub(crate) beliefs: OrdMap<Source, Arc<GuardStatus>>,
+    pub(crate) conflicts: OrdMap<ServiceName, Arc<[Conflict]>>,
+    /// What is waited for before anybody is served.
+    pub(crate) waiting_for: Vec<String>,
+}
+
+/// How a provider fares.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ProviderState {
+    /// Whether it has told all that it was asked.
+    pub(crate) is_complete: bool,
+    /// Since when and why nobody can be asked.
+    pub(crate) stale: Option<Stale>,
+    /// Since when and why nothing is told of services of which nothing was told yet.
+    pub(crate) troubles: OrdMap<ServiceName, Stale>,
+}
+
+/// What endpoints providers know.
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    store: Arc<Store>,
+    providers: Vec<(Arc<dyn EndpointsProvider>, watch::Receiver<ProviderReport>)>,
+    guards: ProviderGuards,
+    discovery: Discovery,
+    followed: Option<Arc<MeshSpecification>>,
+    /// The providers of which something was kept.
+    kept_of: BTreeSet<Provider>,
+    /// Until when a start waits for those of whom something is kept.
+    sync_by: Instant,
+    /// Whether they have had their time.
+    is_late: bool,
+    is_synced: bool,
+    without: BTreeSet<Provider>,
+    /// When something was kept last.
+    kept_at: Option<Instant>,
+    told: EndpointsView,
+    /// Wakes who waits for news.
+    news: Arc<Notify>,
+    _listening: JoinSet<()>,
+}
+
+impl Endpoints {
+    /// Attaches to the providers, and begins with what was kept.
+    pub(super) fn new(store: Arc<Store>, options: EndpointsOptions) -> Result<Self, StoreError> {
+        let news = Arc::<Notify>::default();
+        let mut listening = JoinSet::new();
+        let attach = |provider: Arc<dyn EndpointsProvider>| {
+            let sightings = provider.sightings();
+            let (mut heard, news) = (sightings.clone(), Arc::clone(&news));
+            listening.spawn(async move {
+                while heard.changed().await.is_ok() {
+                    news.notify_one();
+                }
+            });
+            (provider, sightings)
+        };
+        let providers = options.providers.into_iter().map(attach).collect();
+        let (kept, unreadable) = store.kept_endpoints()?;
+        for what in unreadable {
+            // Of a newer version, perhaps. It is asked for anew.
+            tracing::warn!(what, "endpoints that were kept cannot be read, and are passed over");
+        }
+        Ok(Self {
+            kept_of: kept.iter().map(|one| one.provider).collect(),
+            guards: ProviderGuards::new(options.rule, kept),
+            store,
+            providers,
+            discovery: Discovery::new(options.allows_local_addresses),
+            followed: None,
+            sync_by: Instant::now() + options.sync_timeout,
+            is_late: false,
+            is_synced: false,
+            without: options.without,
+            kept_at: None,
+            told: EndpointsView::default(),
+            news,
+            _listening: listening,
+        })
+    }
+
+    /// Who is woken when a provider has told something.
+    pub(super) fn news(&self) -> Arc<Notify> {
+        Arc::clone(&self.news)
+    }
+
+    /// The endpoints of all services, as of now. It costs as much as has changed.
+    pub(super) fn discover(
+        &mut self,
+        specification: &Arc<MeshSpecification>,
+        records: &Records,
+        now: Now,
+    ) -> Discovered {
+        if !self.followed.as_ref().is_some_and(|old| Arc::ptr_eq(old, specification)) {
+            for (provider, _) in &self.providers {
+                provider.follow(specification);
+            }
+            self.followed = Some(Arc::clone(specification));
+        }
+        let sightings = self.providers.iter_mut().map(|(provider, sightings)| {
+            (provider.provider(), sightings.borrow_and_update().clone())
+        });
+        let sightings: Vec<_> = sightings.collect();
+        self.guards.advance(specification, sightings, now);
+        self.discovery.discover(specification, records, self.guards.believed())
+    }
+
+    /// Believes what is held back of a service.
+    pub(super) fn accept(&mut self, service: &ServiceName, now: Now) -> Result<(), AcceptError> {
+        self.guards.accept(service, now)
+    }
+
+    /// Whether there is enough to serve: every provider that policy asks has told of each service that asks
+    /// it, or has had its time and something is kept of it. Once there was, there is.
+    pub(super) fn are_synced(&mut self, now: Instant) -> bool {
+        self.is_late = now >= self.sync_by;
+        self.is_synced = self.is_synced || self.missing().is_empty();
+        self.is_synced
+    }
+
+    /// The services of which too little is known to serve. One whose question is refused is waited for no
+    /// longer than others: it keeps nobody else from being served.
+    fn missing(&self) -> BTreeMap<Provider, Vec<ServiceName>> {
+        let mut unheard: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (provider, service) in self.guards.unheard() {
+            unheard.entry(provider).or_default().push(service);
+        }
+        for (provider, _) in self.guards.sightings().filter(|(_, one)| !one.has_discovered_services)
+        {
+            // Any service may have instances that joined by themselves.
+            unheard.entry(provider).or_default();
+        }
+        unheard.retain(|provider, _| !self.without.contains(provider));
+        if self.is_late {
+            unheard.retain(|provider, services| {
+                !self.kept_of.contains(provider) && !self.are_refused(*provider, services)
+            });
+        }
+        unheard
+    }
+
+    /// Whether a provider that tells of most services refuses to tell of these: then it is their question,
+    /// and not the provider.
+    fn are_refused(&self, provider: Provider, services: &[ServiceName]) -> bool {
+        self.guards.sightings().any(|(of, sightings)| {
+            of == provider
+                && sightings.has_discovered_services
+                && sightings.stale.is_none()
+                && sightings.services.len() >= services.len()
+                && services.iter().all(|service| sightings.troubles.contains_key(service))
+        })
+    }
+
+    /// When there is something to do though nobody tells anything.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let is_waiting = !self.is_synced && Instant::now() < self.sync_by;
+        let sync = is_waiting.then_some(self.sync_by);
+        let keep = self.guards.has_unkept().then(|| self.kept_at.map(|at| at + KEEP_EVERY));
+        [sync, keep.flatten(), self.guards.deadline()].into_iter().flatten().min()
+    }
+
+    /// How the wall clock differs from those of providers, as far as their answers show it.
+    pub(super) fn clock_differences(&self, now: Now) -> BTreeMap<Provider, ClockDifference> {
+        let difference = |provider: &Arc<dyn EndpointsProvider>| {
+            let difference = provider.peer_clock()?.difference(now.timestamp, now.instant)?;
+            Some((provider.provider(), difference))
+        };
+        self.providers.iter().filter_map(|(provider, _)| difference(provider)).collect()
+    }
+
+    /// Keeps what is news, unless that was done a moment ago.
+    pub(super) fn keep(&mut self, now: Instant) {
+        let is_early = self.kept_at.is_some_and(|at| now < at + KEEP_EVERY);
+        if is_early || !self.guards.has_unkept() {
+            return;
+        }
+        self.kept_at = Some(now);
+        let (kept, gone) = self.guards.take_unkept();
+        if let Err(error) = self.store.keep_endpoints(&kept, &gone) {
+            tracing::error!(error = chain(&error), "cannot keep the endpoints that were found");
+            let kept = kept.into_iter().map(|one| (one.provider, one.service));
+            self.guards.put_back(kept.chain(gone));
+        }
+    }
+
+    /// What is wrong with what providers tell.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        findings(&self.guards, self.discovery.conflicts())
+    }
+
+    /// What is known besides where endpoints are, if that is others than what was told last.
+    pub(super) fn take_news(&mut self) -> Option<EndpointsView> {
+        let (view, told) = (self.view(), &self.told);
+        let is_same = view.beliefs.ptr_eq(&told.beliefs)
+            && view.conflicts.ptr_eq(&told.conflicts)
+            && (&view.providers, &view.waiting_for) == (&told.providers, &told.waiting_for);
+        (!is_same).then(|| {
+            self.told = view.clone();
+            view
+        })
+    }
+
+    fn view(&self) -> EndpointsView {
+        let told = |(provider, sightings): (Provider, &ProviderReport)| {
+            let state = ProviderState {
+                is_complete: sightings.is_complete,
+                stale: sightings.stale.clone(),
+                troubles: sightings.troubles.clone(),
+            };
+            (provider, state)
+        };
+        EndpointsView {
+            providers: self.guards.sightings().map(told).collect(),
+            beliefs: self.guards.beliefs().clone(),
+            conflicts: self.discovery.conflicts().clone(),
+            waiting_for: if self.is_synced { Vec::new() } else { self.waiting_for() },
+        }
+    }
+
+    fn waiting_for(&self) -> Vec<String> {
+        let words = |(provider, services): (Provider, Vec<ServiceName>)| {
+            let mut names: Vec<_> = services.iter().take(3).map(ToString::to_string).collect();
+            if names.is_empty() {
+                names.push("whatever joined by itself".to_owned());
+            }
+            if services.len() > names.len() {
+                names.push(format!("{} others", services.len() - names.len()));
+            }
+            let of_it = self.guards.sightings().find(|(of, _)| *of == provider);
+            let of_services = |sightings: &ProviderReport| {
+                services.iter().find_map(|name| sightings.troubles.get(name).cloned())
+            };
+            let stale = of_it.and_then(|(_, sightings)| {
+                sightings.stale.clone().or_else(|| of_services(sightings))
+            });
+            let why = stale.map(|stale| format!(": {}", stale.reason)).unwrap_or_default();
+            format!(
+                "the endpoints of {} from {provider}{why} (`ironmesh serve --without {provider}` does not wait)",
+                names.join(", ")
+            )
+        };
+        self.missing().into_iter().map(words).collect()
+    }
+}
+
+/// Asks to believe what is held back of a service.
+#[derive(Debug)]
+pub(crate) struct Acceptance {
+    pub(super) service: ServiceName,
+    pub(super) answer: oneshot::Sender<Result<(), AcceptError>>,
+}
+
+/// Whom to ask.
+#[derive(Debug, Clone)]
+pub(crate) struct Acceptances(pub(super) mpsc::Sender<Acceptance>);
+
+impl Acceptances {
+    /// Asks, and waits until it is done. Blocks.
+    pub(crate) fn ask(&self, service: ServiceName) -> Result<(), Refusal> {
+        let ended = || Refusal::Failure("the control plane is stopping".to_owned());
+        let (answer, answered) = oneshot::channel();
+        self.0.blocking_send(Acceptance { service, answer }).map_err(|_| ended())?;
+        let done = answered.blocking_recv().map_err(|_| ended())?;
+        done.map_err(|error| Refusal::Request(error.to_string()))
+    }
+}
+
+impl Reconciler {
+    /// Believes what is held back of a service, and answers.
+    pub(super) fn accept(&mut self, acceptance: Acceptance) {
+        let done = self.endpoints.accept(&acceptance.service, moment(Timestamp::now()));
+        // Whoever asked may be gone; it is done all the same.
+        let _ = acceptance.answer.send(done);
+    }
+}
+
+/// A moment by both clocks.
+pub(super) fn moment(timestamp: Timestamp) -> Now {
+    Now { timestamp, instant: Instant::now() }
+}

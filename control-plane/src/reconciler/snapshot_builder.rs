@@ -1,0 +1,169 @@
+//! From what is known to what is compiled: the newest moment of the mesh, and whom it affects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{
+    Discovered, EgressMode, Inputs, Mesh, MeshSpecification, Mode, Records, Snapshot, StoreError,
+    TcpAccesses, have_same_members,
+};
+use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
+use ironmesh_config::Settings;
+use ironmesh_store::Store;
+use ironmesh_xds_compile::{Changes, Compiler};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use ironmesh_catalog::text::chain;
+
+/// The inputs of a snapshot that others own.
+#[derive(Debug, Clone)]
+pub(super) struct Sources {
+    pub(super) specification: Arc<MeshSpecification>,
+    pub(super) records: Records,
+    pub(super) revoked: Records,
+    pub(super) discovered: Discovered,
+}
+
+/// Builds each snapshot of the mesh from the one before. The cost follows the changes between two.
+pub(super) struct SnapshotBuilder {
+    mesh: Mesh,
+    mode: Mode,
+    egress: EgressMode,
+    service_lifetime: Duration,
+    store: Arc<Store>,
+    authority: Arc<Mutex<Authority>>,
+    certificates: ServiceCertificates,
+    /// Who may connect to TCP service ports, as it is kept.
+    kept_accesses: TcpAccesses,
+    /// What the newest moment was made of, and its compiler.
+    current: Option<(Inputs, Compiler)>,
+}
+
+impl SnapshotBuilder {
+    pub(super) fn new(
+        mesh: Mesh,
+        settings: &Settings,
+        store: Arc<Store>,
+        authority: Arc<Mutex<Authority>>,
+        certificates: ServiceCertificates,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            kept_accesses: store.tcp_accesses()?,
+            mesh,
+            mode: settings.mode,
+            egress: settings.egress,
+            service_lifetime: settings.certificates.service_lifetime,
+            store,
+            authority,
+            certificates,
+            current: None,
+        })
+    }
+
+    /// The compiler of the newest moment; none before the first.
+    pub(super) fn compiler(&mut self) -> Option<&mut Compiler> {
+        self.current.as_mut().map(|(_, compiler)| compiler)
+    }
+
+    /// The newest moment; none before the first.
+    pub(super) fn snapshot(&self) -> Option<&Arc<Snapshot>> {
+        self.current.as_ref().map(|(_, compiler)| compiler.snapshot())
+    }
+
+    /// Takes what is known now, and says whom it affects; nobody if it was known before. Certificates
+    /// are looked at when somebody has joined, when policy is new, and at every tick.
+    pub(super) fn renew(
+        &mut self,
+        sources: Sources,
+        clock: ClockReading,
+        is_tick: bool,
+    ) -> Changes {
+        let Sources { specification, records, revoked, discovered } = sources;
+        let specification = &specification;
+        let old = self.current.as_ref().map(|(inputs, _)| inputs);
+        let same_policy = old.is_some_and(|old| Arc::ptr_eq(&old.specification, specification));
+        let same_proxies =
+            old.is_some_and(|old| old.records.ptr_eq(&records) && old.revoked.ptr_eq(&revoked));
+        let same_endpoints = old.is_some_and(|old| old.discovered.0.ptr_eq(&discovered.0));
+        if same_policy && same_proxies && same_endpoints && !is_tick {
+            return Changes::default();
+        }
+        // Which accounts are served follows from these, as nobody changes the services that it joined as.
+        let same_accounts = || {
+            old.is_some_and(|old| {
+                have_same_members(&old.records, &records)
+                    && (same_policy || old.specification.differs_in_endpoints_only(specification))
+            })
+        };
+        if is_tick || !same_accounts() {
+            self.renew_certificates(specification, &records, clock);
+        }
+        let inputs = Inputs {
+            mesh: self.mesh.clone(),
+            mode: self.mode,
+            egress: self.egress,
+            specification: Arc::clone(specification),
+            discovered,
+            records,
+            revoked,
+            certificates: self.certificates.current(),
+            trust_bundle: Arc::new(self.authority.lock().trust_bundle()),
+        };
+        match self.current.take() {
+            None => {
+                let snapshot = Snapshot::assemble(inputs.clone(), self.kept_accesses.clone());
+                self.keep_tcp_accesses(&snapshot.tcp_accesses);
+                self.current = Some((inputs, Compiler::new(Arc::new(snapshot))));
+                Changes { everybody: true, ..Changes::default() }
+            }
+            Some((_, mut compiler)) => {
+                let snapshot = compiler.snapshot().revise(inputs.clone());
+                self.keep_tcp_accesses(&snapshot.tcp_accesses);
+                let changes = compiler.update(Arc::new(snapshot));
+                self.current = Some((inputs, compiler));
+                changes
+            }
+        }
+    }
+
+    /// Keeps who may connect to TCP service ports before it comes into force: after a restart a
+    /// withdrawal that was carried out must not look like a new one, nor a new one like none. Where that
+    /// fails the withdrawal is carried out all the same, and it is tried again at every moment.
+    fn keep_tcp_accesses(&mut self, accesses: &TcpAccesses) {
+        if self.kept_accesses == *accesses {
+            return;
+        }
+        match self.store.put_tcp_accesses(accesses) {
+            Ok(()) => self.kept_accesses = accesses.clone(),
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot keep who may connect to TCP ports");
+            }
+        }
+    }
+
+    /// When the newest of the certificates in use was issued, by the clock of that time.
+    pub(super) fn newest_issue(&self) -> Option<Timestamp> {
+        self.certificates.newest_issue()
+    }
+
+    fn renew_certificates(
+        &mut self,
+        specification: &MeshSpecification,
+        records: &Records,
+        clock: ClockReading,
+    ) {
+        let accounts = Snapshot::accounts_served(specification, records);
+        let authority = self.authority.lock();
+        match self.certificates.ensure(&accounts, &authority, self.service_lifetime, clock) {
+            Ok(ensured) => {
+                for (account, error) in &ensured.failures {
+                    tracing::error!(%account, error = chain(error), "cannot renew a service certificate");
+                }
+            }
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot renew the service certificates");
+            }
+        }
+    }
+}

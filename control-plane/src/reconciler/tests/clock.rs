@@ -1,0 +1,165 @@
+//! What is due by the clock, and what costs nothing.
+
+use std::time::Duration;
+
+use ironmesh_catalog::{Participation, Proxy, ProxyId, ProxyStatement, ServiceAccount};
+use ironmesh_cert::ClockReading;
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::place::Place;
+use crate::policy_source::PolicyState;
+use crate::reconciler::endpoints::moment;
+use crate::reconciler::snapshot_builder::Sources;
+use crate::register::InForce;
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+ports = [{ port = 80, protocol = "http" }]
+"#;
+
+/// A place with one joined proxy.
+fn open() -> Place {
+    let place = Place::open(POLICY);
+    place.join(1, &["store"]);
+    place
+}
+
+impl Place {
+    /// How many resources are encoded for what has happened since the last time.
+    fn encodes(&mut self, now: Timestamp, is_tick: bool) -> u64 {
+        let specification = self.policy.borrow().specification.clone().unwrap();
+        let clock = ClockReading { now, steady_for: Duration::ZERO };
+        let snapshot_builder = &mut self.reconciler.snapshot_builder;
+        let before = snapshot_builder.compiler().unwrap().encoded();
+        {
+            let (records, revoked) = (self.register.records(), self.register.revoked());
+            let endpoints = &mut self.reconciler.endpoints;
+            let discovered = endpoints.discover(&specification, &records, moment(now));
+            let sources = Sources { specification, records, revoked, discovered };
+            snapshot_builder.renew(sources, clock, is_tick);
+        }
+        snapshot_builder.compiler().unwrap().encoded() - before
+    }
+
+    fn serial(&self) -> String {
+        let account: ServiceAccount = "store".parse().unwrap();
+        let snapshot = self.reconciler.snapshot_builder.snapshot().unwrap();
+        snapshot.certificates.get(&account).unwrap().serial.clone()
+    }
+
+    /// The version of the certificate that the proxy would be sent now.
+    fn sent(&mut self) -> ironmesh_xds_wire::Version {
+        let record = self.register.records().values().next().unwrap().as_ref().clone();
+        let proxy = Proxy { record, statement: ProxyStatement::default() };
+        let compiled = self.reconciler.snapshot_builder.compiler().unwrap().compile(&proxy);
+        let secrets = compiled.resources.of(ironmesh_xds_wire::ResourceType::Secret);
+        secrets.get("service-cert:default/store").unwrap().version()
+    }
+}
+
+fn later(now: Timestamp, hours: i64) -> Timestamp {
+    now + SignedDuration::from_hours(hours)
+}
+
+#[test]
+fn a_service_certificate_is_renewed_in_time_and_sent() {
+    let mut place = open();
+    let now = place.now;
+    place.tick(now);
+    assert!(*place.feeds.ready.borrow());
+    let (serial, sent) = (place.serial(), place.sent());
+    place.tick(later(now, 12));
+    assert_eq!((place.serial(), place.sent()), (serial.clone(), sent), "renewed too early");
+    // Two thirds of its life, which is 24 h plus or minus a tenth, are over by now.
+    place.tick(later(now, 18));
+    assert_ne!(place.serial(), serial);
+    assert_ne!(place.sent(), sent);
+}
+
+#[test]
+fn the_certificate_of_the_xds_port_is_renewed_in_time() {
+    let mut place = open();
+    let now = place.now;
+    place.tick(later(now, 24 * 15));
+    assert!(!place.feeds.tls.has_changed().unwrap());
+    place.tick(later(now, 24 * 21));
+    assert!(place.feeds.tls.has_changed().unwrap());
+}
+
+/// What the mesh findings are, by code.
+fn codes(place: &Place) -> Vec<String> {
+    let findings = place.feeds.mesh_findings.borrow();
+    findings.iter().map(|finding| finding.code.to_string()).collect()
+}
+
+#[test]
+fn jump_ahead_removes_no_proxy_and_is_reported() {
+    let mut place = open();
+    let (now, instant) = (place.now, Instant::now());
+    place.tick(now);
+    assert_eq!(codes(&place), [""; 0]);
+    let serial = place.serial();
+    let years = later(now, 24 * 365 * 2);
+    place.reconciler.clock.compare(years, instant).unwrap();
+    place.tick(years);
+    assert_eq!(place.register.records().len(), 1, "its certificate has not really expired");
+    assert_ne!(place.serial(), serial, "peers whose clocks are so far ahead reject the old one");
+    assert_eq!(codes(&place), ["IM0711"], "whether its certificate has expired is not known");
+
+    // The clock is set right: what is in use was issued in the future.
+    place.reconciler.clock.compare(now, instant).unwrap();
+    place.tick(now);
+    let findings = place.feeds.mesh_findings.borrow().clone();
+    assert_eq!(codes(&place), ["IM0711", "IM0712"]);
+    assert!(findings[0].message.contains("jumped back by 17520h"), "{}", findings[0].message);
+}
+
+#[test]
+fn proxy_taken_out_of_use_by_a_fast_clock_is_back_after_the_correction() {
+    let mut place = open();
+    let now = place.now;
+    // It was ahead from the start on: no jump was seen.
+    place.tick(later(now, 24 * 365 * 2));
+    assert_eq!(place.register.records().len(), 0);
+    place.tick(now);
+    let records = place.register.records();
+    let (id, _) = records.iter().next().expect("it is back");
+    assert!(place.reconciler.snapshot_builder.snapshot().unwrap().record(*id).is_some());
+}
+
+#[test]
+fn without_a_policy_nothing_is_served() {
+    let mut place = open();
+    let now = place.now;
+    let good = place.policy.send_replace(PolicyState::default());
+    place.tick(now);
+    assert!(!*place.feeds.ready.borrow());
+    place.policy.send_replace(good);
+    place.reconciler.reconcile(now);
+    assert!(*place.feeds.ready.borrow());
+}
+
+#[test]
+fn what_changes_nothing_for_proxies_compiles_nothing_anew() {
+    let mut place = open();
+    let now = place.now;
+    place.tick(now);
+    assert_eq!(place.encodes(now, true), 0, "a tick alone");
+
+    let first = place.register.records().values().next().unwrap().clone();
+    let mut other = (*first).clone();
+    other.id = ProxyId(Uuid::from_u128(2));
+    other.claimed_at = None;
+    place.register.add(other.clone()).unwrap();
+    assert_eq!(place.encodes(now, false), 0, "another proxy");
+    place.register.claim(other.id, now).unwrap();
+    assert_eq!(place.encodes(now, false), 0, "a claim");
+    let ports = [("store".parse().unwrap(), 80)].into();
+    place.register.participate([(other.id, InForce::These(&Participation(ports)).into())]).unwrap();
+    assert_eq!(place.encodes(now, false), 0, "a participant whom nobody calls");
+    let endpoints = &place.reconciler.snapshot_builder.snapshot().unwrap().endpoints;
+    assert_eq!(endpoints.values().map(|endpoints| endpoints.len()).sum::<usize>(), 1);
+}

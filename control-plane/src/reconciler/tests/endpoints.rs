@@ -1,0 +1,424 @@
+//! What endpoints providers tell, from their word to what callers have.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{Endpoint, MeshSpecification, Provider, ProxyId, ServicePort, codes};
+use ironmesh_providers::{EndpointsProvider, PeerClock, ProviderReport, ServiceReport, Stale};
+use ironmesh_xds_server::simulated::SimulatedClient;
+use ironmesh_xds_wire::ResourceType::{self, Cluster};
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, advance};
+use uuid::Uuid;
+
+use super::place::Place;
+use crate::reconciler::EndpointsOptions;
+use crate::reconciler::liveness::LOST_FOR;
+
+const POLICY: &str = r#"
+[[service]]
+name = "store"
+mode = "permissive"
+ports = [{ port = 80, protocol = "http", allowed_target_ports = ["9000-9009"] }]
+[service.endpoints.consul]
+"#;
+
+/// A provider that tells what it is given.
+#[derive(Debug, Default)]
+struct ByHand {
+    sightings: watch::Sender<ProviderReport>,
+    followed: Mutex<Vec<Arc<MeshSpecification>>>,
+    clock: PeerClock,
+}
+
+impl EndpointsProvider for ByHand {
+    fn provider(&self) -> Provider {
+        Provider::Consul
+    }
+
+    fn follow(&self, specification: &Arc<MeshSpecification>) {
+        self.followed.lock().push(Arc::clone(specification));
+    }
+
+    fn peer_clock(&self) -> Option<PeerClock> {
+        Some(self.clock.clone())
+    }
+
+    fn sightings(&self) -> watch::Receiver<ProviderReport> {
+        self.sightings.subscribe()
+    }
+}
+
+impl ByHand {
+    /// Tells that the store is at these last bytes of an address, and nowhere else.
+    fn tell(&self, last: &[u8]) {
+        let one = |last: &u8| Endpoint::new(Provider::Consul, [10, 9, 0, *last].into());
+        self.tell_all(last.iter().map(one).collect());
+    }
+
+    /// Tells that these are the endpoints of the store.
+    fn tell_all(&self, endpoints: Vec<Endpoint>) {
+        let sighting = ServiceReport {
+            endpoints: Arc::new(endpoints),
+            index: 1,
+            learned_at: Timestamp::now(),
+            is_authoritative: true,
+            problems: Arc::default(),
+            stale: None,
+        };
+        self.sightings.send_modify(|sightings| {
+            sightings.services.insert("store".parse().unwrap(), Arc::new(sighting));
+            (sightings.is_complete, sightings.has_discovered_services) = (true, true);
+        });
+    }
+}
+
+impl Place {
+    fn with(provider: &Arc<ByHand>) -> Self {
+        Self::open_with(POLICY, options(provider))
+    }
+
+    /// At how many addresses the store is called.
+    fn called(&self) -> usize {
+        let port = ServicePort::new("store".parse().unwrap(), 80);
+        let snapshot = self.reconciler.snapshot_builder.snapshot().unwrap();
+        snapshot.endpoints.get(&port).map_or(0, |all| all.len())
+    }
+
+    fn is_ready(&self) -> bool {
+        *self.feeds.ready.borrow()
+    }
+
+    fn waits_for(&self) -> String {
+        self.feeds.endpoints.borrow().waiting_for.join("; ")
+    }
+}
+
+fn options(provider: &Arc<ByHand>) -> EndpointsOptions {
+    let providers: Vec<Arc<dyn EndpointsProvider>> = vec![Arc::<ByHand>::clone(provider)];
+    EndpointsOptions { providers, ..EndpointsOptions::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_served_before_a_provider_has_told() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    place.pass();
+    assert!(!place.is_ready());
+    assert_eq!(provider.followed.lock().len(), 1, "it is told whom to look for");
+    // However long it takes: of a first start nothing is kept.
+    advance(Duration::from_secs(3600)).await;
+    let stale = Stale { since: Timestamp::now(), reason: "nobody answers at all".to_owned() };
+    provider.sightings.send_modify(|sightings| sightings.stale = Some(stale));
+    place.pass();
+    assert!(!place.is_ready());
+    assert!(place.reconciler.deadline() > Instant::now(), "it is looked at when there is news");
+    let words = place.waits_for();
+    for part in ["default/store", "consul", "nobody answers at all", "--without consul"] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    provider.tell(&[]);
+    place.pass();
+    assert!(place.is_ready(), "that there is nobody is an answer");
+    assert_eq!((place.waits_for(), place.called()), (String::new(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn provider_with_another_time_is_reported_until_the_clocks_agree() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[1]);
+    let now = place.now;
+    let days = SignedDuration::from_hours(72);
+    let mut reported = |date: Timestamp| {
+        provider.clock.heard("consul-1", date);
+        place.tick(now);
+        let findings = place.feeds.mesh_findings.borrow();
+        // (The endpoint has no proxy, which is another finding.)
+        let of_clock = findings.iter().filter(|finding| finding.code == codes::CLOCK_DIFFERS);
+        of_clock.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let words = reported(now - days);
+    let expected = "the clock of the control plane is 72h ahead of that of consul at `consul-1`";
+    assert_eq!(words.len(), 1, "{words:?}");
+    assert!(words[0].contains("IM0714") && words[0].contains(expected), "{words:?}");
+    assert_eq!(reported(now - days + SignedDuration::from_secs(20)), words, "reported once");
+    assert!(reported(now + days)[0].contains("72h behind that of consul"));
+    assert_eq!(reported(now), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_told_before_is_served_at_a_start_without_the_provider() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[1, 2, 3]);
+    place.pass();
+    assert!(place.is_ready());
+
+    let silent = Arc::<ByHand>::default();
+    let mut place = place.restarted(POLICY, options(&silent));
+    place.pass();
+    assert!(!place.is_ready(), "it has its time");
+    assert_eq!(place.reconciler.deadline(), Instant::now() + Duration::from_secs(5));
+    advance(Duration::from_secs(5)).await;
+    place.pass();
+    assert!(place.is_ready());
+    assert_eq!(place.called(), 3);
+    // What it tells when it is back is taken, and a sudden loss is doubted as if nothing had been.
+    silent.tell(&[]);
+    place.pass();
+    assert_eq!(place.called(), 3);
+    silent.tell(&[1, 2, 3, 4]);
+    place.pass();
+    assert_eq!(place.called(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_may_begin_without_a_provider() {
+    let provider = Arc::<ByHand>::default();
+    let without = BTreeSet::from([Provider::Consul]);
+    let mut place = Place::open_with(POLICY, EndpointsOptions { without, ..options(&provider) });
+    place.pass();
+    assert!(place.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_told_and_ends_when_its_time_is_over() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[1, 2, 3]);
+    place.pass();
+    provider.tell(&[]);
+    place.pass();
+    assert_eq!(place.called(), 3);
+    let told = |place: &Place| {
+        let findings = place.feeds.mesh_findings.borrow();
+        findings.iter().any(|finding| finding.code.to_string() == "IM0502")
+    };
+    assert!(told(&place));
+    let due = place.reconciler.deadline();
+    advance(due - Instant::now()).await;
+    for _ in 0..3 {
+        place.pass();
+        let due = place.reconciler.deadline();
+        advance(due - Instant::now()).await;
+    }
+    place.pass();
+    assert_eq!((place.called(), told(&place)), (0, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_one_endpoint_encodes_the_endpoints_of_one_service() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[1, 2, 3]);
+    let mut caller = place.proxy(1, &["store"]);
+    place.settle(&mut [&mut caller]);
+    let before = place.reconciler.snapshot_builder.compiler().unwrap().encoded();
+    provider.tell(&[1, 2]);
+    place.settle(&mut [&mut caller]);
+    let encoded = place.reconciler.snapshot_builder.compiler().unwrap().encoded() - before;
+    assert_eq!((place.called(), encoded), (2, 1));
+}
+
+// Its callers hear of it at the same time: what is on its way from them would find nobody where it is led next.
+#[tokio::test(start_paused = true)]
+async fn who_has_lost_its_application_leads_there_for_a_moment_longer() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    let other = Endpoint::new(Provider::Consul, [10, 9, 0, 2].into());
+    let behind = |port| {
+        let own = Endpoint::new(Provider::Consul, [10, 9, 0, 1].into());
+        Endpoint { port: Some(port), proxy: Some(ProxyId(Uuid::from_u128(1))), ..own }
+    };
+    let leads_to = |server: &SimulatedClient| {
+        let set = server.set();
+        let cluster = set.of(Cluster).get("default/store|80|local").unwrap().to_json();
+        let port =
+            "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address/socketAddress/portValue";
+        cluster.pointer(port).unwrap().as_u64().unwrap()
+    };
+    let mut server = place.proxy(1, &["store"]);
+    provider.tell_all(vec![behind(9000), other.clone()]);
+    place.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), place.called()), (9000, 2));
+
+    provider.tell_all(vec![other.clone()]);
+    place.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), place.called()), (9000, 1));
+    // One that comes is not waited with.
+    provider.tell_all(vec![behind(9001), other.clone()]);
+    place.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), place.called()), (9001, 2));
+
+    provider.tell_all(vec![other]);
+    place.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), place.called()), (9001, 1));
+    advance(Duration::from_secs(15)).await;
+    place.settle(&mut [&mut server]);
+    assert_eq!(leads_to(&server), 80);
+}
+
+// A call that came before would be led to where nobody listens, and nobody tries it again.
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_is_called_once_its_proxy_leads_to_it_whatever_else_that_refuses() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    let other = Endpoint::new(Provider::Consul, [10, 9, 0, 2].into());
+    provider.tell_all(vec![other.clone()]);
+    let behind = |port| {
+        let own = Endpoint::new(Provider::Consul, [10, 9, 0, 1].into());
+        Endpoint { port: Some(port), proxy: Some(ProxyId(Uuid::from_u128(1))), ..own }
+    };
+    let mut server = place.proxy(1, &["store"]);
+    place.settle(&mut [&mut server]);
+    let vacant = |place: &Place| {
+        let records = place.register.records();
+        records.values().any(|record| !record.vacant.is_empty())
+    };
+    assert!(vacant(&place));
+
+    provider.tell_all(vec![behind(9000), other.clone()]);
+    place.settle(&mut []);
+    // Nor is its application called in plaintext, as it takes part.
+    assert_eq!(place.called(), 1);
+    server.take(Cluster);
+    place.settle(&mut []);
+    assert_eq!((place.called(), vacant(&place)), (2, false));
+    // One that has moved is where it is led to: there is nobody to wait for.
+    provider.tell_all(vec![behind(9001), other.clone()]);
+    place.settle(&mut []);
+    assert_eq!(place.called(), 2);
+
+    // Of one that does not take all that it is to have, the application may go and come back.
+    place.set_policy(
+        &POLICY.replace("name = \"store\"", "name = \"store\"\nservice_account = \"other\""),
+    );
+    place.settle(&mut []);
+    assert_eq!(place.called(), 2);
+    provider.tell_all(vec![other.clone()]);
+    place.settle(&mut []);
+    server.take(Cluster);
+    place.settle(&mut []);
+    assert!(vacant(&place));
+    provider.tell_all(vec![behind(9002), other]);
+    place.settle(&mut []);
+    assert_eq!(place.called(), 1);
+    server.take(Cluster);
+    place.settle(&mut []);
+    assert_eq!((place.called(), vacant(&place)), (2, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_heard_of_no_application_is_so_after_a_restart() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    provider.tell(&[2]);
+    let mut server = place.proxy(1, &["store"]);
+    place.settle(&mut [&mut server]);
+
+    let provider = Arc::<ByHand>::default();
+    let mut place = place.restarted(POLICY, options(&provider));
+    let own = Endpoint::new(Provider::Consul, [10, 9, 0, 1].into());
+    let proxy = Some(ProxyId(Uuid::from_u128(1)));
+    let behind = Endpoint { port: Some(9000), proxy, ..own };
+    provider.tell_all(vec![behind, Endpoint::new(Provider::Consul, [10, 9, 0, 2].into())]);
+    place.settle(&mut []);
+    assert_eq!(place.called(), 1, "it may be away for long");
+    let mut server = place.returning(1);
+    place.settle(&mut [&mut server]);
+    assert_eq!(place.called(), 2);
+}
+
+// All of its endpoints are others than before: with none its callers would have nobody to call for a moment.
+#[tokio::test(start_paused = true)]
+async fn callers_keep_what_they_have_while_a_server_hears_of_its_application() {
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::with(&provider);
+    let behind = |number: u8, port| {
+        let own = Endpoint::new(Provider::Consul, [10, 9, 0, number].into());
+        let proxy = Some(ProxyId(Uuid::from_u128(number.into())));
+        Endpoint { port: Some(port), proxy, ..own }
+    };
+    let (mut one, mut other) = (place.proxy(1, &["store"]), place.proxy(2, &["store"]));
+    provider.tell_all(vec![behind(1, 9000)]);
+    place.settle(&mut [&mut one, &mut other]);
+    let has_endpoints = |client: &SimulatedClient| {
+        let set = client.set();
+        let endpoints = set.of(ResourceType::Endpoint).get("default/store|80").unwrap().to_json();
+        endpoints["endpoints"].as_array().is_some_and(|all| !all.is_empty())
+    };
+    assert!(has_endpoints(&one), "it calls itself");
+    provider.tell_all(vec![behind(2, 9001)]);
+    place.pass();
+    assert_eq!(place.called(), 0);
+    assert!(has_endpoints(&one));
+    other.take_all();
+    place.settle(&mut [&mut one]);
+    assert_eq!(place.called(), 1);
+    assert!(has_endpoints(&one));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_away_for_a_minute_is_suspected_until_it_is_back() {
+    let mut place = Place::open(POLICY);
+    let (mut one, mut other) = (place.proxy(1, &["store"]), place.proxy(2, &["store"]));
+    place.settle(&mut [&mut one, &mut other]);
+    drop(one);
+    place.pass();
+    advance(LOST_FOR).await;
+    place.pass();
+    let suspects = |place: &Place| {
+        let records = place.register.records();
+        records.values().filter(|record| record.suspect_since.is_some()).count()
+    };
+    assert_eq!(suspects(&place), 1);
+    let mut one = place.returning(1);
+    place.settle(&mut [&mut one, &mut other]);
+    assert_eq!(suspects(&place), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_refused_keeps_nobody_from_being_served_for_long() {
+    let both = format!("{POLICY}{}", POLICY.replace("store", "till"));
+    let refused = |provider: &ByHand| {
+        let stale = Stale { since: Timestamp::now(), reason: "mend the filter".to_owned() };
+        provider.sightings.send_modify(|sightings| {
+            sightings.troubles.insert("till".parse().unwrap(), stale);
+        });
+    };
+    let provider = Arc::<ByHand>::default();
+    refused(&provider);
+    provider.tell(&[1]);
+    let mut place = Place::open_with(&both, options(&provider));
+    place.pass();
+    assert!(!place.is_ready());
+    assert!(place.waits_for().contains("mend the filter"), "{}", place.waits_for());
+    advance(Duration::from_secs(5)).await;
+    place.pass();
+    assert!(place.is_ready());
+
+    // Of a provider that tells of nobody it may be its own trouble.
+    let provider = Arc::<ByHand>::default();
+    refused(&provider);
+    let mut place = Place::open_with(&both, options(&provider));
+    advance(Duration::from_secs(3600)).await;
+    place.pass();
+    assert!(!place.is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_joins_by_itself_is_waited_for_too() {
+    let policy = POLICY.replace("[service.endpoints.consul]", "");
+    let provider = Arc::<ByHand>::default();
+    let mut place = Place::open_with(&policy, options(&provider));
+    place.pass();
+    assert!(!place.is_ready());
+    assert!(place.waits_for().contains("joined by itself"), "{}", place.waits_for());
+    provider.sightings.send_modify(|sightings| sightings.has_discovered_services = true);
+    place.pass();
+    assert!(place.is_ready());
+}

@@ -1,0 +1,269 @@
+//! Who waits for whom, and for how long.
+
+use std::time::Duration;
+
+use ironmesh_xds_server::simulated::SimulatedClient;
+use ironmesh_xds_wire::ResourceType::{Cluster, Listener, Secret};
+use tokio::time::advance;
+
+use super::log::Log;
+use super::place::Place;
+use crate::reconciler::order::IN_FLIGHT;
+
+/// A buyer, and services for it to call, all of one account.
+fn policy(services: &[&str]) -> String {
+    let service = |name: &&str| {
+        format!(
+            "[[service]]\nname = \"{name}\"\nservice_account = \"store\"\n\
+             ports = [{{ port = 80, protocol = \"http\" }}]\n"
+        )
+    };
+    let services: String = services.iter().map(service).collect();
+    services
+        + r#"
+[[service]]
+name = "buyer"
+
+[[http_route_group]]
+name = "all"
+matches = [{ name = "all" }]
+
+[[traffic_target]]
+name = "store"
+destination = { name = "store" }
+sources = [{ name = "buyer" }]
+rules = [{ kind = "HTTPRouteGroup", name = "all" }]
+"#
+}
+
+/// The ports that are served by what a proxy is to have.
+fn served(client: &SimulatedClient) -> Vec<String> {
+    let set = client.set();
+    let Some(listener) = set.of(Listener).get("inbound") else { return Vec::new() };
+    let content = listener.to_json();
+    let names = content["filterChains"].as_array().unwrap().iter();
+    let name = |chain: &serde_json::Value| chain["name"].as_str().unwrap().to_owned();
+    names.map(|chain| name(chain).trim_start_matches("inbound|").to_owned()).collect()
+}
+
+/// Whether a client is to call this port.
+fn calls(client: &SimulatedClient, port: &str) -> bool {
+    client.set().contains(Cluster, port)
+}
+
+const NOBODY_SERVES: &str = "no proxy serves the port after 15 s";
+const SOMEBODY_CALLS: &str = "a caller has not ACKed the removal of the port";
+
+// One proxy leaves a service and takes on another in one stroke, and one client calls both: it waits
+// for the new one to be served, and the proxy for the old one to be unused.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_each_other_is_done_at_once() {
+    let log = Log::begin();
+    let mut place = Place::open(&policy(&["stall"]));
+    let mut server = place.proxy(1, &["stall", "shop"]);
+    let mut buyer = place.proxy(2, &["buyer"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    assert!(calls(&buyer, "default/stall|80"));
+
+    place.set_policy(&policy(&["shop"]));
+    assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
+    assert!(server.set().contains(Cluster, "default/stall|80|local"));
+    assert!(calls(&buyer, "default/stall|80") && !calls(&buyer, "default/shop|80"));
+    server.take_all();
+    place.pass();
+    place.pass();
+    assert!(calls(&buyer, "default/shop|80") && !calls(&buyer, "default/stall|80"));
+    buyer.take_all();
+    place.pass();
+    // The last requests are on their way.
+    assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
+    advance(IN_FLIGHT).await;
+    place.pass();
+    assert_eq!(served(&server), ["default/shop|80"]);
+    assert!(!server.set().contains(Cluster, "default/stall|80|local"));
+    assert_eq!(log.count(NOBODY_SERVES) + log.count(SOMEBODY_CALLS), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_does_not_answer_is_waited_for_15_seconds_and_named_once() {
+    let log = Log::begin();
+    let mut place = Place::open(&policy(&["stall", "shop"]));
+    let mut server = place.proxy(1, &["stall", "shop"]);
+    let mut buyer = place.proxy(2, &["buyer"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    place.set_policy(&policy(&["shop"]));
+    server.take_all();
+    advance(Duration::from_secs(14)).await;
+    place.pass();
+    assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
+    assert_eq!(log.count(SOMEBODY_CALLS), 0);
+    // It is over, and stays over for as long as the caller says nothing.
+    for _ in 0..10 {
+        advance(Duration::from_secs(14)).await;
+        place.pass();
+        assert_eq!(served(&server), ["default/shop|80"]);
+    }
+    assert_eq!(log.count(SOMEBODY_CALLS), 1);
+    // The next time is another.
+    place.set_policy(&policy(&["stall", "shop"]));
+    place.settle(&mut [&mut server, &mut buyer]);
+    place.set_policy(&policy(&["shop"]));
+    assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_is_waited_for_15_seconds_and_named_once() {
+    let log = Log::begin();
+    let mut place = Place::open(&policy(&["stall"]));
+    let mut buyer = place.proxy(2, &["buyer"]);
+    let mut server = place.proxy(1, &["shop"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    place.set_policy(&policy(&["stall", "shop"]));
+    advance(Duration::from_secs(14)).await;
+    place.pass();
+    assert!(!calls(&buyer, "default/shop|80"), "nobody serves it");
+    for _ in 0..10 {
+        advance(Duration::from_secs(14)).await;
+        buyer.take_all();
+        place.pass();
+        assert!(calls(&buyer, "default/shop|80"));
+    }
+    assert_eq!(log.count(NOBODY_SERVES), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_looked_at_again_when_it_is_over() {
+    let mut place = Place::open(&policy(&["stall"]));
+    let mut buyers: Vec<_> = (10..40).map(|number| place.proxy(number, &["buyer"])).collect();
+    let mut server = place.proxy(1, &["shop"]);
+    let mut all: Vec<_> = buyers.iter_mut().chain([&mut server]).collect();
+    place.settle(&mut all);
+    place.set_policy(&policy(&["stall", "shop"]));
+    assert_eq!(place.reconciler.handed_over.len(), 31);
+    for number in [2, 3] {
+        let _bystander = place.proxy(number, &["buyer"]);
+        place.pass();
+        assert_eq!(place.reconciler.handed_over.len(), 1, "it has come itself");
+    }
+    assert!(buyers.iter().all(|buyer| !calls(buyer, "default/shop|80")), "nobody serves it");
+    server.take_all();
+    place.pass();
+    place.pass();
+    assert!(buyers.iter().all(|buyer| calls(buyer, "default/shop|80")));
+}
+
+/// A ledger for these to connect to, and stalls.
+fn ledger(callers: &[&str], stalls: &[&str]) -> String {
+    let ledger = r#"
+[[service]]
+name = "ledger"
+ports = [{ port = 3306, protocol = "tcp" }]
+
+[[service]]
+name = "auditor"
+
+[[tcp_route]]
+name = "all"
+"#;
+    let target = |caller: &&str| {
+        format!(
+            "[[traffic_target]]\nname = \"{caller}\"\ndestination = {{ name = \"ledger\" }}\n\
+             sources = [{{ name = \"{caller}\" }}]\nrules = [{{ kind = \"TCPRoute\", name = \"all\" }}]\n"
+        )
+    };
+    let targets: String = callers.iter().map(target).collect();
+    [&policy(stalls), ledger, &targets].concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_grant_waits_for_nobody_while_another_port_does() {
+    let mut place = Place::open(&ledger(&["buyer", "auditor"], &["shop", "stall"]));
+    let mut server = place.proxy(1, &["ledger", "stall"]);
+    let mut buyer = place.proxy(2, &["buyer"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    let before = served(&server);
+    assert_eq!(before, ["default/ledger|3306|0", "default/stall|80"]);
+
+    place.set_policy(&ledger(&["buyer"], &["shop"]));
+    // Envoy ends the connections of a chain that is there no more.
+    assert_eq!(served(&server), ["default/ledger|3306|1", "default/stall|80"]);
+    let set = server.set();
+    let callers = &set.of(Secret)["authz:default/ledger|3306"];
+    assert!(callers.mentions("sa/buyer") && !callers.mentions("sa/auditor"));
+    assert!(set.contains(Secret, "service-cert:default/store"), "for the stall");
+
+    // Where nobody at all may call any more the port is closed, and the other goes on.
+    place.set_policy(&ledger(&[], &["shop"]));
+    assert_eq!(served(&server), ["default/stall|80"]);
+}
+
+// Envoy refuses a listener that logs to a cluster that there is not, and limits nothing by one.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_port_keeps_who_is_asked_and_told_of_its_calls() {
+    let requests = policy(&["shop", "stall"]);
+    let connections = ledger(&["buyer"], &["shop"]);
+    let stories = [
+        (requests, "stall", "http", "generic_key = { value = \"any\" }", "default/stall|80"),
+        (connections, "ledger", "tcp", "key = \"any\", value = \"any\"", "default/ledger|3306|0"),
+    ];
+    for (before, service, kind, entry, chain) in stories {
+        let settings = format!(
+            r#"
+[[upstream_traffic_setting]]
+name = "counted"
+service = "{service}"
+[upstream_traffic_setting.rate_limit.global.{kind}]
+domain = "shop"
+rate_limit_service = {{ host = "limits.example.com", port = 8081 }}
+descriptors = [{{ entries = [{{ {entry} }}] }}]
+
+[[telemetry]]
+name = "told"
+service = "{service}"
+access_log.sink.open_telemetry = {{ host = "logs.example.com" }}
+"#
+        );
+        let mut place = Place::open(&[before, settings].concat());
+        let mut server = place.proxy(1, &["shop", service]);
+        let mut buyer = place.proxy(2, &["buyer"]);
+        place.settle(&mut [&mut server, &mut buyer]);
+        let others = |server: &SimulatedClient| {
+            let set = server.set();
+            set.of(Cluster).keys().filter(|name| name.contains("example.com")).count()
+        };
+        assert_eq!(others(&server), 2, "{service}");
+        place.set_policy(&policy(&["shop"]));
+        assert!(served(&server).contains(&chain.to_owned()), "{:?}", served(&server));
+        assert_eq!(others(&server), 2, "{service}");
+        place.settle(&mut [&mut server, &mut buyer]);
+        advance(IN_FLIGHT).await;
+        place.settle(&mut [&mut server, &mut buyer]);
+        assert_eq!(others(&server), 0, "{service}");
+    }
+}
+
+/// Whether callers are reported to get errors.
+fn has_outage(place: &Place) -> bool {
+    place.feeds.mesh_findings.borrow().iter().any(|finding| finding.code.0 == 732)
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollout_is_an_outage_only_once_callers_are_no_longer_held_back() {
+    let mut place = Place::open(&policy(&["stall"]));
+    let mut server = place.proxy(1, &["stall", "shop"]);
+    let mut buyer = place.proxy(2, &["buyer"]);
+    place.settle(&mut [&mut server, &mut buyer]);
+    place.set_policy(&policy(&["shop"]));
+    assert!(!has_outage(&place), "the buyer still calls the stall");
+    advance(Duration::from_secs(14)).await;
+    place.pass();
+    assert!(!has_outage(&place));
+    advance(Duration::from_secs(1)).await;
+    assert!(place.reconciler.deadline() <= tokio::time::Instant::now());
+    place.pass();
+    assert!(calls(&buyer, "default/shop|80") && has_outage(&place));
+    server.take_all();
+    place.pass();
+    place.pass();
+    assert!(!has_outage(&place));
+}

@@ -1,0 +1,156 @@
+//! A reconciler with proxies that are simulated, and what it tells.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ironmesh_catalog::{
+    CertificateStore, Domain, JoinRecord, Labels, Locality, Mesh, Participation, ProxyId,
+    TrustDomain,
+};
+use ironmesh_cert::{Authority, ServiceCertificates};
+use ironmesh_config::{Document, Settings, load_documents};
+use ironmesh_store::{KeyEncryptionKey, Store};
+use ironmesh_xds_server::Hub;
+use ironmesh_xds_server::simulated::SimulatedClient;
+use ironmesh_xds_wire::Node;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::policy_source::PolicyState;
+use crate::reconciler::{EndpointsOptions, Reconciler, StatusFeeds};
+use crate::register::Register;
+
+pub(super) struct Place {
+    folder: TempDir,
+    pub(super) reconciler: Reconciler,
+    pub(super) feeds: StatusFeeds,
+    pub(super) register: Arc<Register>,
+    pub(super) policy: watch::Sender<PolicyState>,
+    pub(super) hub: Arc<Hub>,
+    pub(super) now: Timestamp,
+}
+
+impl Place {
+    pub(super) fn open(policy: &str) -> Self {
+        Self::open_with(policy, EndpointsOptions::default())
+    }
+
+    pub(super) fn open_with(policy: &str, endpoints: EndpointsOptions) -> Self {
+        Self::in_folder(tempfile::tempdir().unwrap(), policy, endpoints)
+    }
+
+    /// The same place after a restart.
+    pub(super) fn restarted(self, policy: &str, endpoints: EndpointsOptions) -> Self {
+        let Self { folder, reconciler, register, hub, .. } = self;
+        drop((reconciler, register, hub));
+        Self::in_folder(folder, policy, endpoints)
+    }
+
+    fn in_folder(folder: TempDir, policy: &str, endpoints: EndpointsOptions) -> Self {
+        let now = Timestamp::now();
+        let state = folder.path().join("state");
+        let exists = Store::database_exists(&state);
+        let kek = KeyEncryptionKey::load_or_create(&folder.path().join("kek"), exists).unwrap();
+        let store = Arc::new(Store::open(&state, kek).unwrap());
+        let trust_domain = TrustDomain::new(Domain::default());
+        let authority = Authority::open(&*store, &trust_domain, now).unwrap();
+        let certificates: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
+        let certificates = ServiceCertificates::open(certificates).unwrap();
+        let register = Arc::new(Register::open(Arc::clone(&store), now).unwrap());
+        let (policy, receiver) = watch::channel(state_of(policy));
+        let hub = Arc::<Hub>::default();
+        let (reconciler, feeds, _) = Reconciler::new(
+            Mesh { domain: Domain::default(), trust_domain },
+            &Settings::default(),
+            store,
+            Arc::new(Mutex::new(authority)),
+            certificates,
+            Arc::clone(&register),
+            receiver,
+            endpoints,
+            Arc::clone(&hub),
+        )
+        .unwrap();
+        Self { folder, reconciler, feeds, register, policy, hub, now }
+    }
+
+    /// Lets proxy number `number` join as these services. It is not connected yet.
+    pub(super) fn join(&self, number: u8, services: &[&str]) -> JoinRecord {
+        let record = JoinRecord {
+            id: ProxyId(Uuid::from_u128(number.into())),
+            services: services.iter().map(|name| name.parse().unwrap()).collect(),
+            mesh_address: SocketAddr::from(([10, 0, 0, number], 15003)),
+            addresses: Vec::new(),
+            machine: None,
+            joined_at: self.now,
+            certificate_expires_at: self.now + SignedDuration::from_hours(24 * 365),
+            claimed_at: Some(self.now),
+            labels: Labels::default(),
+            locality: Locality::default(),
+            participation: Participation::default(),
+            revoked: None,
+            vacant: Participation::default(),
+            suspect_since: None,
+        };
+        self.register.add(record.clone()).unwrap();
+        record
+    }
+
+    /// Connects a proxy that has joined.
+    pub(super) fn connect(&self, record: &JoinRecord) -> SimulatedClient {
+        SimulatedClient::connect(&self.hub, &record.id.to_string(), node(record))
+    }
+
+    /// Connects proxy number `number` anew, which has all that it had.
+    pub(super) fn returning(&self, number: u8) -> SimulatedClient {
+        let record = self.register.get(ProxyId(Uuid::from_u128(number.into()))).unwrap();
+        SimulatedClient::reconnect(&self.hub, &record.id.to_string(), node(&record))
+    }
+
+    /// Lets a proxy join and connect.
+    pub(super) fn proxy(&self, number: u8, services: &[&str]) -> SimulatedClient {
+        self.connect(&self.join(number, services))
+    }
+
+    /// Brings another policy into force.
+    pub(super) fn set_policy(&mut self, text: &str) {
+        self.policy.send_replace(state_of(text));
+        self.pass();
+    }
+
+    /// Looks at everything once.
+    pub(super) fn pass(&mut self) {
+        self.reconciler.reconcile(self.now);
+    }
+
+    /// Reconciles as at a tick.
+    pub(super) fn tick(&mut self, now: Timestamp) {
+        self.reconciler.next_tick = Instant::now();
+        self.reconciler.reconcile(now);
+    }
+
+    /// Reconciles, and lets these clients take what comes, until nothing comes any more.
+    pub(super) fn settle(&mut self, clients: &mut [&mut SimulatedClient]) {
+        for _ in 0..5 {
+            self.pass();
+            for client in &mut *clients {
+                client.take_all();
+            }
+        }
+    }
+}
+
+/// What a proxy says of itself that has nothing to say.
+pub(super) fn node(record: &JoinRecord) -> Node {
+    Node { id: record.id.to_string(), ..Node::default() }
+}
+
+fn state_of(policy: &str) -> PolicyState {
+    let loaded = load_documents([Document::new("p.toml", policy)]);
+    assert!(loaded.specification.is_some(), "{:#?}", loaded.findings);
+    PolicyState { specification: loaded.specification, ..PolicyState::default() }
+}

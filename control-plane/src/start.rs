@@ -1,0 +1,233 @@
+//! Starts the control plane: opens the state, binds the ports and wires the tasks.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use ironmesh_admin::{bind_socket, check_socket_path, serve_reads, serve_socket};
+use ironmesh_catalog::{CertificateStore, Mesh, Provider};
+use ironmesh_cert::{Authority, ServiceCertificates};
+use ironmesh_config::{EtcdPolicy, PolicyPlace, Settings, load_folder};
+use ironmesh_store::{KeyEncryptionKey, Store};
+use ironmesh_xds_server::{Hub, Limits};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::ProxyAdmission;
+use crate::api::{Planning, RunningControlPlane};
+use crate::audit::Audit;
+use crate::open_files;
+use crate::policy_source::{PolicySource, Source};
+use crate::providers::endpoints_options;
+use crate::reconciler::{Reconciler, StatusFeeds};
+use crate::register::Register;
+use crate::state_watch::StateWatch;
+
+/// What a control plane runs with.
+#[derive(Debug)]
+pub struct Options {
+    /// The settings file's content. Paths in it are absolute.
+    pub settings: Settings,
+    /// The state folder.
+    pub state: PathBuf,
+    /// Where policy comes from.
+    pub policy: PolicyPlace,
+    /// The file with the key-encryption key; it is created with the state.
+    pub key_encryption_key: PathBuf,
+    /// The socket of the admin API.
+    pub admin_socket: PathBuf,
+    /// Providers for whose first state the start does not wait.
+    pub without: BTreeSet<Provider>,
+}
+
+/// Starts the control plane and returns its tasks, which run until `shutdown` is cancelled or one of them fails.
+///
+/// # Errors
+///
+/// Fails where the settings contradict the state, or where the state cannot be opened, a port not be bound or a
+/// provider not be configured. A first start that fails leaves no state.
+pub async fn start(
+    options: &Options,
+    shutdown: CancellationToken,
+) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
+    let settings = &options.settings;
+    let limits = Limits { connection_age: settings.xds.max_connection_age, ..Limits::default() };
+    open_files::raise_limit(&limits);
+
+    // What may be refused comes before anything is written: a failed first start leaves no state.
+    check_socket_path(&options.admin_socket)?;
+    let source = match &options.policy {
+        PolicyPlace::Folder(path) => {
+            if let (Err(error), false) = (load_folder(path), Store::database_exists(&options.state))
+            {
+                return Err(error.into());
+            }
+            Source::folder(path.clone())
+        }
+        PolicyPlace::Etcd(etcd) => Source::etcd(EtcdPolicy::open(etcd.clone())?),
+    };
+    let xds_listener = bind(settings.listen.xds, "xDS", "listen.xds")?;
+    let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
+    let store = Arc::new(open_store(options)?);
+    let mesh = fixed_mesh(&store, settings)?;
+    let socket = bind_socket(&options.admin_socket)?;
+
+    let now = Timestamp::now();
+    let is_new = store.authority()?.is_none();
+    let authority = Authority::open(&*store, &mesh.trust_domain, now)?;
+    if is_new {
+        tracing::warn!(
+            state = %options.state.display(),
+            "a new certification authority was created: proxies that were enrolled with a different \
+             state folder reject it"
+        );
+    }
+    let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);
+    let certificates = ServiceCertificates::open(certificate_store)?;
+    let register = Arc::new(Register::open(Arc::clone(&store), now)?);
+    let authority = Arc::new(Mutex::new(authority));
+    let (policy_source, rollbacks, policy) =
+        PolicySource::open(source, Arc::clone(&store), settings.removal_hold).await?;
+    let hub = Arc::new(Hub::default());
+    let (endpoints, group) = endpoints_options(settings, &options.policy, options.without.clone())?;
+    let (reconciler, feeds, acceptances) = Reconciler::new(
+        mesh.clone(),
+        settings,
+        Arc::clone(&store),
+        Arc::clone(&authority),
+        certificates,
+        Arc::clone(&register),
+        policy.clone(),
+        endpoints,
+        Arc::clone(&hub),
+    )?;
+    let (state_watch, state_findings) = StateWatch::new(Arc::clone(&store), Arc::clone(&hub));
+    let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
+    let standing_findings = settings.standing_findings(&options.policy);
+    let control_plane = Arc::new(RunningControlPlane {
+        mesh: mesh.clone(),
+        authority,
+        register: Arc::clone(&register),
+        policy: policy.clone(),
+        rollbacks,
+        acceptances,
+        store,
+        feeds: feeds.clone(),
+        state_findings,
+        hub: Arc::clone(&hub),
+        audit: Arc::clone(&audit),
+        xds_address: xds_listener.local_addr()?,
+        advertise: settings.advertise.clone(),
+        planning: Planning::default(),
+        standing_findings: standing_findings.iter().map(Into::into).collect(),
+    });
+
+    for finding in &standing_findings {
+        tracing::warn!("{finding}");
+    }
+    let mut tasks = JoinSet::new();
+    let admission = Arc::new(ProxyAdmission::new(mesh.trust_domain.clone(), register, audit));
+    tasks.spawn(policy_source.run(shutdown.clone()));
+    tasks.spawn(reconciler.run(shutdown.clone()));
+    tasks.spawn(state_watch.run(shutdown.clone()));
+    if let Some(group) = group {
+        tasks.spawn(group.run(shutdown.clone()));
+    }
+    let (reads, all) = (Arc::clone(&control_plane), control_plane);
+    let names: Vec<_> = settings.advertise.iter().map(|(host, _)| host.clone()).collect();
+    let port = async { Ok(serve_reads(admin_listener, names, reads).await?) };
+    tasks.spawn(until(shutdown.clone(), port));
+    tasks.spawn(until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
+    tasks.spawn(serve_xds(xds_listener, feeds, hub, admission, limits, shutdown.clone()));
+    tracing::info!(
+        mesh = %settings.mesh,
+        trust_domain = %mesh.trust_domain,
+        mode = %settings.mode,
+        state = %options.state.display(),
+        policy = policy.borrow().view.source,
+        xds = %settings.listen.xds,
+        admin = %settings.listen.admin,
+        "the control plane has started"
+    );
+    Ok(tasks)
+}
+
+/// Serves xDS as soon as there is something to serve (invariant 11).
+async fn serve_xds(
+    listener: TcpListener,
+    mut feeds: StatusFeeds,
+    hub: Arc<Hub>,
+    admission: Arc<ProxyAdmission>,
+    limits: Limits,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let is_ready = tokio::select! {
+        () = shutdown.cancelled() => false,
+        // Without the reconciler there is nothing to serve: it has ended, and why is its own result.
+        ready = feeds.ready.wait_for(|ready| *ready) => ready.is_ok(),
+    };
+    if !is_ready {
+        return Ok(());
+    }
+    tracing::info!(address = %listener.local_addr()?, "xDS is served");
+    ironmesh_xds_server::serve(listener, feeds.tls, hub, admission, limits, shutdown).await;
+    Ok(())
+}
+
+async fn until(
+    shutdown: CancellationToken,
+    task: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        result = task => result,
+        () = shutdown.cancelled() => Ok(()),
+    }
+}
+
+/// How many connections may wait to be accepted; the system allows as many as its `somaxconn`. When all
+/// proxies connect at once, those that find no room are not told so: they try again after one second, then
+/// two, four and so on, up to a minute.
+const BACKLOG: u32 = 65_535;
+
+fn bind(address: SocketAddr, what: &str, setting: &str) -> anyhow::Result<TcpListener> {
+    listen(address).with_context(|| {
+        format!("cannot listen on {address} for {what}: stop what listens there, or set `{setting}` in the settings")
+    })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // What was closed a moment ago does not keep the address.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+fn open_store(options: &Options) -> anyhow::Result<Store> {
+    let key = KeyEncryptionKey::load_or_create(
+        &options.key_encryption_key,
+        Store::database_exists(&options.state),
+    )?;
+    Ok(Store::open(&options.state, key)?)
+}
+
+/// The names of the mesh, which are fixed at its first start: they are in every certificate.
+fn fixed_mesh(store: &Store, settings: &Settings) -> anyhow::Result<Mesh> {
+    let (domain, trust_domain) = (settings.domain.clone(), settings.trust_domain.clone());
+    match store.mesh()? {
+        None => store.put_mesh(&domain, &trust_domain)?,
+        Some(fixed) if fixed == (domain.clone(), trust_domain.clone()) => {}
+        Some((old_domain, old_trust_domain)) => bail!(
+            "the mesh in this state folder has the domain `{old_domain}` and the trust domain \
+             `{old_trust_domain}`, and the settings say `{domain}` and `{trust_domain}`: these are \
+             fixed at the first start; mend the settings, or set `state` to a new folder"
+        ),
+    }
+    Ok(Mesh { domain, trust_domain })
+}

@@ -1,0 +1,280 @@
+//! The watch over the control plane's own state: whether the store can be written, whether its file is where
+//! it should be, which records it does not use, and whether proxies know its authority and share its time.
+//!
+//! It opens the store again after a failure of the disk. It changes nothing else.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{Finding, codes};
+use ironmesh_store::{PlaceFault, QuarantinedRecord, Store, StoreHealth};
+use ironmesh_xds_server::Hub;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use ironmesh_catalog::text::chain;
+
+/// How often the state is examined.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest time between two attempts to write to the store again. They begin with one per interval.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+
+/// How many records, or addresses, are named.
+const NAMED: usize = 10;
+
+pub(crate) struct StateWatch {
+    store: Arc<Store>,
+    hub: Arc<Hub>,
+    outage: Option<Outage>,
+    findings: watch::Sender<Vec<Finding>>,
+}
+
+/// The disk does not take writes.
+struct Outage {
+    since: Timestamp,
+    backoff: Duration,
+    retry_at: Instant,
+}
+
+impl StateWatch {
+    /// The watch, and what it finds.
+    pub(crate) fn new(store: Arc<Store>, hub: Arc<Hub>) -> (Self, watch::Receiver<Vec<Finding>>) {
+        let findings = watch::Sender::default();
+        let receiver = findings.subscribe();
+        let mut watch = Self { store, hub, outage: None, findings };
+        // What a start has found is known from the first answer on.
+        watch.examine(Timestamp::now());
+        (watch, receiver)
+    }
+
+    /// Watches until `shutdown`.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        loop {
+            tokio::select! {
+                () = sleep(INTERVAL) => {}
+                () = shutdown.cancelled() => return Ok(()),
+            }
+            // The disk may be slow: other tasks go on on other threads.
+            tokio::task::block_in_place(|| self.examine(Timestamp::now()));
+        }
+    }
+
+    fn examine(&mut self, now: Timestamp) {
+        self.recover(now);
+        let health = self.store.health();
+        let path = self.store.path();
+        let since = self.outage.as_ref().map_or(now, |outage| outage.since);
+        let mut found = of_store(&health, &path.display().to_string(), since);
+        found.extend(unknown_authority(&self.hub));
+        found.extend(differing_clock(&self.hub));
+        self.findings.send_if_modified(|findings| {
+            // Counts change all the time: only a finding that is new is logged.
+            for finding in found.iter().filter(|one| findings.iter().all(|old| !is_same(old, one)))
+            {
+                if finding.is_error() {
+                    tracing::error!("{finding}");
+                } else {
+                    tracing::warn!("{finding}");
+                }
+            }
+            for finding in findings.iter().filter(|one| found.iter().all(|new| !is_same(new, one)))
+            {
+                tracing::info!(code = %finding.code, "finding resolved");
+            }
+            let is_news = *findings != found;
+            *findings = found;
+            is_news
+        });
+    }
+
+    /// Tries to write again where the disk has failed, when the backoff is over.
+    fn recover(&mut self, now: Timestamp) {
+        if self.store.health().failure.is_none() {
+            self.outage = None;
+            return;
+        }
+        let outage = self.outage.get_or_insert_with(|| Outage {
+            since: now,
+            backoff: Duration::ZERO,
+            retry_at: Instant::now(),
+        });
+        if Instant::now() < outage.retry_at {
+            return;
+        }
+        match self.store.recover() {
+            Ok(()) => {
+                let since = outage.since;
+                tracing::info!(%since, "the state store can be written again");
+                self.outage = None;
+            }
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "the state store cannot be written yet");
+                outage.backoff = (outage.backoff + INTERVAL).min(MAX_BACKOFF);
+                outage.retry_at = Instant::now() + outage.backoff;
+            }
+        }
+    }
+}
+
+/// Whether both are about the same thing, though their counts or causes may differ.
+fn is_same(one: &Finding, other: &Finding) -> bool {
+    (one.code, one.severity) == (other.code, other.severity)
+        && (one.code != codes::RECORD_QUARANTINED || one.message == other.message)
+}
+
+/// What is wrong with the store, whose file is at `path`.
+fn of_store(health: &StoreHealth, path: &str, since: Timestamp) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if let Some(failure) = &health.failure {
+        let words =
+            format!("the state file `{path}` cannot be written since {since:.0}: {failure}");
+        found.push(Finding::error(codes::STATE_NOT_WRITTEN, None, words).help(
+            "free space on its disk, or repair the disk; the control plane tries again every few \
+             seconds and needs no restart. Until then no proxy is enrolled or revoked, and no \
+             certificate is renewed",
+        ));
+    }
+    if let Some(place) = &health.place {
+        let words = match place {
+            PlaceFault::Missing => {
+                format!("the state file `{path}` was removed while it is in use")
+            }
+            PlaceFault::Replaced => {
+                format!(
+                    "the state file `{path}` was replaced by a different file while it is in use"
+                )
+            }
+            PlaceFault::Unreachable(error) => {
+                format!("the state file `{path}` cannot be reached any more: {error}")
+            }
+        };
+        found.push(Finding::error(codes::STATE_FILE_LOST, None, words).help(
+            "restore the state folder with its key-encryption key from your backup, then restart the \
+             control plane. A restart without them creates a new certification authority, which all \
+             enrolled proxies reject",
+        ));
+    }
+    found.extend(health.quarantined.iter().take(NAMED).map(quarantined));
+    let more = health.quarantined.len().saturating_sub(NAMED);
+    if more > 0 {
+        let words = format!("{more} more stored records are not used");
+        found.push(Finding::error(codes::RECORD_QUARANTINED, None, words));
+    }
+    found
+}
+
+fn quarantined(record: &QuarantinedRecord) -> Finding {
+    let QuarantinedRecord { table, key } = record;
+    let why = "it was changed outside of the control plane, or is of a newer version";
+    let restore = "restore the state folder from your backup";
+    let code = codes::RECORD_QUARANTINED;
+    match table.as_str() {
+        "join_records" => {
+            let words = format!(
+                "the stored join record of proxy {key} is not used: {why}; the proxy is not served"
+            );
+            let help = format!(
+                "{restore}; or remove the record with `ironmesh proxy revoke {key}` and enroll the \
+                 proxy anew"
+            );
+            Finding::error(code, None, words).help(help)
+        }
+        "policy" => {
+            let words = format!("the stored record `{key}` of policy is not used: {why}");
+            let help = format!("{restore}; a record that is kept anew replaces it");
+            Finding::error(code, None, words).help(help)
+        }
+        _ => {
+            let words = format!("the stored record `{key}` of {table} is not used: {why}");
+            Finding::warning(code, None, words).help("it is replaced as soon as it is learned anew")
+        }
+    }
+}
+
+/// That clients reject our certificate as that of an unknown authority: proxies that were enrolled with a
+/// different state folder do. An error as long as no proxy is connected: then the state is probably new.
+pub(super) fn unknown_authority(hub: &Hub) -> Option<Finding> {
+    let distrusting = hub.rejections().distrusting(Instant::now());
+    if distrusting.is_empty() {
+        return None;
+    }
+    let words = format!(
+        "clients reject the control plane's certificate, because they do not know its authority: {}",
+        list(&distrusting)
+    );
+    let is_connected = hub.status().iter().any(|(_, status)| status.streams > 0);
+    Some(if is_connected {
+        let help = "if these are proxies of this mesh, enroll them anew: their bootstrap is of a \
+                    different authority";
+        Finding::warning(codes::UNKNOWN_AUTHORITY, None, words).help(help)
+    } else {
+        let help = "the state folder is new, or was lost: restore it with its key-encryption key from \
+                    your backup, and restart. If the new authority is intended, enroll all proxies \
+                    anew with `ironmesh proxy bootstrap --new-authority`";
+        Finding::error(codes::UNKNOWN_AUTHORITY, None, words).help(help)
+    })
+}
+
+/// That clients reject our certificate because of its dates: the clocks of their machines differ from ours, by
+/// which the certificate is valid, since it is replaced at two thirds of its lifetime. A warning, since any client
+/// can send the alert.
+fn differing_clock(hub: &Hub) -> Option<Finding> {
+    let misdating = hub.rejections().misdating(Instant::now());
+    if misdating.is_empty() {
+        return None;
+    }
+    let words = format!(
+        "the clock of a proxy's machine differs: clients reject the control plane's certificate as expired or not \
+         yet valid: {}",
+        list(&misdating)
+    );
+    let help = "compare the clock of each machine with that of the control plane (`date -u`), and correct the one \
+                that is wrong";
+    Some(Finding::warning(codes::PROXY_CLOCK_DIFFERS, None, words).help(help))
+}
+
+/// Addresses with the numbers of their connections, for a finding.
+fn list(addresses: &[(IpAddr, u64)]) -> String {
+    let named = addresses.iter().take(NAMED);
+    let mut named: Vec<_> =
+        named.map(|(address, count)| format!("{address} ({count} connections)")).collect();
+    let more = addresses.len().saturating_sub(NAMED);
+    if more > 0 {
+        named.push(format!("{more} more addresses"));
+    }
+    named.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes_of(health: &StoreHealth) -> Vec<(u16, bool)> {
+        let found = of_store(health, "/state/state.redb", Timestamp::UNIX_EPOCH);
+        found.iter().map(|finding| (finding.code.0, finding.is_error())).collect()
+    }
+
+    #[test]
+    fn each_fault_of_the_store_is_a_finding() {
+        assert_eq!(codes_of(&StoreHealth::default()), []);
+        let record = |table: &str| QuarantinedRecord { table: table.into(), key: "7".into() };
+        let health = StoreHealth {
+            failure: Some("disk full".into()),
+            place: Some(PlaceFault::Missing),
+            quarantined: vec![record("endpoints"), record("join_records"), record("policy")],
+        };
+        let expected = [(701, true), (702, true), (703, false), (703, true), (703, true)];
+        assert_eq!(codes_of(&health), expected);
+        let many = StoreHealth {
+            quarantined: (0..NAMED + 5).map(|_| record("policy")).collect(),
+            ..StoreHealth::default()
+        };
+        let found = of_store(&many, "", Timestamp::UNIX_EPOCH);
+        assert_eq!(found.len(), NAMED + 1);
+        assert!(found[NAMED].message.starts_with("5 more stored records"), "{found:?}");
+    }
+}
